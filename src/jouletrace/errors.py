@@ -1,0 +1,34 @@
+"""The errors that a user can meet, one type for each exit code of the command line.
+
+Anything else that escapes is a bug and keeps its traceback.
+"""
+
+
+class JouletraceError(Exception):
+    """Base of every expected failure: its text is one line that says what and where."""
+
+    exit_code = 2
+
+
+class BadInputError(JouletraceError):
+    """Wrong use or bad input: an unknown name, an unreadable file, a value out of range."""
+
+    exit_code = 2
+
+
+class NotPossibleError(JouletraceError):
+    """Not possible here: the text names what is missing and, where known, how to get it."""
+
+    exit_code = 3
+
+
+class CheckFailedError(JouletraceError):
+    """A check that the user asked for (such as ``--fail-if``) did not hold."""
+
+    exit_code = 1
+
+
+class RecorderDiedError(JouletraceError):
+    """The recording process ended before it was asked to; what it had written is kept."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""Planning and estimation over the ``Step`` and ``Recorder`` protocols. Knows no hardware."""

@@ -1,0 +1,1 @@
+"""What other programs read: one module a format, ``write(run, path)``."""

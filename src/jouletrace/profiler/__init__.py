@@ -1,0 +1,1 @@
+"""The orchestration behind ``profile``, ``measure``, ``monitor``, ``calibrate`` and ``doctor``."""

@@ -1,0 +1,67 @@
+"""A figure with its interval: the only form in which jouletrace states a measured quantity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with a 95 % interval, or no value and the reason why.
+
+    Attributes:
+        value: Best estimate in SI units of its metric; None where the sensor can't support one.
+        low: Lower end of the 95 % interval; None where no interval can be given.
+        high: Upper end of the 95 % interval.
+        n: How many independent windows, blocks or samples it rests on.
+        method: How it was obtained, in one word or short phrase ("windows", "timeline", ...).
+        reason: A code that says why ``value`` is None; None where there is a value.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    method: str = ""
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != (self.reason is not None):
+            raise ValueError("an Estimate has either a value or a reason")
+        if (self.low is None) != (self.high is None):
+            raise ValueError("an interval has two ends")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"interval upside down: {self.low} > {self.high}")
+
+    @classmethod
+    def null(cls, reason: str, method: str = "") -> Estimate:
+        """An absent figure: ``reason`` is a short code such as ``no_power_sensor``."""
+        return cls(value=None, method=method, reason=reason)
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval's width in the unit of ``value``; None without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2
+
+    def scaled(self, factor: float) -> Estimate:
+        """The same figure in another unit, or per another count. ``factor`` may be negative."""
+        if self.value is None:
+            return self
+        low, high = self.low, self.high
+        if low is not None and high is not None:
+            low, high = sorted((low * factor, high * factor))
+        return Estimate(self.value * factor, low, high, self.n, self.method)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract's ``E`` object: value, low, high, n, method, reason."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "n": self.n,
+            "method": self.method,
+            "reason": self.reason,
+        }

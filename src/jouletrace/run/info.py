@@ -1,0 +1,109 @@
+"""What a Run says about itself besides its tables: devices, channels, warnings, provenance.
+
+Everything here is plain data that goes to ``run.json``. Unknown fields of a newer minor
+version are ignored when read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+
+class Record:
+    """Mixin of the dataclasses here: to and from plain dictionaries."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON-ready values."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]  # a mixin of dataclasses only
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Build from a dictionary, ignoring keys that this version doesn't know."""
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # as above
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+
+@dataclass
+class DeviceInfo(Record):
+    """Which piece of hardware was measured.
+
+    Attributes:
+        id: UUID of a GPU or MIG instance, else a name unique on the host ("cpu-package-0").
+        name: Marketing name as the driver gives it.
+        kind: "gpu", "mig" or "cpu".
+        simulated: True for a simulated board; every output then says SIMULATED.
+        index: NVML index at the time of the run; a label only, never used to find the device.
+        driver: Driver version.
+        power_limit_w: Enforced power limit in watts.
+        power_limits_w: "min", "max" and "default" limits in watts.
+        memory_bytes: Total memory in bytes.
+        persistence: Whether persistence mode is on.
+        details: Anything else worth keeping (board part number, architecture, ...).
+    """
+
+    id: str
+    name: str
+    kind: str = "gpu"
+    simulated: bool = False
+    host: str = ""
+    index: int | None = None
+    serial: str | None = None
+    pci_bus: str | None = None
+    vbios: str | None = None
+    ecc: bool | None = None
+    driver: str | None = None
+    power_limit_w: float | None = None
+    power_limits_w: dict[str, float] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    persistence: bool | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ChannelInfo(Record):
+    """One sensor quantity: where it comes from and how it behaves in time.
+
+    Attributes:
+        device: ``DeviceInfo.id`` of the device that it belongs to.
+        name: Name in the ``samples`` table, with its unit as suffix ("power_w").
+        unit: SI unit, or "1" for a bit mask.
+        source: The vendor call or field that it equals, for example
+            "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)".
+        period_s: Seconds between updates of the sensor.
+        window_s: Seconds over which one reading is an average; 0 for instantaneous.
+        lag_s: Seconds by which the stamp of a reading trails the middle of the response to a
+            change in power; positive when the reading is late.
+        gapless: True when consecutive windows leave no time unseen; None when unknown.
+        gain_pct: Proportional gain error that software can't see, in percent.
+        origin: "nominal" (from documentation or published work), "calibrated" (measured on
+            this board) or "exact" (a simulated board's own word).
+        response: Parameters of the calibrated response, if any (see ``energy.response``).
+    """
+
+    device: str
+    name: str
+    unit: str
+    source: str
+    period_s: float | None = None
+    window_s: float | None = None
+    lag_s: float | None = None
+    gapless: bool | None = None
+    gain_pct: float | None = None
+    origin: str = "nominal"
+    response: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class RunWarning(Record):
+    """A known failure that touches this Run.
+
+    Attributes:
+        code: Short stable name ("not_settled", "other_processes", "holes_in_record", ...).
+        message: One sentence for a person.
+        where: What it concerns: a phase, channel, file or unit.
+    """
+
+    code: str
+    message: str
+    where: str = ""

@@ -1,0 +1,131 @@
+"""The Run: everything known about one measurement, as plain data.
+
+A live profile, an imported report, a recorded run and a simulated board are the same thing from
+here on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jouletrace.run import tables
+from jouletrace.run.estimate import Estimate
+from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
+
+MODEL_UNIT = 0
+"""Id of the unit that stands for the whole model (or the whole recording)."""
+
+
+@dataclass
+class Run:
+    """One measurement: what was run, on what, what the sensors said, and the figures.
+
+    Attributes:
+        kind: "profile", "monitor", "measure", "calibrate" or "import".
+        created_ns: When it began, in nanoseconds since the Unix epoch.
+        command: The command line, or the Python call, that made it.
+        workload: What was run: name, task, batch, dtype, mode, origin of weights, ...
+        settings: Every option in force, defaults included.
+        devices: The devices that were recorded.
+        channels: The channels that occur in ``samples``.
+        calibration: By device id and channel, what ``calibrate`` found (see ``energy.response``).
+        stored: Figures taken from an earlier measurement of the same board, each with its age.
+        versions: Versions of jouletrace, Python, torch, driver, CUDA, ...
+        environment: Environment variables that can change the result.
+        clock_pairs: ``{"time_ns", "monotonic_ns"}`` at start and end, which show a clock step.
+        recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
+        complete: False while recording and after an interruption.
+        warnings: Known failures that touch this Run.
+        samples, spans, units, windows, results: See ``run.tables``.
+    """
+
+    kind: str = "profile"
+    created_ns: int = 0
+    command: str = ""
+    workload: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    devices: list[DeviceInfo] = field(default_factory=list)
+    channels: list[ChannelInfo] = field(default_factory=list)
+    calibration: dict[str, Any] = field(default_factory=dict)
+    stored: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    clock_pairs: list[dict[str, int]] = field(default_factory=list)
+    recorder: dict[str, float] = field(default_factory=dict)
+    complete: bool = True
+    warnings: list[RunWarning] = field(default_factory=list)
+    samples: pa.Table = field(default_factory=lambda: tables.empty("samples"))
+    spans: pa.Table = field(default_factory=lambda: tables.empty("spans"))
+    units: pa.Table = field(default_factory=lambda: tables.empty("units"))
+    windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
+    results: pa.Table = field(default_factory=lambda: tables.empty("results"))
+
+    @property
+    def simulated(self) -> bool:
+        """True if any device of the Run is a simulated board."""
+        return any(device.simulated for device in self.devices)
+
+    def table(self, name: str) -> pa.Table:
+        """One of the five tables by name."""
+        if name not in tables.TABLES:
+            raise KeyError(name)
+        table: pa.Table = getattr(self, name)
+        return table
+
+    def to_pandas(self, name: str = "results") -> Any:
+        """A table as a pandas DataFrame (pandas must be installed)."""
+        return self.table(name).to_pandas()
+
+    def channel(self, device: str, name: str) -> ChannelInfo | None:
+        """The description of a channel, or None if the Run doesn't have it."""
+        for channel in self.channels:
+            if channel.device == device and channel.name == name:
+                return channel
+        return None
+
+    def series(self, device: str, channel: str) -> tuple[Any, Any]:
+        """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays."""
+        rows = self.samples.filter(
+            pc.and_(pc.equal(self.samples["device"], device), pc.equal(self.samples["channel"], channel))
+        )
+        return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+
+    def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
+        """A figure from ``results``; null with reason ``not_measured`` if it isn't there."""
+        rows = self.results.filter(
+            pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
+        )
+        if len(rows) == 0:
+            return Estimate.null("not_measured")
+        row = rows.slice(0, 1).to_pylist()[0]
+        if row["value"] is None:
+            return Estimate.null(row["reason"] or "unknown", row["method"] or "")
+        return Estimate(row["value"], row["low"], row["high"], row["n"] or 0, row["method"] or "")
+
+    def result_flags(self, metric: str, unit: int = MODEL_UNIT) -> list[str]:
+        """The flags of a figure in ``results``."""
+        rows = self.results.filter(
+            pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
+        )
+        flags = rows.slice(0, 1).to_pylist()[0]["flags"] if len(rows) else None
+        return flags.split(",") if flags else []
+
+    def warn(self, code: str, message: str, where: str = "") -> None:
+        """Add a warning, once."""
+        warning = RunWarning(code, message, where)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+    def save(self, path: str, *, overwrite: bool = False) -> str:
+        """Write to a folder, or to one file if ``path`` ends in ".zip"; returns the path.
+
+        Raises:
+            BadInputError: If something is there already, or the place can't be written.
+        """
+        from jouletrace.run.store import save
+
+        return str(save(self, path, overwrite=overwrite))

@@ -1,0 +1,134 @@
+"""The five tables of a Run: Arrow schemas whose fields carry a unit and a description.
+
+All times are integer nanoseconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "kernel", "range", "memcpy")
+UNIT_LEVELS = ("model", "phase", "layer", "kernel", "range", "device")
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+
+def _field(name: str, kind: pa.DataType, unit: str, description: str) -> pa.Field:
+    return pa.field(name, kind, metadata={"unit": unit, "description": description})
+
+
+SAMPLES = pa.schema(
+    [
+        _field("time_ns", pa.int64(), "ns", "the sensor's stamp, since the Unix epoch"),
+        _field("device", _NAME, "", "id of the device"),
+        _field("channel", _NAME, "", "channel name; its unit is in run.json and in its suffix"),
+        _field("value", pa.float64(), "by channel", "the reading"),
+    ]
+)
+
+SPANS = pa.schema(
+    [
+        _field("id", pa.int64(), "", "unique in the Run"),
+        _field("parent", pa.int64(), "", "id of the enclosing span; null at the top"),
+        _field("kind", _NAME, "", "one of " + ", ".join(SPAN_KINDS)),
+        _field("name", _NAME, "", "name of the phase, layer, operator or kernel"),
+        _field("device", _NAME, "", "id of the device"),
+        _field("lane", _NAME, "", "stream or thread on which it ran, or the pass it belongs to"),
+        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
+        _field("unit", pa.int64(), "", "id in the units table, where the span is one's"),
+        _field("correlation", pa.int64(), "", "joins a kernel to its launch"),
+        _field("graph_node", pa.int64(), "", "id of the CUDA graph node"),
+        _field("grid", pa.list_(pa.int32(), 3), "blocks", "launch grid x, y, z"),
+        _field("block", pa.list_(pa.int32(), 3), "threads", "thread block x, y, z"),
+        _field("registers", pa.int32(), "1/thread", "registers a thread"),
+        _field("shared_static_bytes", pa.int32(), "B", "static shared memory a block"),
+        _field("shared_dynamic_bytes", pa.int32(), "B", "dynamic shared memory a block"),
+        _field("bytes", pa.int64(), "B", "bytes moved by a memory copy or set"),
+    ]
+)
+
+UNITS = pa.schema(
+    [
+        _field("id", pa.int64(), "", "unique in the Run; 0 is the whole model"),
+        _field("parent", pa.int64(), "", "id of the enclosing unit; null at the top"),
+        _field("level", _NAME, "", "one of " + ", ".join(UNIT_LEVELS)),
+        _field("name", pa.string(), "", "what is printed"),
+        _field("op", pa.string(), "", "operator, for units of operators"),
+        _field("shapes", pa.string(), "", "input shapes and types of the operator"),
+        _field("module", pa.string(), "", "qualified name of the module"),
+        _field("count", pa.int64(), "1/iteration", "how often it runs in an iteration"),
+    ]
+)
+
+WINDOWS = pa.schema(
+    [
+        _field("variant", _NAME, "", "untouched, remove, repeat, null, flush, ..."),
+        _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
+        _field("multiplicity", pa.float64(), "", "launches of the unit for one in the model"),
+        _field("block", pa.int32(), "", "block of the plan"),
+        _field("order", pa.int32(), "", "place in the order in which windows ran"),
+        _field("replays", pa.int64(), "", "iterations in the window"),
+        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
+        _field("energy_j", pa.float64(), "J", "energy of the board in the window; null if none"),
+        _field("time_s", pa.float64(), "s", "duration of the window"),
+        _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window"),
+        _field("temperature_c", pa.float64(), "Cel", "mean temperature in the window"),
+        _field("flags", pa.string(), "", "comma-separated codes"),
+    ]
+)
+
+RESULTS = pa.schema(
+    [
+        _field("unit", pa.int64(), "", "id in the units table"),
+        _field("metric", _NAME, "", "what is stated, with its unit as suffix"),
+        _field("value", pa.float64(), "by metric", "the figure; null with a reason"),
+        _field("low", pa.float64(), "by metric", "lower end of the 95 % interval"),
+        _field("high", pa.float64(), "by metric", "upper end of the 95 % interval"),
+        _field("n", pa.int64(), "", "independent windows, blocks or samples behind it"),
+        _field("method", _NAME, "", "how it was obtained"),
+        _field("flags", pa.string(), "", "comma-separated codes"),
+        _field("reason", pa.string(), "", "why value is null"),
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "samples": SAMPLES,
+    "spans": SPANS,
+    "units": UNITS,
+    "windows": WINDOWS,
+    "results": RESULTS,
+}
+
+
+def conform(table: pa.Table, name: str) -> pa.Table:
+    """Bring a table to the schema ``name``: absent columns become null, extra ones stay out.
+
+    Raises:
+        pyarrow.ArrowInvalid: If a column can't be cast to its type without loss.
+    """
+    schema = TABLES[name]
+    columns = [
+        table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays([_whole(column) for column in columns], schema=schema)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Dictionary columns of several chunks share one dictionary, which Parquet readers expect."""
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
+        return column.unify_dictionaries()
+    return column
+
+
+def from_rows(rows: list[dict[str, object]], name: str) -> pa.Table:
+    """A table of the schema ``name`` from dictionaries; absent keys become null."""
+    schema = TABLES[name]
+    return pa.table({f.name: pa.array([row.get(f.name) for row in rows], type=f.type) for f in schema}, schema=schema)
+
+
+def empty(name: str) -> pa.Table:
+    """An empty table of the schema ``name``."""
+    return TABLES[name].empty_table()

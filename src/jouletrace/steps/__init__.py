@@ -1,0 +1,1 @@
+"""A workload made ready to run again and again: the seam of every experiment."""

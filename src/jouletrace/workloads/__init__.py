@@ -1,0 +1,1 @@
+"""What to run: built-in models, user models, any callable. torch is imported only when one is built."""

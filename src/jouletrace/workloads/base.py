@@ -1,0 +1,67 @@
+"""What a workload is: a name, what it needs, and a way to build it on a torch device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class WorkloadOptions:
+    """How a workload is to be built; None means the workload's own default.
+
+    Attributes:
+        task: "infer", "train" or "generate".
+        batch: Samples per iteration.
+        seq_len: Tokens per sample, for models of language.
+        dtype: "fp32" (IEEE), "tf32", "fp16", "bf16", "fp64" or "amp".
+        seed: Seed of random weights and inputs.
+        input_sets: Distinct random inputs to rotate among.
+        config: Overrides of the model's configuration, by key.
+    """
+
+    task: str = "infer"
+    batch: int | None = None
+    seq_len: int | None = None
+    dtype: str = "fp16"
+    seed: int = 0
+    input_sets: int = 1
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Built:
+    """A workload on a device.
+
+    Attributes:
+        call: One iteration: ``call(i)`` uses input set ``i % len(inputs)``; returns the outputs.
+        module: The model, where there is one.
+        inputs: The input sets: positional and keyword arguments of each.
+        facts: What goes into ``Run.workload``: name, task, batch, seq_len, dtype, parameters,
+            weights ("random, seed 0"), inputs, attention implementation, library versions.
+        items: Samples in an iteration, for throughput (1 for a plain callable).
+    """
+
+    call: Callable[[int], Any]
+    module: torch.nn.Module | None
+    inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    facts: dict[str, Any]
+    items: int = 1
+
+
+class Workload(Protocol):
+    """Something that can be built on a torch device."""
+
+    name: str
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """Make it ready on "cuda:0", "cpu" or "meta".
+
+        Raises:
+            BadInputError: If the options don't fit, or the user's code returns the wrong thing.
+            NotPossibleError: If a library or memory is missing.
+        """

@@ -1,0 +1,68 @@
+"""The import table of docs/architecture.md, held against the code."""
+
+import ast
+import re
+from pathlib import Path
+
+import jouletrace
+
+PACKAGE = Path(jouletrace.__file__).parent
+TABLE = Path(__file__).parent.parent / "docs" / "architecture.md"
+
+
+def allowed_imports() -> dict[str, set[str]]:
+    """The table in the documentation: package -> packages that it may import."""
+    allowed: dict[str, set[str]] = {}
+    for line in TABLE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 3 or not cells[0].startswith("`"):
+            continue
+        may = set(re.findall(r"`(\w+)`", cells[2]))
+        if cells[2] == "all above":
+            may = set(allowed)
+        for name in re.findall(r"`(\w+)`", cells[0]):
+            allowed[name] = may | {"errors"}
+    if "cli" in allowed:
+        allowed["cli"] = set(allowed)
+    return allowed
+
+
+def imports_of(path: Path) -> set[str]:
+    """First-level packages of ours that a module imports, at the top or inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [str(node.module)]
+        found |= {name.split(".")[1] for name in names if name.startswith("jouletrace.")}
+    return found
+
+
+def test_the_table_lists_every_package():
+    packages = {p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()}
+    assert packages <= set(allowed_imports())
+
+
+def test_nothing_imports_upwards():
+    allowed = allowed_imports()
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        home = path.relative_to(PACKAGE).parts[0]
+        if home.endswith(".py"):
+            continue
+        for other in imports_of(path) - {home}:
+            if other in allowed and other not in allowed[home]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_nvml_imports_pynvml():
+    users = [
+        p.relative_to(PACKAGE).as_posix()
+        for p in PACKAGE.rglob("*.py")
+        if re.search(r"^\s*(import|from) pynvml", p.read_text(), re.M)
+    ]
+    assert all(user.startswith("devices/nvml") for user in users), users
