@@ -1,0 +1,41 @@
+"""The channel names of the ``samples`` table, with their units: one vocabulary for every vendor."""
+
+from __future__ import annotations
+
+POWER = "power_w"
+"""The best power record of the device: what energy is computed from."""
+
+CHANNEL_UNITS: dict[str, tuple[str, str]] = {
+    POWER: ("W", "board power, the best record that the device keeps"),
+    "power_average_w": ("W", "board power, averaged by the sensor over a long window (often 1 s)"),
+    "power_instant_w": ("W", "board power, averaged over a short window now and then"),
+    "power_memory_w": ("W", "power of the memory"),
+    "energy_counter_j": ("J", "energy since some start, stepping"),
+    "clock_sm_mhz": ("MHz", "clock of the streaming multiprocessors (of the cores, on a CPU)"),
+    "clock_memory_mhz": ("MHz", "clock of the memory"),
+    "temperature_c": ("Cel", "temperature of the die"),
+    "temperature_memory_c": ("Cel", "temperature of the memory"),
+    "throttle_bits": ("1", "why the clocks are held down; see THROTTLE_REASONS"),
+    "memory_used_bytes": ("B", "device memory in use, by everybody"),
+    "utilization_gpu_pct": ("%", "share of time in which some kernel ran, as the driver says"),
+    "utilization_memory_pct": ("%", "share of time in which memory was read or written"),
+    "pstate": ("1", "performance state, 0 the highest"),
+}
+
+THROTTLE_REASONS: dict[int, str] = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+}
+"""Bits of ``throttle_bits``, numbered as NVML's clocksEventReasons."""
+
+
+def throttle_names(bits: int) -> list[str]:
+    """The reasons in a bit mask, "gpu_idle" and bits without a name left out."""
+    return [name for bit, name in THROTTLE_REASONS.items() if bits & bit and name != "gpu_idle"]
