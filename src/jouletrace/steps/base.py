@@ -7,7 +7,7 @@ call, a call on the CPU, or a schedule of kernels on a simulated board.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,14 @@ class Step(Protocol):
 
     def close(self) -> None:
         """Free what it holds on the device."""
+
+
+@runtime_checkable
+class FlushedStep(Protocol):
+    """A step that flushes the L2 cache before each iteration, inside ``replay`` too."""
+
+    def flush_only(self) -> Step:
+        """A step whose iterations are the flushes alone."""
 
 
 class VariableStep(Step, Protocol):

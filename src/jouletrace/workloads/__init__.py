@@ -1,1 +1,7 @@
 """What to run: built-in models, user models, any callable. torch is imported only when one is built."""
+
+from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.objects import ObjectWorkload
+from jouletrace.workloads.registry import names, resolve
+
+__all__ = ["Built", "ObjectWorkload", "Workload", "WorkloadOptions", "names", "resolve"]

@@ -18,7 +18,8 @@ class WorkloadOptions:
         task: "infer", "train" or "generate".
         batch: Samples per iteration.
         seq_len: Tokens per sample, for models of language.
-        dtype: "fp32" (IEEE), "tf32", "fp16", "bf16", "fp64" or "amp".
+        dtype: "fp32" (IEEE), "tf32", "fp16", "bf16", "fp64" or "amp". None means fp16 on CUDA and
+            fp32 elsewhere for models made here, and "as it is" for what the user's code made.
         seed: Seed of random weights and inputs.
         input_sets: Distinct random inputs to rotate among.
         config: Overrides of the model's configuration, by key.
@@ -27,7 +28,7 @@ class WorkloadOptions:
     task: str = "infer"
     batch: int | None = None
     seq_len: int | None = None
-    dtype: str = "fp16"
+    dtype: str | None = None
     seed: int = 0
     input_sets: int = 1
     config: dict[str, str] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Built:
 
     Attributes:
         call: One iteration: ``call(i)`` uses input set ``i % len(inputs)``; returns the outputs.
+            Usually an ``iteration.Iteration``.
         module: The model, where there is one.
         inputs: The input sets: positional and keyword arguments of each.
         facts: What goes into ``Run.workload``: name, task, batch, seq_len, dtype, parameters,

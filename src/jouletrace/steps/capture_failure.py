@@ -1,0 +1,67 @@
+"""Why a workload couldn't be captured as a CUDA graph, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.user_errors import place
+
+
+class CaptureError(BadInputError):
+    """The workload does what a CUDA graph can't hold; ``--mode eager`` may do.
+
+    A broken capture can leave torch's random generator of the GPU in a state of capture, so a
+    second attempt in another mode belongs in a fresh process.
+    """
+
+
+class LastOperator:
+    """Notes the operator that torch ran last.
+
+    Attributes:
+        name: Such as "aten.item.default"; None before the first. In inference mode, composite
+            operators are seen whole.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Note the operators run inside the block."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        note = self
+
+        class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                note.name = str(func)
+                return func(*args, **(kwargs or {}))
+
+        with Watch():  # type: ignore[no-untyped-call]  # torch's __init__
+            yield
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """What went wrong first: ending a broken capture fails too, and hides it behind its own failure."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def explain(error: BaseException, operator: str | None) -> str:
+    """``"can't be captured as a CUDA graph at OPERATOR (file, line 3: code): reason; use --mode eager"``.
+
+    Args:
+        error: What came out of the capture.
+        operator: The operator that ran last, where known.
+    """
+    first = first_cause(error)
+    # CUDA adds paragraphs of general advice; the first line is the reason.
+    reason = next(iter(str(first).splitlines()), "") or type(first).__name__
+    at = f" at {operator}" if operator else ""
+    where = place(first)
+    return f"can't be captured as a CUDA graph{at}{f' ({where})' if where else ''}: {reason}; use --mode eager"

@@ -1,0 +1,79 @@
+"""From a built workload and a mode to a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jouletrace.errors import BadInputError
+from jouletrace.steps.base import Step
+from jouletrace.steps.compiled import compile_built
+from jouletrace.steps.cpu import CpuStep
+from jouletrace.steps.trial import trial
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.environment import require_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from jouletrace.steps.cuda_step import CudaStep
+
+MODES = ("eager", "graph", "compile")
+L2 = ("warm", "cold")
+
+
+def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
+    """Make a built workload ready to run again and again; runs it once, or captures it.
+
+    Args:
+        built: The workload, built on ``torch_device``.
+        torch_device: "cuda:N" or "cpu".
+        mode: "eager" (on the CPU its step says "cpu"), "graph" (CUDA only) or "compile".
+        l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the
+            step is a ``cold.ColdStep``.
+
+    Raises:
+        BadInputError: If mode and device don't go together, or the workload raises when it runs.
+        CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
+        NotPossibleError: If the device isn't there, has no memory left, or can't do it.
+    """
+    if mode not in MODES:
+        raise BadInputError(f"--mode {mode}: must be one of {', '.join(MODES)}")
+    if l2 not in L2:
+        raise BadInputError(f"--l2 {l2}: must be one of {', '.join(L2)}")
+    device = require_device(torch_device)
+    if device.type == "cuda":
+        return _on_cuda(built, device, mode, l2)
+    if device.type == "cpu":
+        return _on_cpu(built, mode, l2)
+    raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
+
+
+def _on_cpu(built: Built, mode: str, l2: str) -> Step:
+    if mode == "graph":
+        raise BadInputError("--mode graph: CUDA graphs need a GPU; on the CPU use eager or compile")
+    if l2 == "cold":
+        raise BadInputError("--l2 cold: only a GPU's L2 cache can be flushed")
+    if built.facts.get("dtype") == "tf32":
+        raise BadInputError("--dtype tf32: a number format of NVIDIA GPUs; on the CPU use fp32 or bf16")
+    trial(built)
+    if mode == "compile":
+        return CpuStep(compile_built(built), "compile")
+    return CpuStep(built)
+
+
+def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
+    from jouletrace.steps.cold import ColdStep
+    from jouletrace.steps.cuda_eager import CudaEagerStep
+    from jouletrace.steps.cuda_graph import CudaGraphStep
+    from jouletrace.steps.cuda_step import check_tf32
+
+    check_tf32(built, device)
+    trial(built, device)
+    step: CudaStep
+    if mode == "graph":
+        step = CudaGraphStep(built, device)
+    elif mode == "compile":
+        step = CudaEagerStep(compile_built(built, device), device, "compile")
+    else:
+        step = CudaEagerStep(built, device)
+    return ColdStep(step) if l2 == "cold" else step

@@ -1,0 +1,98 @@
+"""A local folder of transformers: its configuration, and its weights where they are there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.config import typed_overrides
+from jouletrace.workloads.environment import require_device, require_transformers
+from jouletrace.workloads.options import check_options
+from jouletrace.workloads.placement import holds_values
+from jouletrace.workloads.random_weights import random_model
+from jouletrace.workloads.transformers_models import build_model, refused_config
+
+if TYPE_CHECKING:
+    import torch
+
+_WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+
+
+class LocalFolder:
+    """A model saved by transformers' ``save_pretrained``, or just its ``config.json``.
+
+    Attributes:
+        name: The folder, as given.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.name = spec
+        self._folder = Path(spec)
+        if not (self._folder / "config.json").is_file():
+            raise BadInputError(f"{spec}: a folder without config.json is no transformers model")
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``."""
+        check_options(self.name, options)
+        require_device(device)
+        transformers = require_transformers()
+        config = self._config(transformers)
+        typed = typed_overrides(config, options.config, self.name)
+        has_weights = any(True for pattern in _WEIGHT_FILES for _ in self._folder.glob(pattern))
+
+        def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
+            with refused_config(self.name, typed):
+                # Built anew, so that what the configuration derives from a setting follows.
+                changed = type(config).from_dict({**config.to_dict(), **typed}) if typed else config
+                model_class = self._model_class(transformers, changed)
+                if has_weights and holds_values(on):
+                    return self._load(model_class, changed, on, dtype)
+                return random_model(model_class, changed, on, dtype, options.seed)
+
+        return build_model(make, device, options, facts={"name": self.name, "config": typed})
+
+    def _config(self, transformers: Any) -> Any:
+        path = self._folder / "config.json"
+        try:
+            if "auto_map" in json.loads(path.read_text()):
+                raise BadInputError(f"{path}: needs code of its own; give it as file.py:callable instead")
+            return transformers.AutoConfig.from_pretrained(self._folder, local_files_only=True)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInputError(f"{path}: {_line(error)}") from error
+
+    def _model_class(self, transformers: Any, config: Any) -> Any:
+        """The architecture that the configuration names, else the bare model of its type."""
+        named = [name for name in config.architectures or [] if hasattr(transformers, name)]
+        if named:
+            return getattr(transformers, named[0])
+        if config.architectures:
+            raise BadInputError(
+                f"{self.name}/config.json: transformers {transformers.__version__} has no {config.architectures[0]}"
+            )
+        try:
+            return transformers.MODEL_MAPPING[type(config)]
+        except KeyError as error:
+            raise BadInputError(f"{self.name}/config.json: no model known for {type(config).__name__}") from error
+
+    def _load(self, model_class: Any, config: Any, device: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
+        """The model with the folder's weights, and how many of them were there."""
+        try:
+            model, info = model_class.from_pretrained(
+                self._folder, config=config, local_files_only=True, output_loading_info=True
+            )
+        except Exception as error:  # each file format has errors of its own
+            if "memory" in str(error):
+                raise
+            raise BadInputError(f"{self.name}: weights can't be loaded: {_line(error)}") from error
+        missing = len(info["missing_keys"]) + len(info["mismatched_keys"])
+        origin = f"loaded from {self.name}"
+        return model.to(device, dtype), origin + (
+            f", but {missing} tensors random: not in the files" if missing else ""
+        )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,83 @@
+"""The built-in models: one entry each. Sizes are those of the papers; weights are random.
+
+To add a model, add an entry: its class in transformers, what its configuration changes from the
+class's defaults, and for a model of language its default sequence length. What it is fed follows
+from the class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A built-in model.
+
+    Attributes:
+        model: Class in transformers.
+        config: What differs from the defaults of the class's configuration.
+        aliases: Other names for it.
+        seq_len: Default tokens per sample, for models of language.
+        note: What a reader of the figures must know about the variant.
+    """
+
+    model: str
+    config: dict[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    seq_len: int | None = None
+    note: str = ""
+
+
+_DEIT = "class and distillation token; one classifier, on the class token"
+# Without a padding token, and with all tokens seen, the forward has nothing to look up on the host.
+_UNPADDED = "sequences without padding, no attention mask"
+_GPT2 = "all positions to logits; no cache, no attention mask"
+
+MODELS: dict[str, ModelEntry] = {
+    "deit-tiny": ModelEntry(
+        "DeiTForImageClassification",
+        {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_labels": 1000},
+        ("deit-t",),
+        note=_DEIT,
+    ),
+    "deit-small": ModelEntry(
+        "DeiTForImageClassification",
+        {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536, "num_labels": 1000},
+        ("deit-s",),
+        note=_DEIT,
+    ),
+    "deit-base": ModelEntry("DeiTForImageClassification", {"num_labels": 1000}, ("deit-b",), note=_DEIT),
+    "vit-base": ModelEntry("ViTForImageClassification", {"num_labels": 1000}, ("vit-b",)),
+    "swin-tiny": ModelEntry("SwinForImageClassification", {"num_labels": 1000}, ("swin-t",)),
+    "resnet50": ModelEntry("ResNetForImageClassification", {"num_labels": 1000}, note="stride in the 3x3 convolutions"),
+    "bert-base": ModelEntry(
+        "BertForSequenceClassification", {"pad_token_id": None}, ("bert-b",), seq_len=128, note=_UNPADDED
+    ),
+    "bert-large": ModelEntry(
+        "BertForSequenceClassification",
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "pad_token_id": None,
+        },
+        ("bert-l",),
+        seq_len=128,
+        note=_UNPADDED,
+    ),
+    "gpt2": ModelEntry("GPT2LMHeadModel", {"use_cache": False}, seq_len=128, note=_GPT2),
+    "gpt2-large": ModelEntry(
+        "GPT2LMHeadModel",
+        {"n_embd": 1280, "n_layer": 36, "n_head": 20, "use_cache": False},
+        ("gpt2-l",),
+        seq_len=1024,
+        note=_GPT2,
+    ),
+}
+"""By canonical name."""
+
+ALIASES: dict[str, str] = {alias: name for name, entry in MODELS.items() for alias in entry.aliases}
+"""Canonical name by alias."""

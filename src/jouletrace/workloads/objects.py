@@ -1,0 +1,137 @@
+"""A model or callable with its inputs, as the user's own code holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.environment import require_device
+from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.iteration import Inputs, Iteration
+from jouletrace.workloads.memory import memory_guard
+from jouletrace.workloads.options import check_options
+from jouletrace.workloads.placement import place_module
+from jouletrace.workloads.precision import precision, short_name
+from jouletrace.workloads.trees import map_tensors, named_tensors
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ObjectWorkload:
+    """A model (or any callable) and the inputs to call it with.
+
+    The model is used where it is: it is moved to the device, put in eval mode and, if a dtype is
+    asked for, cast in place; the inputs are copied over.
+
+    Attributes:
+        name: What to call it.
+    """
+
+    def __init__(self, target: Any, inputs: Any = (), name: str | None = None) -> None:
+        """Check that it can be called.
+
+        Args:
+            target: A module or any callable.
+            inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one argument.
+            name: What to call it; by default the name of its class or function.
+
+        Raises:
+            BadInputError: If ``target`` can't be called.
+        """
+        self.name = name or str(getattr(target, "__qualname__", type(target).__qualname__))
+        if not callable(target):
+            raise BadInputError(f"{self.name}: a model or callable is needed, not {type(target).__name__}")
+        self._target = target
+        self._inputs = inputs
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``.
+
+        Raises:
+            BadInputError: If the options ask for what only a model made here could do.
+        """
+        check_options(self.name, options)
+        self._refuse(options)
+        return build_object(self._target, self._inputs, device, options, name=self.name)
+
+    def _refuse(self, options: WorkloadOptions) -> None:
+        for option, given in (("--batch", options.batch), ("--seq-len", options.seq_len)):
+            if given is not None:
+                raise BadInputError(f"{option} {given}: {self.name} comes with its own inputs")
+
+
+def build_object(
+    target: Any, inputs: Any, device: str, options: WorkloadOptions, *, name: str, batch: int | None = None
+) -> Built:
+    """A model or callable that exists already, moved to ``device``.
+
+    Args:
+        target: Module or callable.
+        inputs: See ``ObjectWorkload``.
+        device: See ``Workload.build``.
+        options: Already checked. Without a dtype, everything keeps the types that it has.
+        name: Of the workload.
+        batch: Samples in the inputs, where known; else a module's are counted by the first
+            dimension of its first tensor.
+
+    Raises:
+        BadInputError: If the options don't fit.
+        NotPossibleError: If the device isn't there or has no memory left.
+    """
+    import torch
+
+    if options.config:
+        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
+    if options.input_sets != 1:
+        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
+    on = require_device(device)
+    how = precision(options.dtype, device)
+    # A bound method of a model (model.encode) brings its model along.
+    owner = target if isinstance(target, torch.nn.Module) else getattr(target, "__self__", None)
+    module = owner if isinstance(owner, torch.nn.Module) else None
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        cast = how.weights if how.weights is not None and tensor.is_floating_point() else None
+        return tensor.to(on, cast)
+
+    with memory_guard(f"{name} on {device}"):
+        if module is not None:
+            place_module(module, on, how.weights)
+            module.eval()
+        args, kwargs = arguments(inputs)
+        placed: Inputs = (map_tensors(place, args), map_tensors(place, kwargs))
+    if batch is None and module is not None:
+        batch = _leading(placed)
+    facts: dict[str, Any] = {
+        "name": name,
+        "task": options.task,
+        "batch": batch,
+        "weights": "as given" if module is not None else None,
+        "inputs": "as given",
+        **common_facts(module, how, on),
+    }
+    facts["dtype"] = how.name or _dtypes(module, placed)
+    return Built(Iteration(target, [placed], how.settings), module, [placed], facts, items=batch or 1)
+
+
+def arguments(inputs: Any) -> Inputs:
+    """Positional and keyword arguments: a tuple's items, a mapping's items, or the one object."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
+        return inputs, {}
+    return (inputs,), {}
+
+
+def _leading(placed: Inputs) -> int | None:
+    """First dimension of the first tensor, which most models take for the batch."""
+    return next((int(tensor.shape[0]) for _, tensor in named_tensors(placed) if tensor.dim() > 0), None)
+
+
+def _dtypes(module: torch.nn.Module | None, placed: Inputs) -> str | None:
+    """The floating types in use, such as "fp32" or "fp16+fp32"."""
+    tensors = [tensor for _, tensor in named_tensors(placed)] + (list(module.parameters()) if module else [])
+    return "+".join(sorted({short_name(t.dtype) for t in tensors if t.is_floating_point()})) or None

@@ -1,0 +1,107 @@
+"""What each ``--dtype`` means: the type of the weights, autocast, and torch's TF32 switches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.nearest import nearest
+
+if TYPE_CHECKING:
+    import torch
+
+_WEIGHTS = {
+    "fp32": "float32",
+    "tf32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp64": "float64",
+    "amp": "float32",
+}
+DTYPES = tuple(_WEIGHTS)
+"""Every ``--dtype``."""
+
+_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How numbers are held and multiplied.
+
+    Attributes:
+        name: The ``--dtype``, or None: everything stays as the user's code made it.
+        weights: Type of weights and inputs; None leaves them alone.
+        autocast: Type that autocast computes in; None without autocast.
+        device_type: "cuda", "cpu" or "meta".
+        tf32: Whether float32 products may be computed in TF32; None leaves torch's switches alone.
+    """
+
+    name: str | None
+    weights: torch.dtype | None
+    autocast: torch.dtype | None
+    device_type: str
+    tf32: bool | None
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """One iteration's context: inference mode, autocast, the TF32 switches; all put back after."""
+        import torch
+
+        autocast: Any = nullcontext()
+        if self.autocast is not None:
+            autocast = torch.autocast(self.device_type, dtype=self.autocast)
+        with tf32_switches(self.tf32), torch.inference_mode(), autocast:
+            yield
+
+
+def precision(name: str | None, device: str) -> Precision:
+    """What ``name`` means on ``device``.
+
+    "fp32" is IEEE single precision throughout: TF32 is off for matrix products *and* for cuDNN's
+    convolutions, where torch leaves it on by default. "amp" keeps fp32 weights and autocasts to
+    fp16 on CUDA and to bf16 elsewhere, as torch does by default.
+
+    Raises:
+        BadInputError: If there is no such dtype.
+    """
+    import torch
+
+    kind = torch.device(device).type
+    if name is None:
+        return Precision(None, None, None, kind, None)
+    if name not in _WEIGHTS:
+        raise BadInputError(f"unknown dtype '{name}': {', '.join(DTYPES)}{nearest(name, DTYPES)}")
+    autocast = None
+    if name == "amp":
+        autocast = torch.float16 if kind == "cuda" else torch.bfloat16
+    return Precision(name, getattr(torch, _WEIGHTS[name]), autocast, kind, name == "tf32")
+
+
+@contextmanager
+def tf32_switches(on: bool | None) -> Iterator[None]:
+    """Both TF32 switches of torch at ``on``, put back afterwards; None leaves them alone.
+
+    The older ``allow_tf32`` switches are used because torch keeps its newer ``fp32_precision``
+    in step with them, while code that reads the older ones fails after the newer were set.
+    """
+    if on is None:
+        yield
+        return
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = on
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def short_name(dtype: torch.dtype) -> str:
+    """The ``--dtype`` of a type ("fp16" for ``torch.float16``); other types by torch's own name."""
+    name = str(dtype).removeprefix("torch.")
+    return _SHORT.get(name, name)

@@ -1,0 +1,45 @@
+"""From what the user writes after ``jouletrace profile`` to a workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import Workload
+from jouletrace.workloads.loader import split
+from jouletrace.workloads.local_folder import LocalFolder
+from jouletrace.workloads.models import ALIASES, MODELS
+from jouletrace.workloads.nearest import nearest
+from jouletrace.workloads.transformers_models import BuiltInModel
+from jouletrace.workloads.user import UserWorkload
+
+
+def names() -> list[str]:
+    """The built-in models, for help texts: canonical names in the order of their table."""
+    return list(MODELS)
+
+
+def resolve(spec: str) -> Workload:
+    """The workload that ``spec`` names. Imports neither torch nor the user's code.
+
+    Args:
+        spec: A built-in name or alias, ``package.module:callable``, ``file.py:callable``, or a
+            local folder of transformers. A folder named like a built-in model is ``./NAME``.
+
+    Raises:
+        BadInputError: If it names nothing; the nearest names are offered.
+    """
+    canonical = ALIASES.get(spec.lower(), spec.lower())
+    if canonical in MODELS:
+        return BuiltInModel(canonical, MODELS[canonical])
+    path = Path(spec)
+    if path.is_dir():
+        return LocalFolder(spec)
+    if path.suffix == ".py":
+        raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")
+    if split(spec) is not None:
+        return UserWorkload(spec)
+    raise BadInputError(
+        f"unknown workload '{spec}'{nearest(spec, [*MODELS, *ALIASES])} "
+        f"(built in: {', '.join(MODELS)}; or file.py:callable, package.module:callable, a local transformers folder)"
+    )

@@ -1,0 +1,110 @@
+"""Models of transformers, made from their configuration. Nothing is downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.config import typed_overrides
+from jouletrace.workloads.environment import require_device, require_transformers
+from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.inputs import random_inputs
+from jouletrace.workloads.iteration import Iteration
+from jouletrace.workloads.memory import memory_guard
+from jouletrace.workloads.models import ModelEntry
+from jouletrace.workloads.no_cache import cache_arguments
+from jouletrace.workloads.options import check_options
+from jouletrace.workloads.precision import precision
+from jouletrace.workloads.random_weights import random_model, seeded
+
+if TYPE_CHECKING:
+    import torch
+
+Make = Callable[["torch.device", "torch.dtype"], tuple[Any, str]]
+"""Makes a model on a device in a type; returns it and where its weights are from."""
+
+
+class BuiltInModel:
+    """An entry of the table of models.
+
+    Attributes:
+        name: Its canonical name.
+    """
+
+    def __init__(self, name: str, entry: ModelEntry) -> None:
+        self.name = name
+        self._entry = entry
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``."""
+        check_options(self.name, options)
+        require_device(device)
+        model_class = getattr(require_transformers(), self._entry.model)
+        config_class = model_class.config_class
+        typed = typed_overrides(config_class(**self._entry.config), options.config, self.name)
+
+        def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
+            with refused_config(self.name, typed):
+                # The configuration is built anew so that what it derives from a setting follows.
+                config = config_class(**{**self._entry.config, **typed})
+                return random_model(model_class, config, on, dtype, options.seed)
+
+        facts = {"config": typed, "note": self._entry.note}
+        return build_model(make, device, options, facts={"name": self.name, **facts}, seq_len=self._entry.seq_len)
+
+
+def build_model(
+    make: Make, device: str, options: WorkloadOptions, *, facts: dict[str, Any], seq_len: int | None = None
+) -> Built:
+    """A model of transformers with random inputs, ready for inference.
+
+    Args:
+        make: Makes the model.
+        device: See ``Workload.build``.
+        options: Already checked.
+        facts: What the caller knows: "name", "config", "note".
+        seq_len: Default sequence length.
+
+    Raises:
+        BadInputError: See ``random_inputs``.
+        NotPossibleError: If the device isn't there or has no memory left.
+    """
+    on = require_device(device)
+    how = precision(options.dtype or ("fp16" if on.type == "cuda" else "fp32"), device)
+    assert how.weights is not None  # every named precision has a type
+    with memory_guard(f"{facts['name']}, batch {options.batch or 1} on {device}"), seeded(options.seed, on):
+        model, weights = make(on, how.weights)
+        model.eval()
+        inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
+    for _, keywords in inputs:
+        keywords.update(cache_arguments(model))
+    told = {
+        **facts,
+        "task": options.task,
+        "model": type(model).__name__,
+        "weights": weights,
+        **input_facts,
+        **common_facts(model, how, on),
+    }
+    return Built(
+        call=Iteration(model, inputs, how.settings),
+        module=model,
+        inputs=inputs,
+        facts={key: value for key, value in told.items() if value not in ("", {})},
+        items=int(input_facts["batch"]),
+    )
+
+
+@contextmanager
+def refused_config(name: str, typed: dict[str, Any]) -> Iterator[None]:
+    """A configuration that the model's own code refuses is the user's fault, if the user changed it."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if not typed or "memory" in str(error):
+            raise
+        changed = ", ".join(f"{key}={value}" for key, value in typed.items())
+        raise BadInputError(f"{name} can't be built with --config {changed}: {' '.join(str(error).split())}") from error

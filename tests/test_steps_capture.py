@@ -1,0 +1,57 @@
+"""Why a workload can't be captured, said in one line. The captures themselves need a GPU."""
+
+import pytest
+
+from jouletrace.errors import BadInputError
+from jouletrace.steps import CaptureError
+from jouletrace.steps.capture_failure import LastOperator, explain
+
+torch = pytest.importorskip("torch")
+
+
+def broken_capture(forward):
+    """What a failed capture raises: the model's failure, hidden behind that of ending the capture."""
+    try:
+        try:
+            forward()
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+    except RuntimeError as error:
+        return error
+
+
+def forward():
+    x = torch.ones(3).unsqueeze(0)
+    return x.reshape(2, 7)
+
+
+def test_the_first_failure_is_reported_with_its_line():
+    text = explain(broken_capture(forward), "aten.view.default")
+    assert text.startswith("can't be captured as a CUDA graph at aten.view.default (test_steps_capture.py, line ")
+    assert "return x.reshape(2, 7)): shape '[2, 7]' is invalid" in text
+    assert text.endswith("; use --mode eager")
+    assert "\n" not in text
+
+
+def test_an_unknown_operator_and_place_are_left_out():
+    text = explain(RuntimeError("CUDA error: operation not permitted\nCompile with TORCH_USE_CUDA_DSA"), None)
+    assert text == "can't be captured as a CUDA graph: CUDA error: operation not permitted; use --mode eager"
+
+
+def test_the_last_operator_before_a_failure_is_known():
+    last = LastOperator()
+    assert last.name is None
+    with pytest.raises(RuntimeError), torch.inference_mode(), last.watch():
+        torch.ones(3).unsqueeze(0).view(2, 7)
+    assert last.name == "aten.view.default"
+
+
+def test_a_host_sync_is_seen_as_the_operator_that_syncs():
+    last = LastOperator()
+    with torch.inference_mode(), last.watch():
+        torch.ones(3).sum().item()
+    assert last.name == "aten.item.default"
+
+
+def test_a_capture_error_is_bad_input():
+    assert issubclass(CaptureError, BadInputError)

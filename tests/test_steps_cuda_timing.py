@@ -1,0 +1,165 @@
+"""How iterations on a GPU are timed, against a GPU of our own making: one queue, in virtual time.
+
+The host takes ``host_s`` to launch an iteration, the device ``device_s`` to run it; an event takes
+its stamp when the device comes to it.
+"""
+
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jouletrace.errors import BadInputError
+from jouletrace.steps import block_means
+from jouletrace.steps.cold import ColdStep, FlushStep
+from jouletrace.steps.cuda_step import CudaStep
+from jouletrace.steps.cuda_timing import AHEAD
+
+torch = pytest.importorskip("torch")
+
+FLUSH_S = 0.004
+
+
+class FakeGpu:
+    """Host and device clocks, and what is in the queue."""
+
+    def __init__(self, host_s, device_s):
+        self.host_s, self.device_s = host_s, device_s
+        self.now = 100.0
+        self.device_free = 100.0
+        self.launched = 0
+        self.most_ahead = 0
+        self.events_waited = 0
+        self.busy_until = []
+
+    def launch(self, device_s=None, host_s=None):
+        self.now += self.host_s if host_s is None else host_s
+        self.device_free = max(self.device_free, self.now) + (self.device_s if device_s is None else device_s)
+        self.launched += 1
+        self.busy_until.append(self.device_free)
+        self.most_ahead = max(self.most_ahead, sum(end > self.now for end in self.busy_until[-2 * AHEAD :]))
+
+    def synchronize(self, device=None):
+        self.now = max(self.now, self.device_free)
+
+    def event(self, enable_timing):
+        return FakeEvent(self)
+
+
+class FakeEvent:
+    def __init__(self, gpu):
+        self.gpu = gpu
+
+    def record(self):
+        self.at = max(self.gpu.device_free, self.gpu.now)
+
+    def synchronize(self):
+        self.gpu.events_waited += 1
+        self.gpu.now = max(self.gpu.now, self.at)
+
+    def elapsed_time(self, end):
+        return (end.at - self.at) * 1e3
+
+
+class FakeStep(CudaStep):
+    mode = "eager"
+
+    def __init__(self, gpu):
+        self.gpu = gpu
+        self.device = torch.device("cuda", 0)
+
+    def launch(self):
+        self.gpu.launch()
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Makes a fake GPU with the given launch and run times, and a step on it."""
+
+    def make(host_s, device_s):
+        gpu = FakeGpu(host_s, device_s)
+        monkeypatch.setattr(torch.cuda, "Event", gpu.event)
+        monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
+        monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+        monkeypatch.setattr("time.time_ns", lambda: round(gpu.now * 1e9))
+        # A flush needs a real buffer on a real GPU; here it is work of a known length.
+        monkeypatch.setattr(FlushStep, "__init__", lambda self, device: self.__dict__.update(device=device, l2_bytes=1))
+        monkeypatch.setattr(FlushStep, "launch", lambda self: gpu.launch(FLUSH_S, 0.0))
+        return gpu, FakeStep(gpu)
+
+    return make
+
+
+def test_a_device_bound_latency_is_the_device_s_own_time(fake):
+    _, step = fake(host_s=0.001, device_s=0.010)
+    np.testing.assert_allclose(step.latencies(50), 0.010, rtol=1e-6)
+
+
+def test_a_host_bound_latency_includes_the_wait_for_the_host(fake):
+    _, step = fake(host_s=0.005, device_s=0.002)
+    np.testing.assert_allclose(step.latencies(50), 0.005, rtol=1e-6)
+
+
+@pytest.mark.parametrize("times", [(0.001, 0.010), (0.005, 0.002)])
+def test_latencies_and_replay_tell_the_same_time(fake, times):
+    _, step = fake(*times)
+    per_iteration = step.replay(1000).seconds / 1000
+    assert step.latencies(1000).mean() == pytest.approx(per_iteration, rel=0.005)
+
+
+def test_a_replay_starts_and_ends_with_an_idle_device(fake):
+    gpu, step = fake(host_s=0.001, device_s=0.010)
+    gpu.launch(device_s=5.0)  # somebody's work from before
+    interval = step.replay(10)
+    assert interval.seconds == pytest.approx(0.001 + 10 * 0.010)
+    assert gpu.device_free <= gpu.now
+
+
+def test_the_queue_of_a_latency_pass_stays_bounded_and_never_runs_dry(fake):
+    gpu, step = fake(host_s=0.0001, device_s=0.010)
+    latencies = step.latencies(2000)
+    assert gpu.launched == 2001  # one runs ahead, untimed
+    assert gpu.most_ahead <= AHEAD + 2
+    assert latencies.max() == pytest.approx(0.010, rel=1e-6)
+
+
+def test_a_cold_latency_leaves_the_flush_out(fake):
+    gpu, step = fake(host_s=0.001, device_s=0.010)
+    np.testing.assert_allclose(ColdStep(step).latencies(20), 0.010, rtol=1e-6)
+    assert gpu.launched == 41  # one ahead, then flush and iteration in turn
+
+
+def test_a_cold_replay_less_its_flushes_is_the_iterations(fake):
+    _, step = fake(host_s=0.001, device_s=0.010)
+    cold = ColdStep(step)
+    both, flushes = cold.replay(100), cold.flush_only().replay(100)
+    assert (both.seconds - flushes.seconds) / 100 == pytest.approx(0.010, rel=0.01)
+    assert cold.describe()["l2"] == "cold"
+    assert cold.mode == "eager"
+    assert cold.flush_only().mode == "flush"
+
+
+def test_block_means_of_a_cold_step_are_refused(fake):
+    _, step = fake(host_s=0.001, device_s=0.010)
+    assert block_means(step, 40, 20) == pytest.approx([0.01005, 0.01005])
+    with pytest.raises(BadInputError, match="--l2 cold"):
+        block_means(ColdStep(step), 40, 20)
+
+
+def test_a_flush_writes_twice_the_l2(monkeypatch):
+    made = {}
+
+    def empty(numel, *, dtype, device):
+        made["bytes"] = numel * dtype.itemsize
+        return SimpleNamespace(fill_=lambda value: made.setdefault("filled", value))
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 << 20))
+    monkeypatch.setattr(torch, "empty", empty)
+    flush = FlushStep(torch.device("cuda", 0))
+    flush.launch()
+    assert made == {"bytes": 100 << 20, "filled": 1}
+    assert flush.describe()["flush_bytes"] == 100 << 20
