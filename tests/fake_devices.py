@@ -18,6 +18,7 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 
 PERIOD_NS = 20_000_000
+REST_S = 30.0
 FACTORY = "fake_devices:open_fake"
 
 
@@ -63,7 +64,7 @@ class State:
 
 
 class Changing:
-    """Wants to be asked every 20 ms at first and every 0.5 s after five polls."""
+    """Wants to be asked five times 20 ms apart, then rests, as the energy counter does."""
 
     def __init__(self, device: str, clock: Any) -> None:
         self.channels = (channel(device, "energy_counter_j", "J"),)
@@ -73,7 +74,7 @@ class Changing:
 
     def poll(self) -> list[Samples]:
         self._polls += 1
-        self.interval_s = 0.02 if self._polls < 5 else 0.5
+        self.interval_s = 0.02 if self._polls % 5 else REST_S
         return [one_sample("energy_counter_j", self._clock.time_ns(), float(self._polls))]
 
 

@@ -249,6 +249,8 @@ class FakeNvml:
         new = [t for t in stamps if t >= board.ring_since_us and START_NS // 1000 + t > after_us]
         if not new:
             raise NVMLError(NOT_FOUND)
+        if stamps[0] < board.ring_since_us:
+            new = [-START_NS // 1000, *new]  # a slot that was never written
         member = {UINT: "uiVal", ULL: "ullVal"}[board.ring_type]
         return board.ring_type, [
             SimpleNamespace(

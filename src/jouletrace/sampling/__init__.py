@@ -1,1 +1,6 @@
-"""Recording what devices tell, in a process of its own or in virtual time; calibration of their sensors."""
+"""Recording what the sensors say: two recorders under one contract, and calibration of a sensor."""
+
+from jouletrace.sampling.base import Recorder, RecorderCost
+from jouletrace.sampling.recorder import open_recorder
+
+__all__ = ["Recorder", "RecorderCost", "open_recorder"]

@@ -1,0 +1,71 @@
+"""Which board is ``cuda:N``: CUDA's own order, asked of the driver without creating a context.
+
+CUDA may order boards otherwise than NVML, hides some by ``CUDA_VISIBLE_DEVICES`` and shows a MIG
+instance as a device. All of that is settled in libcuda, so libcuda is asked. A context would
+raise the board's idle power by some 50 W; ``cuInit`` alone creates none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from typing import Any
+
+_LIBRARY = "libcuda.so.1"
+_SUCCESS = 0
+_NO_DEVICE = 100
+
+
+class _Uuid(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_ubyte * 16),)
+
+
+def cuda_uuids(library: Any = None) -> list[str] | None:
+    """UUIDs of the devices that CUDA shows to this process: entry N is ``cuda:N``.
+
+    Args:
+        library: What stands for libcuda; None loads the real one.
+
+    Returns:
+        "GPU-..." or "MIG-..." in CUDA's order; empty if CUDA shows none; None if there is no
+        libcuda or it doesn't start.
+    """
+    cuda = library if library is not None else _load()
+    if cuda is None:
+        return None
+    code = cuda.cuInit(0)
+    if code == _NO_DEVICE:
+        return []
+    count = ctypes.c_int(0)
+    if code != _SUCCESS or cuda.cuDeviceGetCount(ctypes.byref(count)) != _SUCCESS:
+        return None
+    uuids = [_uuid(cuda, index) for index in range(count.value)]
+    return [u for u in uuids if u is not None] if all(uuids) else None
+
+
+def cuda_index(device_uuid: str, library: Any = None) -> int | None:
+    """N of the ``cuda:N`` that has this UUID; None if CUDA doesn't show it to this process."""
+    uuids = cuda_uuids(library) or []
+    return uuids.index(device_uuid) if device_uuid in uuids else None
+
+
+def _load() -> Any:
+    try:
+        return ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return None
+
+
+def _uuid(cuda: Any, index: int) -> str | None:
+    device = ctypes.c_int(0)
+    if cuda.cuDeviceGet(ctypes.byref(device), index) != _SUCCESS:
+        return None
+    board = _Uuid()
+    if cuda.cuDeviceGetUuid(ctypes.byref(board), device) != _SUCCESS:
+        return None
+    own = _Uuid()
+    second = getattr(cuda, "cuDeviceGetUuid_v2", None)  # since CUDA 11.4; tells MIG instances apart
+    if second is None or second(ctypes.byref(own), device) != _SUCCESS:
+        own = board
+    kind = "GPU" if bytes(own.bytes) == bytes(board.bytes) else "MIG"
+    return f"{kind}-{uuid.UUID(bytes=bytes(own.bytes))}"

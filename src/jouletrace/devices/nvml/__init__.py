@@ -1,0 +1,7 @@
+"""NVIDIA boards through NVML: the only place that imports pynvml."""
+
+from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml.mig import NvmlMig
+
+__all__ = ["Nvml", "NvmlGpu", "NvmlMig"]

@@ -1,0 +1,79 @@
+"""A whole NVIDIA board."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jouletrace.devices.base import Capability, Clock, Process, Source
+from jouletrace.devices.clock import RealClock
+from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml.capabilities import list_capabilities
+from jouletrace.devices.nvml.identity import describe, uuid_of
+from jouletrace.devices.nvml.processes import list_processes
+from jouletrace.devices.nvml.sensors import Sensors, find_sensors
+from jouletrace.errors import BadInputError
+from jouletrace.run import DeviceInfo
+
+
+class NvmlGpu:
+    """A board with a power sensor of its own; implements ``devices.base.Gpu``.
+
+    If the board doesn't tell its power after all, ``info.details`` has "no_power" (a reason code)
+    and "no_power_note".
+
+    Args:
+        uuid: UUID as the driver gives it ("GPU-...").
+        nvml: The library; this object closes it. None opens it.
+        clock: Where time comes from; None is the real one.
+
+    Attributes:
+        sensors: What answers on it.
+
+    Raises:
+        BadInputError: If there is no such board.
+        NotPossibleError: If nvidia-ml-py or the driver is missing, or the board is lost.
+    """
+
+    def __init__(self, uuid: str, nvml: Nvml | None = None, clock: Clock | None = None) -> None:
+        self._nvml = nvml if nvml is not None else Nvml()
+        self.clock: Clock = clock if clock is not None else RealClock()
+        self.spec = uuid
+        try:
+            self._handle = find_board(self._nvml, uuid)
+            self.info: DeviceInfo = describe(self._nvml, self._handle)
+            self.sensors: Sensors = find_sensors(self._nvml, self._handle, self.clock)
+        except BaseException:
+            self._nvml.close()
+            raise
+        if not self.sensors.has_power:
+            self.info.details["no_power"] = "no_power_sensor"
+            self.info.details["no_power_note"] = f"this board doesn't tell its power: {self.sensors.ring.reason}"
+
+    def sources(self) -> list[Source]:
+        """The power record first, then state at 10 Hz, then the energy counter."""
+        return self.sensors.sources(self._nvml, self._handle, self.info.id, self.clock)
+
+    def capabilities(self) -> list[Capability]:
+        """Every sensor, read and timed now; takes about a second."""
+        return list_capabilities(self._nvml, self._handle, self.sensors, self.clock)
+
+    def processes(self) -> list[Process]:
+        """Compute and graphics processes on this board."""
+        return list_processes(self._nvml, self._handle)
+
+    def close(self) -> None:
+        """Release NVML. Safe to call twice."""
+        self._nvml.close()
+
+
+def find_board(nvml: Nvml, uuid: str) -> Any:
+    """The handle of the board with this UUID.
+
+    Raises:
+        BadInputError: If there is none.
+    """
+    for handle in nvml.handles():
+        if uuid_of(nvml, handle) == uuid:
+            return handle
+    lost = f" (out of reach: {'; '.join(nvml.unreachable)})" if nvml.unreachable else ""
+    raise BadInputError(f"there is no GPU {uuid} here{lost}")

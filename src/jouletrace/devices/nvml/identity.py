@@ -1,0 +1,101 @@
+"""Which board it is: everything about it that doesn't change from reading to reading."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from jouletrace.devices.nvml.api import Nvml, Unavailable, text
+from jouletrace.errors import NotPossibleError
+from jouletrace.run import DeviceInfo
+
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+}
+_CLOCK_SM, _CLOCK_MEMORY = 1, 2
+
+
+def uuid_of(nvml: Nvml, handle: Any) -> str:
+    """UUID of a board or MIG instance.
+
+    Raises:
+        NotPossibleError: If the driver won't tell it.
+    """
+    try:
+        return str(text(nvml.call("nvmlDeviceGetUUID", handle)))
+    except Unavailable as error:
+        raise NotPossibleError(f"a GPU is there but its UUID can't be read: {error}") from None
+
+
+def compute_capability(nvml: Nvml, handle: Any) -> tuple[int, int] | None:
+    """CUDA compute capability, which tells the generations of power sensors apart."""
+    pair = nvml.get("nvmlDeviceGetCudaComputeCapability", handle)
+    return None if pair is None else (int(pair[0]), int(pair[1]))
+
+
+def describe(nvml: Nvml, handle: Any) -> DeviceInfo:
+    """Identity and limits of a whole board; what the driver doesn't tell is None.
+
+    Raises:
+        NotPossibleError: If the board is gone.
+    """
+    pci = nvml.get("nvmlDeviceGetPciInfo", handle)
+    ecc = nvml.get("nvmlDeviceGetEccMode", handle)
+    memory = nvml.get("nvmlDeviceGetMemoryInfo", handle)
+    persistence = nvml.get("nvmlDeviceGetPersistenceMode", handle)
+    return DeviceInfo(
+        id=uuid_of(nvml, handle),
+        name=text(nvml.get("nvmlDeviceGetName", handle)) or "NVIDIA GPU",
+        kind="gpu",
+        host=socket.gethostname(),
+        index=nvml.get("nvmlDeviceGetIndex", handle),
+        serial=text(nvml.get("nvmlDeviceGetSerial", handle)),
+        pci_bus=text(pci.busId) if pci is not None else None,
+        vbios=text(nvml.get("nvmlDeviceGetVbiosVersion", handle)),
+        ecc=bool(ecc[0]) if ecc is not None else None,
+        driver=text(nvml.get("nvmlSystemGetDriverVersion")),
+        power_limit_w=_watts(nvml.get("nvmlDeviceGetEnforcedPowerLimit", handle)),
+        power_limits_w=_limits(nvml, handle),
+        memory_bytes=int(memory.total) if memory is not None else None,
+        persistence=bool(persistence) if persistence is not None else None,
+        details=_details(nvml, handle),
+    )
+
+
+def _limits(nvml: Nvml, handle: Any) -> dict[str, float]:
+    limits: dict[str, float] = {}
+    ends = nvml.get("nvmlDeviceGetPowerManagementLimitConstraints", handle)
+    if ends is not None:
+        limits["min"], limits["max"] = ends[0] / 1e3, ends[1] / 1e3
+    default = _watts(nvml.get("nvmlDeviceGetPowerManagementDefaultLimit", handle))
+    if default is not None:
+        limits["default"] = default
+    return limits
+
+
+def _details(nvml: Nvml, handle: Any) -> dict[str, Any]:
+    capability = compute_capability(nvml, handle)
+    mig = nvml.get("nvmlDeviceGetMigMode", handle)
+    cuda = nvml.get("nvmlSystemGetCudaDriverVersion")
+    facts = {
+        "architecture": _ARCHITECTURES.get(nvml.get("nvmlDeviceGetArchitecture", handle)),
+        "compute_capability": f"{capability[0]}.{capability[1]}" if capability else None,
+        "board_part_number": text(nvml.get("nvmlDeviceGetBoardPartNumber", handle)),
+        "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+        "mig_enabled": bool(mig[0]) if mig is not None else None,
+        "clock_sm_max_mhz": nvml.get("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_SM),
+        "clock_memory_max_mhz": nvml.get("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_MEMORY),
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _watts(milliwatts: Any) -> float | None:
+    return None if milliwatts is None else milliwatts / 1e3

@@ -1,0 +1,36 @@
+"""Who uses a board: compute and graphics processes, as the driver lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jouletrace.devices.base import Process
+from jouletrace.devices.nvml.api import Nvml
+
+
+def list_processes(nvml: Nvml, handle: Any) -> list[Process]:
+    """Processes on a board or MIG instance, each once, by pid.
+
+    The pids are those of this namespace where the driver can tell; the name is "" for one that
+    can't be seen from here.
+
+    Raises:
+        NotPossibleError: If the board is gone.
+    """
+    memory: dict[int, int | None] = {}
+    for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+        for process in nvml.get(function, handle) or []:
+            used = process.usedGpuMemory
+            # A process that computes and draws is in both lists with the same memory.
+            if memory.get(process.pid) is None:
+                memory[process.pid] = None if used is None else int(used)
+    return [Process(pid, process_name(pid), used) for pid, used in sorted(memory.items())]
+
+
+def process_name(pid: int, proc: Path = Path("/proc")) -> str:
+    """Command name of a process, or "" if it can't be seen."""
+    try:
+        return (proc / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,154 @@
+"""The driver's own power record: a ring of samples, gapless where the board keeps a good one.
+
+On an H100 the ring holds 119 means of 20 ms, 2.4 s in all, and one call every second takes
+everything. Other boards keep other things there, so what is in the ring is looked at before it
+is believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Clock, Samples
+from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
+from jouletrace.devices.nvml.readings import GAIN_PCT
+from jouletrace.errors import NotPossibleError
+from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import POWER
+
+SOURCE = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
+INTERVAL_S = 1.0
+"""Less than half of the ring, so that one late call loses nothing."""
+
+_TOTAL_POWER_SAMPLES = 0
+_MIN_SAMPLES = 10
+_MAX_PERIOD_S = 0.05
+_MAX_AGE_S = 1.0
+_REFILL_S = 0.4
+_MAX_FAILURES = 3
+
+
+@dataclass(frozen=True)
+class RingCheck:
+    """What the ring holds.
+
+    Attributes:
+        usable: Whether it is a gapless record fine enough to compute energy from.
+        period_s: Median spacing of its stamps; None with fewer than two samples.
+        span_s: Seconds from its oldest to its newest sample.
+        unbroken: How many samples it holds since the last hole.
+        reason: Why it isn't usable, or "".
+    """
+
+    usable: bool
+    period_s: float | None = None
+    span_s: float = 0.0
+    unbroken: int = 0
+    reason: str = ""
+
+
+class RingRecord:
+    """The ring as a source: each poll brings what is newer than the last.
+
+    The first poll brings what the ring already held, up to 2.4 s from before the start.
+    """
+
+    interval_s = INTERVAL_S
+
+    def __init__(self, nvml: Nvml, handle: Any, device: str, period_s: float | None) -> None:
+        self.channels: tuple[ChannelInfo, ...] = (
+            ChannelInfo(
+                device=device,
+                name=POWER,
+                unit="W",
+                source=SOURCE,
+                period_s=period_s,
+                window_s=period_s,
+                gapless=True,
+                gain_pct=GAIN_PCT,
+            ),
+        )
+        self._nvml = nvml
+        self._handle = handle
+        self._device = device
+        self._last_us = 0
+        self._failures = 0
+
+    def poll(self) -> list[Samples]:
+        """What is new in the ring.
+
+        Raises:
+            NotPossibleError: If the board is gone, or the ring can't be read three times running
+                (by then it has overrun).
+        """
+        try:
+            new = self._nvml.samples(self._handle, _TOTAL_POWER_SAMPLES, self._last_us)
+        except NothingNew:
+            new = []
+        except Unavailable as error:
+            self._failures += 1
+            if self._failures >= _MAX_FAILURES:
+                raise NotPossibleError(f"the power record of {self._device} can't be read any more: {error}") from None
+            return []
+        self._failures = 0
+        if not new:
+            return []
+        self._last_us = new[-1][0]
+        stamps = np.array([stamp for stamp, _ in new], dtype=np.int64) * 1000
+        return [Samples(POWER, stamps, np.array([value for _, value in new]) / 1e3)]
+
+
+def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
+    """Look at what the ring holds now.
+
+    A ring that has only begun to fill (the driver starts it with its first client) is given a
+    moment and looked at once more.
+
+    Raises:
+        NotPossibleError: If the board is gone.
+    """
+    check = _look(nvml, handle, clock)
+    if not check.usable and 2 <= check.unbroken < _MIN_SAMPLES:
+        clock.sleep(_REFILL_S)
+        check = _look(nvml, handle, clock)
+    return check
+
+
+def _look(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
+    try:
+        samples = nvml.samples(handle, _TOTAL_POWER_SAMPLES, 0)
+    except NothingNew:
+        return RingCheck(False, reason="the driver's ring of power samples is empty")
+    except Unavailable as error:
+        return RingCheck(False, reason=str(error))
+    stamps = np.array([stamp for stamp, _ in samples], dtype=np.int64)
+    return judge(stamps, clock.time_ns() // 1000)
+
+
+def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
+    """Whether stamps look like a gapless record: dense, without holes and up to date.
+
+    Args:
+        stamps_us: Stamps in the ring, ascending, shape (n,), in µs since the epoch.
+        now_us: The time at which they were read.
+    """
+    if len(stamps_us) < 2:
+        return RingCheck(False, reason=f"the driver's ring holds {len(stamps_us)} power samples")
+    steps_s = np.diff(stamps_us) / 1e6
+    period_s = round(float(np.median(steps_s)), 3)
+    span_s = float(stamps_us[-1] - stamps_us[0]) / 1e6
+    holes = np.flatnonzero(steps_s > max(3 * period_s, _MAX_PERIOD_S))
+    unbroken = len(stamps_us) - (int(holes[-1]) + 1 if len(holes) else 0)
+    age_s = (now_us - int(stamps_us[-1])) / 1e6
+    reason = ""
+    if period_s >= _MAX_PERIOD_S:
+        reason = f"the samples in the driver's ring are {period_s * 1e3:.0f} ms apart"
+    elif abs(age_s) > _MAX_AGE_S:
+        reason = f"the newest sample in the driver's ring is {age_s:.1f} s old"
+    elif unbroken < _MIN_SAMPLES:
+        reason = f"the driver's ring has only {unbroken} samples since its last hole"
+    return RingCheck(not reason, period_s, span_s, unbroken, reason)

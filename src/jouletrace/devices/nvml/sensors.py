@@ -1,0 +1,97 @@
+"""Which of a board's sensors answer, which one is its power record, and the sources made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jouletrace.devices.base import Clock, Source
+from jouletrace.devices.nvml.api import Nvml, Unavailable
+from jouletrace.devices.nvml.counter import EnergyCounter, read_counter
+from jouletrace.devices.nvml.identity import compute_capability
+from jouletrace.devices.nvml.readings import PolledSource, Reading, power_readings, state_readings
+from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring
+from jouletrace.run.channels import POWER
+
+POLLED_POWER_S = 0.02
+STATE_S = 0.1
+
+
+@dataclass
+class Sensors:
+    """What answers on a board.
+
+    Attributes:
+        ring: What the driver's own power record is like.
+        power: The reading that stands in for the record where there is none good enough.
+        readings: Quantities read at 10 Hz, one for each channel.
+        counter: None if the energy counter answers, else why not.
+        absent: The readings that don't answer, with the reason.
+    """
+
+    ring: RingCheck
+    power: Reading | None = None
+    readings: list[Reading] = field(default_factory=list)
+    counter: str | None = None
+    absent: list[tuple[Reading, str]] = field(default_factory=list)
+
+    @property
+    def has_power(self) -> bool:
+        """Whether the board tells its power in any way."""
+        return self.ring.usable or self.power is not None
+
+    def sources(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> list[Source]:
+        """New sources of everything that answers, the power record first."""
+        sources: list[Source] = []
+        if self.ring.usable:
+            sources.append(RingRecord(nvml, handle, device, self.ring.period_s))
+        elif self.power is not None:
+            sources.append(PolledSource(device, [self.power], POLLED_POWER_S, clock))
+        if self.readings:
+            sources.append(PolledSource(device, self.readings, STATE_S, clock))
+        if self.counter is None:
+            sources.append(EnergyCounter(nvml, handle, device, clock))
+        return sources
+
+
+def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
+    """Try everything once.
+
+    Raises:
+        NotPossibleError: If the board is gone.
+    """
+    sensors = Sensors(ring=check_ring(nvml, handle, clock))
+    for reading in power_readings(nvml, handle, compute_capability(nvml, handle)):
+        reason = _refusal(reading)
+        if reason is None and any(r.channel == reading.channel for r in sensors.readings):
+            continue  # a better source of the same quantity answers already
+        _sort(sensors, reading, reason)
+    if not sensors.ring.usable:
+        by_channel = {r.channel: r for r in sensors.readings}
+        best = by_channel.get("power_instant_w") or by_channel.get("power_average_w")
+        if best is not None:
+            sensors.power = best.renamed(POWER)
+            sensors.readings.remove(best)
+    for reading in state_readings(nvml, handle):
+        _sort(sensors, reading, _refusal(reading))
+    try:
+        read_counter(nvml, handle)
+    except Unavailable as error:
+        sensors.counter = str(error)
+    return sensors
+
+
+def _sort(sensors: Sensors, reading: Reading, reason: str | None) -> None:
+    if reason is None:
+        sensors.readings.append(reading)
+    else:
+        sensors.absent.append((reading, reason))
+
+
+def _refusal(reading: Reading) -> str | None:
+    try:
+        value = reading.read()
+    except Unavailable as error:
+        return str(error)
+    # A live board never draws nothing: such an answer is a sensor that isn't there.
+    return "it reads 0 W" if reading.channel.startswith("power_") and value <= 0 else None

@@ -1,0 +1,221 @@
+"""The host's CPUs, with the energy counters that Linux shows under /sys/class/powercap (RAPL).
+
+Intel and AMD packages are both called intel-rapl there.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from jouletrace.devices.base import Capability, Clock, Process, Samples, Source
+from jouletrace.devices.clock import RealClock
+from jouletrace.devices.samples import one_sample
+from jouletrace.errors import NotPossibleError
+from jouletrace.run import ChannelInfo, DeviceInfo
+from jouletrace.run.channels import CHANNEL_UNITS, POWER
+
+ROOT = Path("/sys/class/powercap")
+INTERVAL_S = 0.05
+"""Slow against the counter (1 ms), so that its steps don't show; fast against a window of seconds."""
+
+CHANNEL = "energy_counter_j"
+
+
+class RaplMissingError(NotPossibleError):
+    """No package counter can be read.
+
+    Attributes:
+        code: "rapl_absent" or "rapl_unreadable": the reason of every null energy that follows.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Package:
+    """One CPU socket's counter.
+
+    Attributes:
+        name: "package-0".
+        path: File of the counter, in µJ.
+        range_uj: The counter starts again from zero after this many µJ.
+    """
+
+    name: str
+    path: Path
+    range_uj: int
+
+
+def find_packages(root: Path = ROOT) -> list[Package]:
+    """The package domains under ``root``, in order.
+
+    Raises:
+        RaplMissingError: If there is none, or it may not be read.
+    """
+    packages = []
+    # "intel-rapl-mmio:N" repeats the same packages, and "intel-rapl:N:M" are parts of them.
+    for zone in sorted(root.glob("intel-rapl:*")):
+        if zone.name.count(":") != 1:
+            continue
+        try:
+            name = (zone / "name").read_text().strip()
+            if not name.startswith("package"):
+                continue
+            _read_int(zone / "energy_uj")
+            packages.append(Package(name, zone / "energy_uj", _read_int(zone / "max_energy_range_uj")))
+        except PermissionError:
+            raise RaplMissingError(
+                "rapl_unreadable",
+                "CPU energy can't be read: its counters are for root only; "
+                f"run `sudo chmod -R a+r {root}/intel-rapl*/` (until the next boot)",
+            ) from None
+        except (OSError, ValueError):
+            continue
+    if not packages:
+        raise RaplMissingError(
+            "rapl_absent",
+            f"CPU energy can't be read: no RAPL package counter under {root} "
+            "(virtual machines and containers hide it; on bare metal `sudo modprobe intel_rapl_msr` may bring it)",
+        )
+    return packages
+
+
+class RaplSource:
+    """Energy of all packages together, and the mean power since the reading before.
+
+    Power made of counter differences is gapless by construction, however late a poll comes.
+    """
+
+    interval_s = INTERVAL_S
+
+    def __init__(self, device: str, packages: list[Package], clock: Clock) -> None:
+        names = " + ".join(p.name for p in packages)
+        self.channels = tuple(
+            ChannelInfo(
+                device=device,
+                name=channel,
+                unit=CHANNEL_UNITS[channel][0],
+                source=source,
+                period_s=period_s,
+                window_s=window_s,
+                lag_s=window_s / 2,
+                gapless=True,
+            )
+            for channel, source, period_s, window_s in (
+                (POWER, f"RAPL energy_uj of {names}, differences", INTERVAL_S, INTERVAL_S),
+                (CHANNEL, f"RAPL energy_uj of {names}", 0.001, 0.0),
+            )
+        )
+        self._packages = packages
+        self._clock = clock
+        self._last_uj: list[int] = []
+        self._total_uj = 0
+        self._last_ns = 0
+
+    def poll(self) -> list[Samples]:
+        """The counter (zero at the first poll), and from the second poll on the power.
+
+        Raises:
+            NotPossibleError: If a counter can't be read any more.
+        """
+        before = self._clock.time_ns()
+        try:
+            now_uj = [_read_int(p.path) for p in self._packages]
+        except (OSError, ValueError) as error:
+            raise NotPossibleError(f"the RAPL counter can't be read any more: {error}") from None
+        stamp = (before + self._clock.time_ns()) // 2
+        if not self._last_uj:
+            self._last_uj, self._last_ns = now_uj, stamp
+            return [one_sample(CHANNEL, stamp, 0.0)]
+        used_uj = sum(
+            now - last if now >= last else now - last + package.range_uj
+            for now, last, package in zip(now_uj, self._last_uj, self._packages, strict=True)
+        )
+        elapsed_ns = stamp - self._last_ns
+        self._total_uj += used_uj
+        self._last_uj, self._last_ns = now_uj, stamp
+        samples = [one_sample(CHANNEL, stamp, self._total_uj / 1e6)]
+        if elapsed_ns > 0:  # else the host's clock was set back, and no power can be told
+            samples.append(one_sample(POWER, stamp, used_uj * 1e3 / elapsed_ns))
+        return samples
+
+
+class CpuHost:
+    """All CPUs of the host: always there, with energy where RAPL can be read.
+
+    Without it ``info.details`` has "no_power" (a reason code) and "no_power_note" (what it needs).
+
+    Args:
+        root: Where powercap is mounted.
+        clock: Where time comes from; None is the real one.
+    """
+
+    spec = "cpu"
+
+    def __init__(self, root: Path = ROOT, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock if clock is not None else RealClock()
+        self.info = DeviceInfo(
+            id="cpu",
+            name=_model_name(),
+            kind="cpu",
+            host=socket.gethostname(),
+            memory_bytes=_memory_bytes(),
+            details={"logical_cpus": os.cpu_count()},
+        )
+        self._packages: list[Package] = []
+        try:
+            self._packages = find_packages(root)
+            self.info.details["packages"] = [p.name for p in self._packages]
+        except RaplMissingError as error:
+            self.info.details["no_power"] = error.code
+            self.info.details["no_power_note"] = str(error)
+
+    def sources(self) -> list[Source]:
+        """RAPL if it can be read, else nothing."""
+        return [RaplSource(self.info.id, self._packages, self.clock)] if self._packages else []
+
+    def capabilities(self) -> list[Capability]:
+        """One line: CPU energy, or why not."""
+        name, source = "CPU package energy", "RAPL energy_uj"
+        if not self._packages:
+            return [Capability(name, False, source, note=str(self.info.details["no_power_note"]))]
+        start = time.perf_counter()
+        for package in self._packages:
+            _read_int(package.path)
+        cost_s = time.perf_counter() - start
+        return [Capability(name, True, source, 0.001, cost_s, f"gapless; {len(self._packages)} package(s), summed")]
+
+    def processes(self) -> list[Process]:
+        """Nothing: everybody uses the CPU."""
+        return []
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _read_int(path: Path) -> int:
+    return int(path.read_text())
+
+
+def _model_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "CPU"
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,130 @@
+"""What both recorders share: polling sources, gathering what they yield, spooling it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.devices.base import Device, Samples, Source
+from jouletrace.errors import JouletraceError, RecorderDiedError
+from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import POWER
+from jouletrace.run.spool import SpoolWriter
+
+TAIL_S = 0.3
+"""Seconds that recording goes on after it is asked to stop.
+
+What the board drew in the last moment reaches the record only over the sensor's response (some
+80 ms on an H100), and one step of the energy counter (100 ms) is to be seen.
+"""
+
+
+class Collector:
+    """Sources of some devices and the stream that their readings go to.
+
+    Two MIG instances of one board bring the board's sources twice; a channel is recorded once.
+
+    Args:
+        devices: Whose sources to poll.
+        spool: Folder of the stream.
+        part: Which part of the table the stream is (see ``SpoolWriter``).
+
+    Raises:
+        RecorderDiedError: If the stream can't be written.
+
+    Attributes:
+        sources: What to poll; one that fails is taken out.
+        channels: What they yield.
+        failures: One line for each source that failed and is no longer polled.
+        samples: Readings written so far.
+    """
+
+    def __init__(self, devices: Sequence[Device], spool: Path, part: str) -> None:
+        self.sources: list[Source] = []
+        self.channels: list[ChannelInfo] = []
+        self.failures: list[str] = []
+        self.samples = 0
+        self._pending: list[tuple[str, Samples]] = []
+        known: set[tuple[str, str]] = set()
+        for source in (source for device in devices for source in device.sources()):
+            keys = {(channel.device, channel.name) for channel in source.channels}
+            if keys and keys <= known:
+                continue
+            known |= keys
+            self.sources.append(source)
+            self.channels.extend(source.channels)
+        with _written_to(spool):
+            self._writer = SpoolWriter(spool, "samples", part)
+        self.path = self._writer.path
+
+    def poll(self, source: Source) -> None:
+        """Ask one source; if it fails for good it is taken out and the others go on."""
+        try:
+            batch = source.poll()
+        except JouletraceError as error:
+            names = ", ".join(channel.name for channel in source.channels)
+            self.failures.append(f"recording of {names} of {source.channels[0].device} ended: {error}")
+            self.sources.remove(source)
+            return
+        device = {channel.name: channel.device for channel in source.channels}
+        self._pending.extend((device[samples.channel], samples) for samples in batch)
+
+    def poll_power(self) -> None:
+        """Ask every source that yields a power record."""
+        for source in list(self.sources):
+            if any(channel.name == POWER for channel in source.channels):
+                self.poll(source)
+
+    def poll_all(self) -> None:
+        """Ask every source."""
+        for source in list(self.sources):
+            self.poll(source)
+
+    def flush(self) -> None:
+        """Write what has been gathered, as one batch.
+
+        Raises:
+            RecorderDiedError: If the disk doesn't take it.
+        """
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        stamps = np.concatenate([samples.time_ns for _, samples in pending])
+        devices: list[str] = []
+        channels: list[str] = []
+        for device, samples in pending:
+            devices += [device] * len(samples.time_ns)
+            channels += [samples.channel] * len(samples.time_ns)
+        value = np.concatenate([samples.value for _, samples in pending])
+        with _written_to(self.path):
+            self._writer.append({"time_ns": stamps, "device": devices, "channel": channels, "value": value})
+        self.samples += len(stamps)
+
+    def close(self) -> None:
+        """Write the rest and end the stream.
+
+        Raises:
+            RecorderDiedError: If the disk doesn't take it.
+        """
+        self.flush()
+        with _written_to(self.path):
+            self._writer.close()
+
+
+@contextmanager
+def _written_to(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RecorderDiedError(f"the recording can't be written to {path}: {error.strerror or error}") from None
+
+
+def fresh_part(spool: Path) -> str:
+    """A name for a part of ``samples`` that the folder doesn't have: recordings add up in order."""
+    n = 0
+    while (spool / f"samples.{n:04d}.arrows").exists():
+        n += 1
+    return f"{n:04d}"

@@ -1,0 +1,131 @@
+"""CPU energy through a fake powercap tree."""
+
+from pathlib import Path
+
+import pytest
+
+from fake_nvml import START_NS, FakeClock
+from jouletrace.devices import rapl
+from jouletrace.devices.base import Device
+from jouletrace.devices.rapl import CpuHost, RaplMissingError, RaplSource, find_packages
+from jouletrace.energy.integrate import integrate
+from jouletrace.errors import NotPossibleError
+
+RANGE_UJ = 262_143_328_850
+
+
+def add_zone(root, zone, name, energy_uj=0, range_uj=RANGE_UJ):
+    folder = root / zone
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    (folder / "energy_uj").write_text(f"{energy_uj}\n")
+    (folder / "max_energy_range_uj").write_text(f"{range_uj}\n")
+    return folder / "energy_uj"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Two sockets, with everything around them that must not be counted."""
+    first = add_zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    add_zone(tmp_path, "intel-rapl:0:0", "core", 500_000)
+    add_zone(tmp_path, "intel-rapl:0:1", "dram", 500_000)
+    second = add_zone(tmp_path, "intel-rapl:1", "package-1", RANGE_UJ - 1_000_000)
+    add_zone(tmp_path, "intel-rapl:2", "psys", 9_000_000)
+    add_zone(tmp_path, "intel-rapl-mmio:0", "package-0", 1_000_000)
+    (tmp_path / "intel-rapl").mkdir()
+    return tmp_path, first, second
+
+
+def test_packages_are_counted_once_and_their_parts_are_not(tree):
+    assert [p.name for p in find_packages(tree[0])] == ["package-0", "package-1"]
+
+
+def test_power_comes_from_differences_and_a_counter_that_wraps_loses_nothing(tree):
+    root, first, second = tree
+    clock = FakeClock()
+    source = RaplSource("cpu", find_packages(root), clock)
+    assert [s.channel for s in source.poll()] == ["energy_counter_j"]
+    clock.sleep(0.05)
+    first.write_text(str(1_000_000 + 2_000_000))
+    second.write_text("2000000")  # 1 J to the end of its range, and 2 J on
+    samples = {s.channel: s for s in source.poll()}
+    assert samples["energy_counter_j"].value[0] == pytest.approx(5.0)
+    assert samples["power_w"].value[0] == pytest.approx(100.0)
+    assert samples["power_w"].time_ns[0] == START_NS + 50_000_000
+
+
+def test_a_late_poll_loses_no_energy(tree):
+    root, first, _ = tree
+    clock = FakeClock()
+    source = RaplSource("cpu", find_packages(root), clock)
+    stamps, watts, uj = [], [], 1_000_000
+    for wait_s, joules in ((0.05, 3), (1.7, 100), (0.05, 4), (0.05, 0)):
+        for samples in source.poll():
+            if samples.channel == "power_w":
+                stamps.append(samples.time_ns[0])
+                watts.append(samples.value[0])
+        clock.sleep(wait_s)
+        uj += joules * 1_000_000
+        first.write_text(str(uj))
+    source.poll()
+    assert integrate(stamps, watts, [stamps[0]], [stamps[-1]])[0] == pytest.approx(104.0)
+
+
+def test_the_power_channel_is_gapless_and_late_by_half_its_window(tree):
+    channel = RaplSource("cpu", find_packages(tree[0]), FakeClock()).channels[0]
+    assert (channel.name, channel.gapless, channel.lag_s) == ("power_w", True, channel.window_s / 2)
+    assert "package-0 + package-1" in channel.source
+
+
+def test_a_clock_set_back_gives_no_power_rather_than_a_negative_one(tree):
+    root, first, _ = tree
+    clock = FakeClock()
+    source = RaplSource("cpu", find_packages(root), clock)
+    source.poll()
+    clock.sleep(-1.0)
+    first.write_text("2000000")
+    samples = source.poll()
+    assert [s.channel for s in samples] == ["energy_counter_j"]
+    assert samples[0].value[0] == pytest.approx(1.0)
+
+
+def test_a_counter_that_only_root_may_read_says_what_to_do(tree, monkeypatch):
+    def refuse(path: Path) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(rapl, "_read_int", refuse)
+    with pytest.raises(RaplMissingError, match="sudo chmod -R a\\+r") as caught:
+        find_packages(tree[0])
+    assert caught.value.code == "rapl_unreadable"
+    host = CpuHost(tree[0])
+    assert host.sources() == []
+    assert host.info.details["no_power"] == "rapl_unreadable"
+    assert "sudo chmod" in host.capabilities()[0].note
+
+
+def test_a_host_without_rapl_is_still_a_device(tmp_path):
+    host = CpuHost(tmp_path / "powercap")
+    assert isinstance(host, Device)
+    assert (host.spec, host.info.kind, host.info.details["no_power"]) == ("cpu", "cpu", "rapl_absent")
+    assert host.sources() == []
+    assert host.info.name
+    capability = host.capabilities()[0]
+    assert not capability.available
+    assert str(tmp_path) in capability.note
+
+
+def test_a_host_with_rapl_offers_its_energy(tree):
+    host = CpuHost(tree[0])
+    assert "no_power" not in host.info.details
+    assert host.info.details["packages"] == ["package-0", "package-1"]
+    assert host.capabilities()[0].available
+    assert [c.name for c in host.sources()[0].channels] == ["power_w", "energy_counter_j"]
+
+
+def test_a_counter_that_vanishes_ends_the_recording_with_one_line(tree):
+    root, first, _ = tree
+    source = RaplSource("cpu", find_packages(root), FakeClock())
+    source.poll()
+    first.unlink()
+    with pytest.raises(NotPossibleError, match="can't be read any more"):
+        source.poll()
