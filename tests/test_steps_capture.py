@@ -5,6 +5,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.steps import CaptureError
 from jouletrace.steps.capture_failure import LastOperator, explain
+from jouletrace.steps.capture_path import plain_path
 
 torch = pytest.importorskip("torch")
 
@@ -55,3 +56,17 @@ def test_a_host_sync_is_seen_as_the_operator_that_syncs():
 
 def test_a_capture_error_is_bad_input():
     assert issubclass(CaptureError, BadInputError)
+
+
+def test_transformers_takes_its_ordinary_path_while_a_graph_is_captured():
+    from transformers.utils import import_utils
+
+    import_utils_asks = import_utils.is_cuda_stream_capturing
+    import_utils.is_cuda_stream_capturing = lambda: True
+    try:
+        assert import_utils.is_tracing()
+        with plain_path():
+            assert not import_utils.is_tracing()
+        assert import_utils.is_tracing()
+    finally:
+        import_utils.is_cuda_stream_capturing = import_utils_asks

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import JouletraceError
 from jouletrace.steps.capture_failure import CaptureError, LastOperator, explain, first_cause
+from jouletrace.steps.capture_path import plain_path
 from jouletrace.steps.cuda_step import CudaStep
 from jouletrace.steps.trial import name_of
 from jouletrace.workloads.base import Built
@@ -112,6 +113,7 @@ class CudaGraphStep(CudaStep):
         import torch
 
         with (
+            plain_path(),
             torch.cuda.stream(stream),
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
         ):

@@ -1,0 +1,114 @@
+"""Virtual time: it passes only when somebody sleeps or works on the board."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+EPOCH_NS = 1_767_225_600_000_000_000
+"""Where virtual time starts: 2026-01-01 00:00 UTC."""
+
+FOREVER_NS = 3 * 10**18
+"""A century: until the work itself ends."""
+
+Physics = Callable[[int], int]
+"""Lets the board live until a time, or until what it does is done; returns the time reached."""
+
+
+class Timer:
+    """A call that comes back at equal intervals until it is cancelled."""
+
+    def __init__(self, interval_ns: int, call: Callable[[], object]) -> None:
+        self.interval_ns = interval_ns
+        self.call = call
+        self.active = True
+
+    def cancel(self) -> None:
+        """Never call again. Safe to call twice."""
+        self.active = False
+
+
+class VirtualClock:
+    """A clock whose time passes by ``sleep`` and by work on the board, as fast as it can.
+
+    Args:
+        idle: What the board does while time passes without work.
+        start_ns: First reading, in nanoseconds since the Unix epoch.
+        cell_ns: Where the physics may stop without a trace: at whole multiples of this. It stops
+            there for the timers, so that recording a board doesn't change what it does.
+    """
+
+    virtual = True
+
+    def __init__(self, idle: Physics, start_ns: int = EPOCH_NS, cell_ns: int = 1) -> None:
+        self._idle = idle
+        self._cell_ns = cell_ns
+        self._start_ns = start_ns
+        self._now_ns = start_ns
+        self._due: list[tuple[int, int, Timer]] = []
+        self._order = itertools.count()
+        self._firing = False
+
+    def time_ns(self) -> int:
+        """Nanoseconds since the Unix epoch, on the board's time."""
+        return self._now_ns
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since the clock was made; never steps."""
+        return self._now_ns - self._start_ns
+
+    def sleep(self, seconds: float) -> None:
+        """Let ``seconds`` pass; the board is idle meanwhile and the timers that fall due are called."""
+        if seconds > 0:
+            self.advance(self._idle, self._now_ns + round(seconds * 1e9))
+
+    def every(self, interval_s: float, call: Callable[[], object]) -> Timer:
+        """Call ``call`` every ``interval_s`` of virtual time from now on, the first time one interval from now.
+
+        A call costs no virtual time, and must not sleep.
+
+        Raises:
+            ValueError: If the interval isn't positive.
+        """
+        interval_ns = round(interval_s * 1e9)
+        if interval_ns <= 0:
+            raise ValueError(f"a timer needs a positive interval, not {interval_s} s")
+        timer = Timer(interval_ns, call)
+        heapq.heappush(self._due, (self._now_ns + interval_ns, next(self._order), timer))
+        return timer
+
+    def advance(self, physics: Physics, limit_ns: int | None = None) -> None:
+        """Let ``physics`` run until it is done, or until ``limit_ns``, and call the timers on the way.
+
+        Raises:
+            RuntimeError: If called from within a timer.
+        """
+        if self._firing:
+            raise RuntimeError("a timer of the virtual clock must not let time pass")
+        while limit_ns is None or self._now_ns < limit_ns:
+            until_ns = limit_ns if limit_ns is not None else self._now_ns + FOREVER_NS
+            if (due_ns := self._next_due_ns()) is not None:
+                until_ns = min(until_ns, -(-due_ns // self._cell_ns) * self._cell_ns)
+            reached_ns = physics(until_ns)
+            self._fire(reached_ns)
+            self._now_ns = reached_ns
+            if reached_ns < until_ns:
+                break
+
+    def _next_due_ns(self) -> int | None:
+        while self._due and not self._due[0][2].active:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def _fire(self, until_ns: int) -> None:
+        """Call what falls due up to ``until_ns``, each at its own time."""
+        self._firing = True
+        try:
+            while (due_ns := self._next_due_ns()) is not None and due_ns <= until_ns:
+                timer = heapq.heappop(self._due)[2]
+                self._now_ns = due_ns
+                heapq.heappush(self._due, (due_ns + timer.interval_ns, next(self._order), timer))
+                timer.call()
+        finally:
+            self._firing = False

@@ -1,0 +1,98 @@
+"""A simulated board as a ``Device``: opened by ``sim:NAME``, and SIMULATED in all it says."""
+
+from __future__ import annotations
+
+import time
+
+from jouletrace.devices.base import Capability, Clock, Process, Source
+from jouletrace.devices.simulated.board import Board
+from jouletrace.devices.simulated.parameters import draw
+from jouletrace.devices.simulated.presets import find
+from jouletrace.devices.simulated.sensors import SensorSet
+from jouletrace.devices.simulated.spec import parse
+from jouletrace.devices.simulated.truth import Truth
+from jouletrace.run import DeviceInfo
+from jouletrace.run.channels import CHANNEL_UNITS
+
+
+class SimulatedGpu:
+    """A board whose every joule is known.
+
+    Args:
+        spec: ``sim:NAME[?key=value&...]``.
+
+    Attributes:
+        info: What a driver would tell, marked as simulated.
+        clock: The board's time.
+        spec: As given.
+        board: The board to work on.
+
+    Raises:
+        BadInputError: If the specification is wrong.
+    """
+
+    def __init__(self, spec: str) -> None:
+        asked = parse(spec)
+        preset = find(asked.name)
+        parameters = draw(preset, asked.seed)
+        self.spec = spec
+        self.board = Board(preset, parameters, asked)
+        self.clock: Clock = self.board.clock
+        self.info = DeviceInfo(
+            id=f"SIM-{preset.name}-{asked.seed}",
+            name=f"SIMULATED {preset.title}",
+            kind="gpu",
+            simulated=True,
+            driver="simulated",
+            power_limit_w=self.board.cap_w,
+            power_limits_w={"min": preset.cap_min_w, "max": preset.cap_w, "default": preset.cap_w},
+            memory_bytes=preset.memory_bytes,
+            details={"preset": preset.name, "seed": asked.seed, "run": asked.run},
+        )
+        self._sensors = SensorSet(self.board, preset, parameters, asked, self.info.id)
+
+    @property
+    def truth(self) -> Truth:
+        """The exact energies; for tests and benchmarks only."""
+        return self.board.truth
+
+    def sources(self) -> list[Source]:
+        """New sources over the board's instruments, the best power source first."""
+        return self._sensors.sources()
+
+    def capabilities(self) -> list[Capability]:
+        """One line for each channel, with what a read costs here and now."""
+        found = []
+        for source in self.sources():
+            start = time.perf_counter()
+            source.poll()
+            cost_s = time.perf_counter() - start
+            for channel in source.channels:
+                found.append(
+                    Capability(
+                        CHANNEL_UNITS[channel.name][1],
+                        available=True,
+                        source=channel.source,
+                        period_s=channel.period_s,
+                        cost_s=cost_s,
+                        note="SIMULATED",
+                    )
+                )
+        return found
+
+    def processes(self) -> list[Process]:
+        """Nobody else uses a simulated board."""
+        return []
+
+    def close(self) -> None:
+        """End the context, if there is one."""
+        self.board.release_context()
+
+
+def open_simulated(spec: str) -> SimulatedGpu:
+    """Open the board that ``sim:NAME[?key=value&...]`` describes.
+
+    Raises:
+        BadInputError: If the name or a key is unknown, or a value is out of range.
+    """
+    return SimulatedGpu(spec)

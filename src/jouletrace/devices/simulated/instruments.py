@@ -1,0 +1,153 @@
+"""The instruments on a board: they take readings whether or not anybody asks for them."""
+
+from __future__ import annotations
+
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.simulated.response import Faults, Response
+from jouletrace.devices.simulated.trace import ENERGY, Trace
+
+RING_SIZE = 119
+_LATE_SHARE = 0.3
+_LATE_MEAN = 0.2
+_LATE_MOST = 0.6
+_SLACK_PERIODS = 2
+
+
+class Ring:
+    """A record kept by the driver: the last 119 readings, each overwritten in its turn.
+
+    A reading is due every period; most are taken at once and some a little later, as on the
+    recorded H100, where stamps lie 9 to 35 ms apart.
+
+    Args:
+        trace: The life of the board.
+        period_s: Time between readings.
+        response: What a reading sees.
+        faults: What spoils it.
+        rng: Source of jitter and noise.
+    """
+
+    def __init__(
+        self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
+    ) -> None:
+        self._trace = trace
+        self._period_ns = period_s * 1e9
+        self._response = response
+        self._faults = faults
+        self._rng = rng
+        self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+        self._next = 0
+        self._ahead = np.empty(0, dtype=np.int64)
+        self._stamps = np.empty(0, dtype=np.int64)
+        self._values = np.empty(0)
+        self._dropping = False
+
+    def newer_than(self, stamp_ns: int, now_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Stamps and readings (W) in the ring at ``now_ns`` that are newer than ``stamp_ns``."""
+        self._record(now_ns - self._response.ahead_ns)
+        first = int(np.searchsorted(self._stamps, stamp_ns, "right"))
+        return self._stamps[first:].copy(), self._values[first:].copy()
+
+    def _record(self, until_ns: int) -> None:
+        self._schedule(until_ns)
+        count = int(np.searchsorted(self._ahead, until_ns, "right"))
+        if count == 0:
+            return
+        due, self._ahead = self._ahead[:count], self._ahead[count:]
+        # the ring forgets all but its last readings, so there is no need to take the others
+        due = due[-RING_SIZE * 2 :]
+        stamps = due[self._kept(len(due))]
+        power = self._response.power_w(self._trace, stamps)
+        values = self._faults.apply(power, (stamps - self._trace.start_ns) / 1e9, self._rng)
+        self._stamps = np.concatenate([self._stamps, stamps])[-RING_SIZE:]
+        self._values = np.concatenate([self._values, values])[-RING_SIZE:]
+
+    def _schedule(self, until_ns: int) -> None:
+        """Draw the times of readings up to a little after ``until_ns``."""
+        last = int((until_ns - self._phase_ns) / self._period_ns) + _SLACK_PERIODS
+        if last <= self._next:
+            return
+        index = np.arange(self._next, last)
+        late = (self._rng.random(len(index)) < _LATE_SHARE) * self._rng.exponential(_LATE_MEAN, len(index))
+        delay = np.minimum(np.abs(self._rng.normal(0.0, 0.015, len(index))) + late, _LATE_MOST)
+        # the driver's stamps are whole microseconds
+        times = np.rint((self._phase_ns + (index + delay) * self._period_ns) / 1e3).astype(np.int64) * 1000
+        self._ahead = np.concatenate([self._ahead, times])
+        self._next = last
+
+    def _kept(self, count: int) -> NDArray[np.bool_]:
+        """Which readings are not dropped. Drops come alone and in runs."""
+        kept = np.ones(count, dtype=bool)
+        if self._faults.dropped <= 0:
+            return kept
+        for i, draw in enumerate(self._rng.random(count)):
+            self._dropping = draw < (0.6 if self._dropping else self._faults.dropped * 0.5)
+            kept[i] = not self._dropping
+        return kept
+
+
+class Held:
+    """A reading that is updated now and then and stands still in between.
+
+    Args:
+        trace: The life of the board.
+        period_s: Time between updates.
+        response: What a reading sees; a window shorter than the period leaves time unseen.
+        faults: What spoils it.
+        rng: Source of phase and noise.
+    """
+
+    def __init__(
+        self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
+    ) -> None:
+        self._trace = trace
+        self._period_ns = period_s * 1e9
+        self._response = response
+        self._faults = faults
+        self._rng = rng
+        self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+        self._index = -1
+        self._value = 0.0
+        self._latest = -1
+
+    def read(self, now_ns: int) -> tuple[int, float]:
+        """Number of the last update at ``now_ns``, and its reading in watts."""
+        index = int((now_ns - self._response.ahead_ns - self._phase_ns) / self._period_ns)
+        if index > self._latest:
+            self._latest = index
+            if self._index >= 0 and self._rng.random() < self._faults.dropped:
+                return self._index, self._value
+            update = np.array([round(self._phase_ns + index * self._period_ns)], dtype=np.int64)
+            power = self._response.power_w(self._trace, update)
+            self._value = float(self._faults.apply(power, (update - self._trace.start_ns) / 1e9, self._rng)[0])
+            self._index = index
+        return self._index, self._value
+
+
+class Counter:
+    """A true integral of board power, shown in steps, in millijoules since the driver came up.
+
+    Args:
+        trace: The life of the board.
+        period_s: Time between steps.
+        faults: Its gain.
+        rng: Source of its phase and of what it stood at when the board was opened.
+    """
+
+    def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
+        self._trace = trace
+        self._period_ns = period_s * 1e9
+        self._faults = faults
+        self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+        self._base_j = float(rng.uniform(1e3, 1e7))
+
+    def read(self, now_ns: int) -> tuple[int, float]:
+        """Number of the last step at ``now_ns``, and the energy shown since, in joules."""
+        index = int((now_ns - self._phase_ns) / self._period_ns)
+        step_ns = round(self._phase_ns + index * self._period_ns)
+        energy = self._base_j + self._faults.gain * float(self._trace.reached(ENERGY, step_ns))
+        return index, floor(energy * 1000) / 1000

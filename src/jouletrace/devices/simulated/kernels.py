@@ -1,0 +1,179 @@
+"""Kernels with a true time and power, and their schedule in time at a given clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+
+_SETTLING_ITERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SimKernel:
+    """A kernel whose time and power are known.
+
+    Time and power are those at the highest clock, in the middle of its step.
+
+    Attributes:
+        name: Name of the kernel.
+        time_s: Seconds that it runs.
+        active_w: Board power over context idle while it runs.
+        op: Operator that launches it.
+        shapes: Input shapes and types of the operator.
+        module: Qualified name of the module.
+        clocked: Share of the time that is inversely proportional to the SM clock.
+        core: Share of the energy that goes with the square of the core's voltage.
+        repeat: Time and energy of an immediate repetition over those of the first launch: less
+            than 1 where the data are still in the cache.
+        flops: Floating-point operations.
+        bytes_moved: Bytes read and written.
+        sources: Places in the step of the kernels whose output it reads; None means the one
+            before it.
+        in_place: Whether it writes over its input: without it the old values are there, while
+            without any other kernel its buffer holds what another one left in it.
+        host_calls: Operators that the host goes through in eager mode to launch it, views and
+            other operators without a kernel included.
+
+    Raises:
+        BadInputError: If a figure is out of its range.
+    """
+
+    name: str
+    time_s: float
+    active_w: float
+    op: str = ""
+    shapes: str = ""
+    module: str = ""
+    clocked: float = 0.7
+    core: float = 0.8
+    repeat: float = 1.0
+    flops: float = 0.0
+    bytes_moved: float = 0.0
+    sources: tuple[int, ...] | None = None
+    in_place: bool = False
+    host_calls: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.time_s < float("inf"):
+            raise BadInputError(f"simulated kernel {self.name!r}: time_s must be positive, not {self.time_s}")
+        if not 0 <= self.active_w < float("inf"):
+            raise BadInputError(f"simulated kernel {self.name!r}: active_w must not be negative, not {self.active_w}")
+        for share in ("clocked", "core", "repeat"):
+            if not 0 <= getattr(self, share) <= 1:
+                raise BadInputError(
+                    f"simulated kernel {self.name!r}: {share} must be in 0..1, not {getattr(self, share)}"
+                )
+
+    @property
+    def active_j(self) -> float:
+        """Energy over context idle of one launch at the highest clock."""
+        return self.time_s * self.active_w
+
+    def scaled(self, time: float = 1.0, power: float = 1.0) -> SimKernel:
+        """The same kernel with its time and power multiplied."""
+        return replace(self, time_s=self.time_s * time, active_w=self.active_w * power)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One iteration of a schedule in its steady state at one clock.
+
+    Attributes:
+        period_s: Seconds from one iteration to the next.
+        active_j: Energy over context idle of an iteration.
+        busy_s: Seconds of it in which a kernel runs.
+        kernel_s: Seconds of each kernel, shape (kernels,).
+        kernel_active_j: Energy over context idle of each kernel, shape (kernels,).
+        edges_s: Start and end of every kernel in turn, from 0 to ``period_s``, ascending.
+        reached_j: Energy over context idle up to each edge.
+    """
+
+    period_s: float
+    active_j: float
+    busy_s: float
+    kernel_s: NDArray[np.float64]
+    kernel_active_j: NDArray[np.float64]
+    edges_s: list[float]
+    reached_j: list[float]
+
+
+class Schedule:
+    """The kernels of one iteration and how they are launched.
+
+    A kernel starts when the one before it has ended and the gap between them is over, and not
+    before the host has launched it. The host runs ahead as far as it can, over iterations too,
+    so its time shows only where the board has to wait for it. What is modelled is the steady
+    state of iterations back to back: the first one has no transient of its own.
+
+    Args:
+        kernels: Kernels in order; may be empty if ``launch_gap_s`` is positive.
+        gap_s: Seconds between two kernels.
+        launch_gap_s: Seconds between two iterations.
+        host_s: Seconds in which the host launches one operator; 0 for a graph.
+        slowdown: Factor on every kernel's time.
+
+    Raises:
+        BadInputError: If an iteration would take no time.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[SimKernel],
+        gap_s: float = 0.0,
+        launch_gap_s: float = 0.0,
+        host_s: float = 0.0,
+        slowdown: float = 1.0,
+    ) -> None:
+        if not kernels and launch_gap_s <= 0:
+            raise BadInputError("a simulated schedule needs a kernel, or a launch that takes time")
+        self.kernels = tuple(kernels)
+        self._time = np.array([k.time_s for k in self.kernels]) * slowdown
+        self._clocked = np.array([k.clocked for k in self.kernels])
+        self._energy = np.array([k.active_j for k in self.kernels]) * slowdown
+        self._core = np.array([k.core for k in self.kernels])
+        self._gap = np.full(len(self.kernels), gap_s)
+        self._launch_gap_s = launch_gap_s
+        if self.kernels:
+            self._gap[0] = launch_gap_s if launch_gap_s > 0 else gap_s
+        self._host = np.array([k.host_calls for k in self.kernels]) * host_s
+        self._timelines: dict[tuple[float, float], Timeline] = {}
+
+    def at(self, ratio: float, voltage_squared: float) -> Timeline:
+        """The steady state at ``ratio`` of the highest clock, with that voltage squared."""
+        key = (ratio, voltage_squared)
+        if key not in self._timelines:
+            self._timelines[key] = self.timeline(ratio, voltage_squared)
+        return self._timelines[key]
+
+    def timeline(self, ratio: float, voltage_squared: float) -> Timeline:
+        """As ``at``, computed afresh: for clocks between the steps of the board."""
+        time = self._time * (1 - self._clocked + self._clocked / ratio)
+        energy = self._energy * (1 - self._core + self._core * voltage_squared)
+        if not self.kernels:
+            return Timeline(self._launch_gap_s, 0.0, 0.0, time, energy, [0.0, self._launch_gap_s], [0.0, 0.0])
+        starts, period = self._starts(time)
+        edges = np.concatenate([[0.0], np.column_stack([starts, starts + time]).ravel()])
+        reached = np.concatenate([[0.0], np.column_stack([np.zeros_like(energy), energy]).ravel().cumsum()])
+        edges[-1] = period
+        return Timeline(period, float(energy.sum()), float(time.sum()), time, energy, edges.tolist(), reached.tolist())
+
+    def _starts(self, time: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+        """Start of each kernel after the end of the iteration before, and the period.
+
+        With d the time of a kernel and the gap before it, D the running sum of d, and L the time
+        at which the host has launched it: end = max(end of the one before, L - gap) + d, whose
+        solution is D + running maximum of (L - gap - D of the one before).
+        """
+        rounds = _SETTLING_ITERATIONS + 1
+        gap, span = np.tile(self._gap, rounds), np.tile(self._gap + time, rounds)
+        launched = np.tile(self._host, rounds).cumsum()
+        done = span.cumsum()
+        ends = done + np.maximum.accumulate(np.maximum(launched - gap - (done - span), 0.0))
+        count = len(time)
+        before, last = ends[-count - 1] if rounds > 1 else 0.0, ends[-count:]
+        return last - time - before, float(last[-1] - before)

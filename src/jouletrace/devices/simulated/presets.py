@@ -1,0 +1,177 @@
+"""The boards that can be simulated: what their data sheets say, and the ranges of what they don't.
+
+What is public (name, memory, limits, clocks) is what a driver would tell. Everything in
+``ranges`` is drawn for each board by its seed and stays hidden (``parameters``).
+
+Sources: NVIDIA's data sheets for peaks, bandwidths and limits; our recordings of an H100 and
+four H200s for idle levels, the cap and the record; published measurements of A100 and V100
+sensors (boxcars of 18-25 ms every 100 ms; a 20 ms period).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jouletrace.errors import BadInputError
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is known of a kind of board.
+
+    Attributes:
+        name: Name in ``sim:NAME``.
+        title: Name as a driver would give it.
+        memory_bytes: Total memory in bytes.
+        cap_w: Default and highest power limit in watts.
+        cap_min_w: Lowest power limit that can be set, in watts.
+        clock_max_mhz: SM clock with nothing holding it down.
+        clock_idle_mhz: SM clock without a context.
+        clock_min_mhz: Lowest SM clock that the power cap can force.
+        clock_memory_mhz: Memory clock.
+        l2_bytes: Size of the second-level cache.
+        bytes_per_s: Peak memory bandwidth.
+        peak_flops: Peak FLOP/s by dtype, at the highest clock.
+        record: "gapless" for a record kept by the driver, "sparse" for a window now and then.
+        average: Whether there are a one-second average and an instant reading too.
+        ranges: Range of each hidden parameter (see ``Parameters``).
+    """
+
+    name: str
+    title: str
+    memory_bytes: int
+    cap_w: float
+    cap_min_w: float
+    clock_max_mhz: float
+    clock_idle_mhz: float
+    clock_min_mhz: float
+    clock_memory_mhz: float
+    l2_bytes: int
+    bytes_per_s: float
+    peak_flops: Mapping[str, float]
+    record: str
+    average: bool
+    ranges: Mapping[str, Range]
+
+
+_COMMON: dict[str, Range] = {
+    # heat
+    "leak_w": (12.0, 20.0),
+    "leak_scale_c": (28.0, 36.0),
+    "ambient_c": (29.0, 33.0),
+    "kelvin_per_w": (0.038, 0.046),
+    "thermal_s": (5.0, 9.0),
+    # how board power follows the load
+    "fast_s": (0.0015, 0.0030),
+    "slow_s": (0.013, 0.019),
+    "slow_share": (0.08, 0.13),
+    # noise, as shares of the load's power
+    "load_noise": (0.003, 0.005),
+    "load_noise_s": (0.03, 0.06),
+    "idle_noise_w": (0.4, 0.8),
+    "drift": (0.0015, 0.0025),
+    "drift_s": (60.0, 180.0),
+    "run_spread": (0.002, 0.004),
+    # clocks and the power cap
+    "voltage_floor": (0.55, 0.65),
+    "governor_s": (0.009, 0.012),
+    "governor_gain": (0.10, 0.12),
+    "governor_noise": (0.062, 0.076),
+    "governor_noise_s": (0.040, 0.050),
+    "governor_dither": (0.03, 0.04),
+    # kernels
+    "pipe_share": (1.28, 1.38),
+    "memory_share": (0.30, 0.36),
+    "busy_share": (0.100, 0.115),
+    "pipe_efficiency": (0.66, 0.70),
+    "memory_efficiency": (0.80, 0.85),
+    "kernel_floor_s": (2.50e-6, 2.70e-6),
+    "kernel_gap_s": (0.50e-6, 0.65e-6),
+    "launch_gap_s": (18e-6, 26e-6),
+    "host_launch_s": (7.5e-6, 10e-6),
+    # sensors
+    "record_period_s": (0.0199, 0.0202),
+    "record_window_s": (0.020, 0.026),
+    "record_lag_s": (-0.005, 0.001),
+    "record_rise_s": (0.0005, 0.0020),
+    "record_noise_w": (0.2, 0.5),
+    "average_window_s": (0.96, 1.04),
+    "instant_window_s": (0.018, 0.030),
+    "slow_period_s": (0.098, 0.102),
+    "slow_lag_s": (0.0, 0.012),
+}
+
+_V100 = {
+    **_COMMON,
+    "deep_idle_w": (24.0, 32.0),
+    "context_idle_w": (38.0, 46.0),
+    "leak_w": (5.0, 9.0),
+    "kelvin_per_w": (0.08, 0.10),
+    "kernel_floor_s": (3.6e-6, 4.4e-6),
+    "kernel_gap_s": (1.2e-6, 1.6e-6),
+    "record_window_s": (0.010, 0.020),
+    "record_lag_s": (-0.002, 0.006),
+}
+_A100 = {
+    **_COMMON,
+    "deep_idle_w": (44.0, 56.0),
+    "context_idle_w": (62.0, 78.0),
+    "leak_w": (8.0, 13.0),
+    "kelvin_per_w": (0.06, 0.08),
+    "kernel_floor_s": (2.9e-6, 3.4e-6),
+    "kernel_gap_s": (1.0e-6, 1.3e-6),
+    "record_period_s": (0.098, 0.102),
+    "record_window_s": (0.018, 0.026),
+    "record_lag_s": (0.0, 0.010),
+}
+_HOPPER = {**_COMMON, "deep_idle_w": (70.0, 78.0), "context_idle_w": (120.0, 130.0)}
+
+_V100_FLOPS = {"fp16": 125e12, "bf16": 15.7e12, "tf32": 15.7e12, "fp32": 15.7e12, "fp64": 7.8e12}
+_A100_FLOPS = {"fp16": 312e12, "bf16": 312e12, "tf32": 156e12, "fp32": 19.5e12, "fp64": 19.5e12}
+_HOPPER_FLOPS = {"fp16": 989e12, "bf16": 989e12, "tf32": 495e12, "fp32": 67e12, "fp64": 67e12}
+
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "v100", "V100 32GB", 32 * _GIB, 300.0, 150.0, 1530.0, 135.0, 600.0, 877.0,
+            6 * _MIB, 0.90e12, _V100_FLOPS, "gapless", False, _V100,
+        ),
+        Preset(
+            "a100-40", "A100 40GB", 40 * _GIB, 400.0, 100.0, 1410.0, 210.0, 600.0, 1215.0,
+            40 * _MIB, 1.555e12, _A100_FLOPS, "sparse", False, _A100,
+        ),
+        Preset(
+            "a100-80", "A100 80GB", 80 * _GIB, 400.0, 100.0, 1410.0, 210.0, 600.0, 1593.0,
+            40 * _MIB, 2.039e12, _A100_FLOPS, "sparse", False, _A100,
+        ),
+        Preset(
+            "h100-80", "H100 80GB", 80 * _GIB, 700.0, 200.0, 1980.0, 345.0, 600.0, 2619.0,
+            50 * _MIB, 3.35e12, _HOPPER_FLOPS, "gapless", True, _HOPPER,
+        ),
+        Preset(
+            "h200-141", "H200 141GB", 141 * _GIB, 700.0, 200.0, 1980.0, 345.0, 600.0, 3201.0,
+            50 * _MIB, 4.80e12, _HOPPER_FLOPS, "gapless", True, _HOPPER,
+        ),
+    )
+}  # fmt: skip
+
+ALIASES = {"h100": "h100-80", "a100": "a100-80", "h200": "h200-141"}
+
+
+def find(name: str) -> Preset:
+    """The preset called ``name``, or the usual one of a family ("h100").
+
+    Raises:
+        BadInputError: If there is none; the text lists those there are.
+    """
+    preset = PRESETS.get(ALIASES.get(name, name))
+    if preset is None:
+        raise BadInputError(f"no simulated board called {name!r}; there are: {', '.join(PRESETS)}")
+    return preset

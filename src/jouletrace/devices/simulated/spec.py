@@ -1,0 +1,140 @@
+"""What ``sim:NAME?key=value&...`` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from jouletrace.devices.simulated.presets import Preset, find
+from jouletrace.errors import BadInputError
+
+PREFIX = "sim:"
+SENSORS = ("modelled", "exponential", "drifting", "dropping")
+
+
+@dataclass(frozen=True)
+class SimSpec:
+    """A parsed specification of a simulated board.
+
+    Attributes:
+        name: Full name of the preset.
+        seed: Which board of its kind: its hidden parameters.
+        run: Which run on that board: its noise.
+        realtime: Whether it lives in real time.
+        load: What it does while nobody works on it: (seconds, watts of board power), repeated.
+        noise: Scale of all noise and drift, of board and sensors.
+        cap: Power limit in watts; None for the preset's, infinity for none.
+        sensor: "modelled", or a way in which its power sensors fit no model.
+        gain: Whether its power sensors have a gain error of up to 5 %.
+    """
+
+    name: str
+    seed: int = 0
+    run: int = 0
+    realtime: bool = False
+    load: tuple[tuple[float, float], ...] = ()
+    noise: float = 1.0
+    cap: float | None = None
+    sensor: str = "modelled"
+    gain: bool = False
+
+    def cap_w(self, preset: Preset) -> float | None:
+        """The power limit in force in watts; None for none.
+
+        Raises:
+            BadInputError: If it is out of the preset's range.
+        """
+        if self.cap is None:
+            return preset.cap_w
+        if not isfinite(self.cap):
+            return None
+        if not preset.cap_min_w <= self.cap <= preset.cap_w:
+            raise BadInputError(
+                f"power cap of {self.cap:g} W is out of range for {preset.name}: "
+                f"{preset.cap_min_w:g}..{preset.cap_w:g} W, or cap=off"
+            )
+        return self.cap
+
+
+def parse(text: str) -> SimSpec:
+    """Read ``sim:NAME[?key=value&...]``.
+
+    Raises:
+        BadInputError: If the name or a key is unknown, or a value is out of range.
+    """
+    if not text.startswith(PREFIX):
+        raise BadInputError(f"a simulated board is written {PREFIX}NAME, not {text!r}")
+    name, _, query = text[len(PREFIX) :].partition("?")
+    values: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, value = part.partition("=")
+        if key not in _READERS:
+            raise BadInputError(f"{text}: unknown key {key!r}; there are: {', '.join(_READERS)}")
+        if not equals or key in values:
+            raise BadInputError(f"{text}: {key!r} needs one value, written {key}=VALUE")
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError as error:
+            raise BadInputError(f"{text}: bad value {value!r} for {key!r}: {error}") from None
+    preset = find(name)
+    spec = SimSpec(preset.name, **values)
+    spec.cap_w(preset)
+    return spec
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 on")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not (isfinite(value) and value >= 0):
+        raise ValueError("must not be negative")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in {"0", "1", "true", "false", "yes", "no"}:
+        raise ValueError("1 or 0")
+    return text.lower() in {"1", "true", "yes"}
+
+
+def _cap(text: str) -> float:
+    return float("inf") if text == "off" else _number(text)
+
+
+def _sensor(text: str) -> str:
+    if text not in SENSORS:
+        raise ValueError(f"one of {', '.join(SENSORS)}")
+    return text
+
+
+def _plan(text: str) -> tuple[tuple[float, float], ...]:
+    pieces = []
+    for piece in text.split(","):
+        seconds, colon, watts = piece.partition(":")
+        if not colon:
+            raise ValueError("SECONDS:WATTS,SECONDS:WATTS,...")
+        pieces.append((_number(seconds), _number(watts)))
+        if min(pieces[-1]) <= 0 or pieces[-1][0] < 1e-3:
+            raise ValueError("each piece needs a millisecond and a positive power")
+    return tuple(pieces)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "seed": _whole,
+    "run": _whole,
+    "realtime": _flag,
+    "load": _plan,
+    "noise": _number,
+    "cap": _cap,
+    "sensor": _sensor,
+    "gain": _flag,
+}

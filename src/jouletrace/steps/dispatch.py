@@ -1,0 +1,237 @@
+"""The dispatch modes behind ``counting``. Imports torch: to be imported where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from jouletrace.steps.counting import Operator
+from jouletrace.steps.module_names import ModuleNames
+
+aten = torch.ops.aten
+
+_TYPES = {
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+}
+_SHORT = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "b8",
+}
+# what a copy of one tensor into another or a look into a table moves is given by its output
+_LOOK_UP = (aten.embedding, aten.index, aten.index_select, aten.gather, aten.slice_scatter)
+# no kernel: memory is taken, or a shape or a value is asked for
+_NO_KERNEL = (
+    aten.empty,
+    aten.empty_like,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+    aten.resize_,
+    aten.set_,
+    aten._unsafe_view,
+    aten._local_scalar_dense,
+    aten.is_same_size,
+    aten.sym_size,
+    aten.sym_stride,
+    aten.sym_numel,
+)
+
+
+def _cpu_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """The formula of the GPU's operator: torch has none for the CPU's, which runs under fake tensors."""
+    formula = flop_registry[aten._scaled_dot_product_flash_attention]
+    return int(formula(q, k, v, out_val=None))
+
+
+def _cpu_attention_backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    formula = flop_registry[aten._scaled_dot_product_flash_attention_backward]
+    return int(formula(grad, q, k, v, out_val=None))
+
+
+_FLOPS: dict[Any, Callable[..., int]] = {
+    **flop_registry,
+    aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _cpu_attention_backward,
+}
+
+
+class AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Answers questions about values as an ordinary input would: all hold, none is unusual.
+
+    Args:
+        mode: The fake tensors' mode, entered before this one.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self._mode = mode
+        self._any: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer for a value; let everything else pass."""
+        if func is aten._local_scalar_dense.default:
+            return self._value(args[0])
+        if func is aten.equal.default:
+            return bool(args[0].shape == args[1].shape)
+        out = func(*args, **(kwargs or {}))
+        # what the mode remembers of new tensors keeps module.half() from exchanging them
+        self._mode.fake_tensor_converter.tensor_memo.clear()
+        if isinstance(out, torch.Tensor) and out.dtype == torch.bool:
+            self._note(func, args, out)
+        return out
+
+    def _note(self, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """Keep which truth values say that something unusual is there; a negation turns it round."""
+        unusual = func.overloadpacket in (aten.any, aten.isnan, aten.isinf)
+        if func.overloadpacket is aten.logical_not or func.overloadpacket is aten.bitwise_not:
+            unusual = id(args[0]) not in self._any
+        # fake tensors hash by identity; one that is gone may leave its id to another, so forget it
+        (self._any.add if unusual else self._any.discard)(id(out))
+
+    def _value(self, tensor: torch.Tensor) -> bool | int | float:
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            with no_dispatch():
+                return constant.item()  # type: ignore[no-any-return]
+        if tensor.dtype == torch.bool:
+            return id(tensor) not in self._any
+        return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
+    """Notes every operator that launches a kernel.
+
+    Args:
+        names: Where in the model the call is.
+
+    Attributes:
+        operators: What was noted, in order.
+        module: Where the last operator was called.
+    """
+
+    def __init__(self, names: ModuleNames) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.operators: list[Operator] = []
+        self.module = ""
+        self._names = names
+        self._writer: dict[int, int] = {}
+        self._host_calls = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call, and note what was called."""
+        kwargs = kwargs or {}
+        if func.namespace in ("prim", "profiler"):
+            return func(*args, **kwargs)
+        if func.overloadpacket is aten.dropout and not args[2]:
+            return args[0]  # as torch does; taken apart below it would become a copy
+        # in inference mode operators come whole that others make up: a linear is a transpose and a product
+        with self:
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        self.module, backward = self._names.locate()
+        out = func(*args, **kwargs)
+        self._host_calls += 1
+        outputs = list(_tensors(out))
+        written = list(_written(func, args, kwargs))
+        if not _launches(func, [*outputs, *written]):
+            return out
+        inputs = list(_tensors((args, kwargs)))
+        self.operators.append(
+            Operator(
+                # the CPU's attention stands in for the GPU's
+                op=f"{func.namespace}.{func.overloadpacket.__name__}".replace("_for_cpu", ""),
+                shapes=" ".join(_describe(tensor) for tensor in inputs),
+                module=self.module,
+                backward=backward,
+                flops=_flops(func, args, kwargs, out),
+                bytes_moved=_bytes(func, inputs, outputs, written),
+                dtype=_dtype(inputs, outputs),
+                in_place=bool(written),
+                sources=self._sources(inputs),
+                host_calls=self._host_calls,
+            )
+        )
+        self._host_calls = 0
+        for tensor in (*outputs, *written):
+            self._writer[_storage(tensor)] = len(self.operators) - 1
+        return out
+
+    def _sources(self, inputs: list[torch.Tensor]) -> tuple[int, ...]:
+        # a storage may be freed and its key used again, but never between a write and its reads
+        found = {self._writer[key] for key in map(_storage, inputs) if key in self._writer}
+        return tuple(sorted(found))
+
+
+def _launches(func: Any, results: list[torch.Tensor]) -> bool:
+    if func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL:
+        return False
+    return any(tensor.numel() > 0 for tensor in results)
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """The inputs that the operator's schema says it writes."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+    formula = _FLOPS.get(func.overloadpacket)
+    return float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
+
+
+def _bytes(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], written: list[torch.Tensor]) -> float:
+    write = {_storage(tensor): _size(tensor) for tensor in (*outputs, *written)}
+    read = {_storage(tensor): _size(tensor) for tensor in inputs}
+    if func.overloadpacket in _LOOK_UP:
+        most = max(write.values(), default=0)
+        read = {key: min(size, most) for key, size in read.items()}
+    if func.overloadpacket in (aten.copy_, aten.fill_, aten.zero_):
+        for tensor in written:
+            read.pop(_storage(tensor), None)
+    return float(sum(read.values()) + sum(write.values()))
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """Bytes that a tensor has: of an expanded one, those that are there."""
+    return min(tensor.numel() * tensor.element_size(), int(tensor.untyped_storage().nbytes()))
+
+
+def _dtype(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
+    for tensor in (*inputs, *outputs):
+        if tensor.dtype.is_floating_point:
+            return _TYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return "fp32"
+
+
+def _describe(tensor: torch.Tensor) -> str:
+    kind = _SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return f"{kind}[{','.join(str(length) for length in tensor.shape)}]"

@@ -1,0 +1,277 @@
+"""A step on a simulated board: kernels whose truth is known, that can be removed and repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Device
+from jouletrace.devices.simulated import Schedule, SimKernel, SimulatedGpu
+from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.steps.base import Interval
+from jouletrace.steps.counting import Operator
+from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+
+MODES = ("graph", "eager")
+_TOGGLING_SLOWDOWN = 1.055
+_GARBAGE_POWER = 0.6
+_SPIN_W = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedUnit:
+    """Launches that are the same operator on the same shapes in the same module.
+
+    Attributes:
+        op: Operator.
+        shapes: Input shapes and types.
+        module: Qualified name of the module.
+        count: Launches in an iteration.
+    """
+
+    op: str
+    shapes: str
+    module: str
+    count: int = 1
+
+
+class SimulatedStep:
+    """Iterations of kernels on a simulated board.
+
+    A variant is captured afresh: a removed operator hands on its stored output, so later kernels
+    see right data. ``toggle`` does what is tempting instead and fails as on a real board: the
+    graph stays slower for good, and kernels behind the disabled one work on what another one
+    left in its buffer.
+
+    Args:
+        device: The board; a context exists on it from here on.
+        kernels: The kernels of one iteration, in order.
+        launch: "graph", or "eager" where the host launches each operator.
+        spin_s: Seconds of a kernel that does nothing but wait, added to pace the step below the
+            power cap.
+
+    Raises:
+        BadInputError: If there is nothing to run, or ``launch`` is unknown.
+    """
+
+    mode = "simulated"
+
+    def __init__(
+        self, device: SimulatedGpu, kernels: Sequence[SimKernel], launch: str = "graph", spin_s: float = 0.0
+    ) -> None:
+        if not kernels:
+            raise BadInputError("a simulated step needs at least one kernel")
+        _check_mode(launch)
+        self._device = device
+        self._launch = launch
+        self._kernels = tuple(kernels)
+        self._spin_s = spin_s
+        self._launches = (1,) * len(self._kernels)
+        self._changed: frozenset[int] = frozenset()
+        self._disabled: frozenset[SimulatedUnit] = frozenset()
+        self._toggled = False
+        self._captured: Schedule | None = None
+        device.board.hold_context()
+
+    @property
+    def schedule(self) -> Schedule:
+        """What runs on the board, for the truth about it."""
+        if self._captured is None:
+            eager = self._launch == "eager"
+            self._captured = self._device.board.schedule(self._launched(), eager, self._slowdown())
+        return self._captured
+
+    def replay(self, n: int) -> Interval:
+        """Run ``n`` iterations back to back; see ``Step``."""
+        return Interval(*self._device.board.run(self.schedule, n))
+
+    def latencies(self, n: int) -> NDArray[np.float64]:
+        """Seconds of each of ``n`` iterations, shape (n,); see ``Step``."""
+        return self._device.board.run_timed(self.schedule, n)
+
+    def describe(self) -> dict[str, Any]:
+        """How it was made ready."""
+        described: dict[str, Any] = {"mode": self.mode, "launch": self._launch, "kernels": sum(self._launches)}
+        if self._spin_s > 0:
+            described["spin_s"] = self._spin_s
+        return described
+
+    def close(self) -> None:
+        """Nothing to free; the context stays until the device is closed, as on a real board."""
+
+    def units(self) -> list[SimulatedUnit]:
+        """Its parts in the order of their first launch."""
+        counts: dict[tuple[str, str, str], int] = {}
+        for kernel in self._kernels:
+            key = (kernel.op or kernel.name, kernel.shapes, kernel.module)
+            counts[key] = counts.get(key, 0) + 1
+        return [SimulatedUnit(*key, count=count) for key, count in counts.items()]
+
+    def variant(self, unit: SimulatedUnit, multiplicity: int) -> Self:
+        """A fresh step with ``unit`` launched ``multiplicity`` times for once.
+
+        A variant can be varied further. A repetition finds its data in the cache, as far as they
+        fit there.
+
+        Raises:
+            BadInputError: If the unit isn't one of the step, or the multiplicity is negative.
+        """
+        places = self.places(unit)
+        if multiplicity < 0:
+            raise BadInputError(f"multiplicity must be 0 or more, not {multiplicity}")
+        fresh = self._copy()
+        fresh._launches = tuple(multiplicity if i in places else n for i, n in enumerate(self._launches))
+        fresh._changed = self._changed | places
+        return fresh
+
+    def paced(self, spin_s: float) -> Self:
+        """A fresh step with a kernel at its end that waits for ``spin_s`` and draws little."""
+        fresh = self._copy()
+        fresh._spin_s = spin_s
+        return fresh
+
+    def places(self, unit: SimulatedUnit) -> frozenset[int]:
+        """Which kernels of the step a unit is, as in the arrays of its truth.
+
+        Raises:
+            BadInputError: If the unit isn't one of the step.
+        """
+        key = (unit.op, unit.shapes, unit.module)
+        found = {i for i, k in enumerate(self._kernels) if (k.op or k.name, k.shapes, k.module) == key}
+        if not found:
+            raise BadInputError(
+                f"the simulated step has no unit {unit.op} {unit.shapes} in {unit.module or 'no module'}"
+            )
+        return frozenset(found)
+
+    def check(self) -> None:
+        """Raise unless it has the kernels of the step it was made from, its changed units apart.
+
+        Raises:
+            JouletraceError: If it hasn't.
+        """
+        changed = {(k.op, k.shapes, k.module, k.name) for k in (self._kernels[i] for i in self._changed)}
+        spins = 1 if self._spin_s > 0 else 0
+        launched = self.schedule.kernels[: len(self.schedule.kernels) - spins]
+        rest = [k.name for k in launched if (k.op, k.shapes, k.module, k.name) not in changed]
+        wanted = [k.name for i, k in enumerate(self._kernels) if i not in self._changed]
+        if rest != wanted:
+            raise JouletraceError(f"the variant has {len(rest)} other kernels, its reference {len(wanted)}")
+
+    def toggle(self, unit: SimulatedUnit, enabled: bool) -> None:
+        """Switch the nodes of ``unit`` off or on in the captured graph, as ``cudaGraphNodeSetEnabled`` does.
+
+        Here to show that it must not be used: the graph is slower from the first call on, and
+        what the disabled kernels would have written is left as other kernels left it.
+        """
+        self.places(unit)
+        self._disabled = self._disabled - {unit} if enabled else self._disabled | {unit}
+        self._toggled = True
+        self._captured = None
+
+    def _copy(self) -> Self:
+        fresh = type(self)(self._device, self._kernels, self._launch, self._spin_s)
+        fresh._launches, fresh._changed = self._launches, self._changed
+        return fresh
+
+    def _slowdown(self) -> float:
+        return _TOGGLING_SLOWDOWN if self._toggled else 1.0
+
+    def _launched(self) -> list[SimKernel]:
+        off = frozenset(i for unit in self._disabled for i in self.places(unit))
+        garbage = self._garbage(off)
+        launched: list[SimKernel] = []
+        for i, (kernel, times) in enumerate(zip(self._kernels, self._launches, strict=True)):
+            if i in off or times == 0:
+                continue
+            first = kernel.scaled(power=_GARBAGE_POWER) if i in garbage else kernel
+            launched.append(first)
+            launched.extend([replace(first, time_s=first.time_s * first.repeat, host_calls=1)] * (times - 1))
+        if self._spin_s > 0:
+            launched.append(SimKernel("spin", self._spin_s, _SPIN_W, clocked=0.0, core=1.0, sources=()))
+        return launched
+
+    def _garbage(self, off: frozenset[int]) -> frozenset[int]:
+        """Kernels that work on garbage if those in ``off`` don't run."""
+        if not off:
+            return frozenset()
+        spoiled = {i for i in off if not self._kernels[i].in_place}
+        for i, kernel in enumerate(self._kernels):
+            sources = kernel.sources if kernel.sources is not None else ((i - 1,) if i else ())
+            # the step repeats: what an in-place kernel left unwritten keeps the values of the last one
+            if any(source in spoiled for source in sources):
+                spoiled.add(i)
+        return frozenset(spoiled)
+
+
+def simulate_workload(
+    workload: Workload, options: WorkloadOptions, device: Device, mode: str
+) -> tuple[Built, SimulatedStep]:
+    """Count a workload without running it and make it a step on a simulated board.
+
+    Args:
+        workload: What to run. It is built with fake tensors, so its weights take no memory.
+        options: How it is to be built; without a dtype, models made here take fp16, as on CUDA.
+        device: The board.
+        mode: "graph" or "eager".
+
+    Raises:
+        BadInputError: If the options don't fit, the mode or the device is no simulated one.
+        NotPossibleError: If its operators can't be counted without values, or torch is missing.
+    """
+    from jouletrace.steps.counting import count_workload
+    from jouletrace.workloads.user import UserWorkload
+
+    if not isinstance(device, SimulatedGpu):
+        raise BadInputError(f"{device.info.name} is no simulated board")
+    _check_mode(mode)
+    if options.dtype is None and not isinstance(workload, UserWorkload):
+        options = replace(options, dtype="fp16")
+    built, operators = count_workload(workload, options)
+    if not operators:
+        raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
+    built.facts["device"] = device.info.name
+    built.facts["counted"] = {
+        "operators": len(operators),
+        "flops": sum(operator.flops for operator in operators),
+        "bytes_moved": sum(operator.bytes_moved for operator in operators),
+    }
+    return built, SimulatedStep(device, kernels_of(device, operators, built.facts.get("dtype") == "tf32"), mode)
+
+
+def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool = False) -> list[SimKernel]:
+    """A kernel for each operator, by the board's roofline.
+
+    Args:
+        device: The board.
+        operators: In order.
+        tf32: Whether single-precision products are computed in TF32.
+
+    Raises:
+        BadInputError: If the board has no pipes for a dtype.
+    """
+    roofline = device.board.roofline
+    return [
+        roofline.kernel(
+            f"{operator.op.partition('.')[2]}_{operator.dtype}",
+            operator.flops,
+            operator.bytes_moved,
+            "tf32" if tf32 and operator.dtype == "fp32" else operator.dtype,
+            op=operator.op,
+            shapes=operator.shapes,
+            module=operator.module,
+            sources=operator.sources,
+            in_place=operator.in_place,
+            host_calls=operator.host_calls,
+        )
+        for operator in operators
+    ]
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise BadInputError(f"--mode {mode}: a simulated board runs {' or '.join(MODES)}")
