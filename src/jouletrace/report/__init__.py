@@ -1,1 +1,82 @@
-"""What people read: one module a format, ``render(run, ...) -> str``."""
+"""What people read: one module a format, with ``render`` for one Run and ``render_many`` for several.
+
+A format is one module and one line in ``FORMATS``. Modules are imported when asked for, so that
+listing the formats costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from jouletrace.errors import BadInputError
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
+
+FORMATS: dict[str, str] = {
+    "table": "jouletrace.report.table",
+    "json": "jouletrace.report.json",
+    "csv": "jouletrace.report.csv",
+    "markdown": "jouletrace.report.markdown",
+    "latex": "jouletrace.report.latex",
+}
+"""Name of each format and the module that renders it."""
+
+DETAILS = ("model", "phase", "layer", "kernel")
+"""How far a Run can be broken down, coarse to fine."""
+
+
+class Renderer(Protocol):
+    """What a module of ``FORMATS`` offers."""
+
+    def render(self, run: Run, *, detail: str = "model", top: int | None = None) -> str:
+        """One Run as text.
+
+        Args:
+            run: What to show.
+            detail: "model", "phase", "layer" or "kernel": which parts are listed below the model.
+            top: List only so many parts, those that took the most energy (or time) first.
+        """
+
+    def render_many(self, runs: Sequence[Run], *, detail: str = "model", top: int | None = None) -> str:
+        """Several Runs as text, side by side."""
+
+
+def render(runs: Sequence[Run], form: str = "table", *, detail: str = "model", top: int | None = None) -> str:
+    """One Run, or several side by side, as text.
+
+    Args:
+        runs: What to show; at least one.
+        form: A name in ``FORMATS``.
+        detail: A name in ``DETAILS``.
+        top: List only so many parts, the costliest first.
+
+    Raises:
+        BadInputError: If there is no such format or detail, or ``top`` is below 1.
+    """
+    if detail not in DETAILS:
+        raise BadInputError(f"unknown detail {detail!r}: it is one of {', '.join(DETAILS)}")
+    if top is not None and top < 1:
+        raise BadInputError(f"top {top}: must be at least 1")
+    if not runs:
+        raise BadInputError("no Run to show")
+    found = renderer(form)
+    if len(runs) == 1:
+        return found.render(runs[0], detail=detail, top=top)
+    return found.render_many(runs, detail=detail, top=top)
+
+
+def renderer(name: str) -> Renderer:
+    """The renderer of a format.
+
+    Raises:
+        BadInputError: If there is no such format; the nearest is offered.
+    """
+    if name not in FORMATS:
+        near = get_close_matches(name, FORMATS, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadInputError(f"unknown format {name!r}: it is one of {', '.join(FORMATS)}{hint}")
+    return cast(Renderer, import_module(FORMATS[name]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,22 @@ class Estimate:
     def null(cls, reason: str, method: str = "") -> Estimate:
         """An absent figure: ``reason`` is a short code such as ``no_power_sensor``."""
         return cls(value=None, method=method, reason=reason)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From the contract's ``E`` object or a row of ``results``, which may be another program's.
+
+        What no figure can be (NaN, infinity) becomes null with reason ``not_finite``, and an
+        interval that isn't one is left out, so that reading never fails.
+        """
+        value, low, high = (data.get(key) for key in ("value", "low", "high"))
+        method = data.get("method") or ""
+        if value is None or not math.isfinite(value):
+            reason = data.get("reason") or ("unknown" if value is None else "not_finite")
+            return cls(None, n=data.get("n") or 0, method=method, reason=reason)
+        if low is None or high is None or not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            low = high = None
+        return cls(value, low, high, data.get("n") or 0, method)
 
     @property
     def half_width(self) -> float | None:

@@ -7,7 +7,30 @@ version are ignored when read.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+
+def check_types(record: object) -> None:
+    """Hold what was read from a file against a dataclass's own type hints, containers by kind only.
+
+    Raises:
+        TypeError: Names the field, what it should be and what it is.
+    """
+    for name, hint in get_type_hints(type(record)).items():
+        value = getattr(record, name)
+        if not _fits(value, hint):
+            wanted = hint.__name__ if isinstance(hint, type) else str(hint)
+            raise TypeError(f"{name} is a {type(value).__name__}, not {wanted}")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if isinstance(hint, UnionType):
+        return any(_fits(value, option) for option in get_args(hint))
+    kind = get_origin(hint) or hint
+    if isinstance(value, bool):  # which Python takes for an int
+        return kind is bool
+    return isinstance(value, float | int) if kind is float else isinstance(value, kind)
 
 
 class Record:
@@ -19,9 +42,15 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Build from a dictionary, ignoring keys that this version doesn't know."""
+        """Build from a dictionary, ignoring keys that this version doesn't know.
+
+        Raises:
+            TypeError: If a field is missing or of the wrong type.
+        """
         known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # as above
-        return cls(**{key: value for key, value in data.items() if key in known})
+        record = cls(**{key: value for key, value in data.items() if key in known})
+        check_types(record)
+        return record
 
 
 @dataclass

@@ -96,23 +96,18 @@ class Run:
 
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it isn't there."""
-        rows = self.results.filter(
-            pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
-        )
-        if len(rows) == 0:
-            return Estimate.null("not_measured")
-        row = rows.slice(0, 1).to_pylist()[0]
-        if row["value"] is None:
-            return Estimate.null(row["reason"] or "unknown", row["method"] or "")
-        return Estimate(row["value"], row["low"], row["high"], row["n"] or 0, row["method"] or "")
+        row = self._result_row(metric, unit)
+        return Estimate.from_dict(row) if row else Estimate.null("not_measured")
 
     def result_flags(self, metric: str, unit: int = MODEL_UNIT) -> list[str]:
         """The flags of a figure in ``results``."""
-        rows = self.results.filter(
-            pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
-        )
-        flags = rows.slice(0, 1).to_pylist()[0]["flags"] if len(rows) else None
-        return flags.split(",") if flags else []
+        row = self._result_row(metric, unit)
+        return row["flags"].split(",") if row and row["flags"] else []
+
+    def _result_row(self, metric: str, unit: int) -> dict[str, Any] | None:
+        wanted = pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
+        rows: list[dict[str, Any]] = self.results.filter(wanted).slice(0, 1).to_pylist()
+        return rows[0] if rows else None
 
     def warn(self, code: str, message: str, where: str = "") -> None:
         """Add a warning, once."""

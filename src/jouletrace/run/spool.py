@@ -36,7 +36,7 @@ class SpoolWriter:
         """Append rows given by column (absent columns become null) and flush them to the file."""
         length = len(next(iter(columns.values())))
         arrays = [
-            pa.array(columns[f.name], type=f.type) if f.name in columns else pa.nulls(length, f.type)
+            tables.array(columns[f.name], f.type) if f.name in columns else pa.nulls(length, f.type)
             for f in self._schema
         ]
         self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
@@ -57,29 +57,26 @@ class SpoolWriter:
 
 def read_spool(folder: Path | str, table: str) -> pa.Table:
     """All whole batches of a table in a spool folder, cut-off streams included."""
-    batches: list[pa.RecordBatch] = []
-    schema = _plain(tables.TABLES[table])
+    parts = [tables.empty(table)]
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
         if path.name != f"{table}{SUFFIX}" and not path.name.startswith(f"{table}."):
             continue
-        batches.extend(_whole_batches(path))
-    if not batches:
-        return tables.empty(table)
-    return tables.conform(pa.Table.from_batches(batches, schema=schema), table)
+        batches = _whole_batches(path)
+        if batches:
+            parts.append(tables.conform(pa.Table.from_batches(batches), table))
+    return tables.conform(pa.concat_tables(parts), table)
 
 
 def _whole_batches(path: Path) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
-    with path.open("rb") as file:
-        try:
-            with pa.ipc.open_stream(file) as stream:
-                while True:
-                    batches.append(stream.read_next_batch())
-        except (StopIteration, EOFError):
-            pass
-        except (pa.ArrowInvalid, OSError):
-            # The writer was killed inside a batch (or before the schema was out); keep what is whole.
-            pass
+    try:
+        with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                batch.validate(full=True)
+                batches.append(batch)
+    except (pa.ArrowException, OSError, EOFError):
+        # The writer was killed inside a batch (or before the schema was out); keep what is whole.
+        pass
     return batches
 
 

@@ -5,7 +5,10 @@ All times are integer nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "kernel", "range", "memcpy")
 UNIT_LEVELS = ("model", "phase", "layer", "kernel", "range", "device")
@@ -101,6 +104,39 @@ TABLES: dict[str, pa.Schema] = {
     "results": RESULTS,
 }
 
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "samples": ("time_ns", "device", "channel", "value"),
+    "spans": ("id", "kind", "name", "start_ns", "end_ns"),
+    "units": ("id", "level", "name"),
+    "windows": ("variant", "start_ns", "end_ns"),
+    "results": ("unit", "metric", "value"),
+}
+"""Columns without which a table isn't one of ours; a version may add others."""
+
+
+def read(source: Any, name: str) -> pa.Table:
+    """Read the table ``name`` from Parquet, checked byte by byte.
+
+    Raises:
+        ValueError: In one line, if it is damaged or a column of ``REQUIRED`` is missing.
+    """
+    try:
+        table = pq.read_table(source, page_checksum_verification=True)
+        missing = [column for column in REQUIRED[name] if column not in table.column_names]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]!r}")
+        table = conform(table, name)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(lines[0]) from None
+    return table
+
+
+def write(table: pa.Table, name: str, sink: Any) -> None:
+    """Write the table ``name`` as Parquet with units in its schema and checksums in its pages."""
+    pq.write_table(conform(table, name), sink, compression="zstd", write_page_checksum=True)
+
 
 def conform(table: pa.Table, name: str) -> pa.Table:
     """Bring a table to the schema ``name``: absent columns become null, extra ones stay out.
@@ -126,7 +162,16 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def from_rows(rows: list[dict[str, object]], name: str) -> pa.Table:
     """A table of the schema ``name`` from dictionaries; absent keys become null."""
     schema = TABLES[name]
-    return pa.table({f.name: pa.array([row.get(f.name) for row in rows], type=f.type) for f in schema}, schema=schema)
+    return pa.table({f.name: array([row.get(f.name) for row in rows], f.type) for f in schema}, schema=schema)
+
+
+def array(values: Any, kind: pa.DataType) -> pa.Array:
+    """An Arrow array; what no text can be made of (half a file name, say) is spelt out."""
+    try:
+        return pa.array(values, type=kind)
+    except UnicodeEncodeError:
+        spelt = [v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for v in values]
+        return pa.array(spelt, type=kind)
 
 
 def empty(name: str) -> pa.Table:

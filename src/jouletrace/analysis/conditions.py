@@ -1,0 +1,88 @@
+"""Under what conditions a Run was measured: clocks, temperature, throttling, power limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.spans import phase_edges
+from jouletrace.run import Run
+from jouletrace.run.channels import throttle_names
+
+PHASE = "energy"
+"""The phase whose conditions count; the whole Run where there is no such phase."""
+
+
+def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
+    """Conditions while energy was measured, on one device.
+
+    Args:
+        run: The Run.
+        device: ``DeviceInfo.id``; the first device if None.
+
+    Returns:
+        ``clocks_mhz``: {"sm", "memory"}, each {"mean", "min", "max"} in MHz;
+        ``temperature_c``: {"start", "end", "mean", "max"} in °C;
+        ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
+        ``power_limit_w``: enforced limit in watts.
+        Each is None where the device doesn't tell.
+    """
+    info = next((d for d in run.devices if device in (None, d.id)), None)
+    if info is None:
+        return {
+            "clocks_mhz": {"sm": None, "memory": None},
+            "temperature_c": None,
+            "throttle_reasons": None,
+            "power_limit_w": None,
+        }
+    return {
+        "clocks_mhz": {
+            "sm": _spread(_readings(run, info.id, "clock_sm_mhz")),
+            "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),
+        },
+        "temperature_c": _course(_readings(run, info.id, "temperature_c")),
+        "throttle_reasons": _shares(_readings(run, info.id, "throttle_bits")),
+        "power_limit_w": info.power_limit_w,
+    }
+
+
+def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
+    """Readings of a channel within the phase, in order of time."""
+    stamps, values = run.series(device, channel)
+    starts, ends = phase_edges(run, PHASE)
+    if len(starts):
+        inside = ((stamps[:, None] >= starts) & (stamps[:, None] <= ends)).any(axis=1)
+        stamps, values = stamps[inside], values[inside]
+    ordered: NDArray[np.float64] = np.asarray(values, dtype=np.float64)[np.argsort(stamps, kind="stable")]
+    return ordered[np.isfinite(ordered)]
+
+
+def _spread(values: NDArray[np.float64]) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
+
+
+def _course(values: NDArray[np.float64]) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    return {
+        "start": float(values[0]),
+        "end": float(values[-1]),
+        "mean": float(values.mean()),
+        "max": float(values.max()),
+    }
+
+
+def _shares(values: NDArray[np.float64]) -> dict[str, float] | None:
+    """Share of readings in which each reason was on; readings are evenly spaced, so of time."""
+    if not len(values):
+        return None
+    masks, counts = np.unique(values.astype(np.int64), return_counts=True)
+    shares: dict[str, float] = {}
+    for mask, count in zip(masks, counts, strict=True):
+        for name in throttle_names(int(mask)):
+            shares[name] = shares.get(name, 0.0) + float(count) / len(values)
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))

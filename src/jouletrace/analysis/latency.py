@@ -1,0 +1,96 @@
+"""How latency is distributed: from the iterations that the latency pass recorded one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.special import bdtr, stdtrit
+
+from jouletrace.run import Estimate, Run
+
+LANE = "latency"
+"""Lane of the iterations that were timed one by one."""
+
+_QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+def latencies_s(run: Run) -> NDArray[np.float64]:
+    """Seconds of each measured iteration in the order in which they ran, shape (n,)."""
+    spans = run.spans
+    rows = spans.filter(pc.and_(pc.equal(spans["kind"], "iteration"), pc.equal(spans["lane"], LANE)))
+    start = rows["start_ns"].to_numpy().astype(np.int64)
+    nanoseconds: NDArray[np.int64] = rows["end_ns"].to_numpy().astype(np.int64) - start
+    return nanoseconds[np.argsort(start, kind="stable")] / 1e9
+
+
+def distribution(run: Run) -> dict[str, float | None]:
+    """Latency of an iteration in milliseconds: ``median``, ``p25``, ``p75``, ``iqr``, ``mean``, ...
+
+    Quantiles interpolate linearly between order statistics; ``std`` is that of a sample (n − 1).
+    ``n`` is how many iterations there are; every other figure is None where n is too small for it.
+    """
+    values = latencies_s(run) * 1e3
+    figures: dict[str, float | None] = dict.fromkeys((*_QUANTILES, "iqr", "mean", "std", "min", "max"))
+    if len(values):
+        quantiles = np.quantile(values, list(_QUANTILES.values()))
+        figures.update(zip(_QUANTILES, map(float, quantiles), strict=True))
+        figures["iqr"] = float(quantiles[2] - quantiles[1])
+        figures["mean"] = float(np.mean(values))
+        figures["min"] = float(np.min(values))
+        figures["max"] = float(np.max(values))
+    if len(values) > 1:
+        figures["std"] = float(np.std(values, ddof=1))
+    return {**figures, "n": len(values)}
+
+
+def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
+    """Latency in milliseconds as ``torch.utils.benchmark`` states it: over means of blocks.
+
+    ``blocked_autorange`` times ``block`` iterations at once and reports the median and the
+    interquartile range of those means, which hides what single iterations do.
+
+    Returns:
+        ``block``, ``n`` (whole blocks; a rest is left out), ``median``, ``p25``, ``p75``, ``iqr``;
+        the figures are None without a whole block.
+    """
+    values = latencies_s(run) * 1e3
+    n = len(values) // block
+    figures: dict[str, float | None] = {"block": block, "n": n}
+    if n == 0:
+        return {**figures, **dict.fromkeys(("median", "p25", "p75", "iqr"))}
+    means = values[: n * block].reshape(n, block).mean(axis=1)
+    median, p25, p75 = (float(q) for q in np.quantile(means, [0.5, 0.25, 0.75]))
+    return {**figures, "median": median, "p25": p25, "p75": p75, "iqr": p75 - p25}
+
+
+def median(run: Run) -> Estimate:
+    """Median latency in seconds with a 95 % interval between two order statistics.
+
+    The interval is the narrowest symmetric pair of order statistics that holds the median with at
+    least 95 % probability whatever the distribution (Conover, Practical Nonparametric Statistics,
+    section 3.2); it takes iterations as independent. Below six iterations there is none.
+    """
+    values = np.sort(latencies_s(run))
+    n = len(values)
+    if n == 0:
+        return Estimate.null("no_iterations")
+    # The largest rank k with P(fewer than k of n values lie below the median) <= 2.5 %.
+    k = int(np.searchsorted(bdtr(np.arange(n), n, 0.5), 0.025, side="right"))
+    middle = float(np.median(values))
+    if k == 0:
+        return Estimate(middle, n=n, method="median")
+    return Estimate(middle, float(values[k - 1]), float(values[n - k]), n, "median")
+
+
+def mean(run: Run) -> Estimate:
+    """Mean latency in seconds with a 95 % t-interval, which takes iterations as independent."""
+    values = latencies_s(run)
+    n = len(values)
+    if n == 0:
+        return Estimate.null("no_iterations")
+    middle = float(np.mean(values))
+    if n == 1:
+        return Estimate(middle, n=1, method="mean")
+    half = float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(n))
+    return Estimate(middle, middle - half, middle + half, n, "mean")

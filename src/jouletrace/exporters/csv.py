@@ -1,0 +1,51 @@
+"""A folder with one CSV file a table, units in the headings, beside ``run.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from jouletrace.errors import BadInputError
+from jouletrace.run import Run, tables
+from jouletrace.run.store import check_free, save_header
+
+
+def write(run: Run, path: Path | str) -> Path:
+    """Write a Run as CSV files: times as whole nanoseconds, numbers so that they read back equal.
+
+    A heading names its unit by its suffix ("start_ns") or in brackets ("grid [blocks]"); an empty
+    cell is null. ``run.json`` beside them holds the units of the channels and everything else.
+
+    Raises:
+        BadInputError: If something is there already, or the place can't be written.
+    """
+    target = check_free(path)
+    save_header(run, target)
+    for name in tables.TABLES:
+        table = tables.conform(run.table(name), name)
+        plain = pa.table({_heading(field): _plain(table[field.name]) for field in table.schema})
+        try:
+            pacsv.write_csv(plain, target / f"{name}.csv")
+        except OSError as error:
+            raise BadInputError(f"cannot write {target / name}.csv: {error.strerror or error}") from None
+    return target
+
+
+def _heading(field: pa.Field) -> str:
+    """The column's name, with its unit where the name doesn't end in it."""
+    unit = field.metadata[b"unit"].decode()
+    suffix = {"Cel": "c", "B": "bytes"}.get(unit, unit.lower())
+    named = not unit or field.name == suffix or field.name.endswith(f"_{suffix}")
+    return str(field.name) if named else f"{field.name} [{unit}]"
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """What CSV can hold: names spelt out, the three numbers of a grid as "128x1x1"."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        rows = column.to_pylist()
+        return pa.array([None if row is None else "x".join(map(str, row)) for row in rows], type=pa.string())
+    return column

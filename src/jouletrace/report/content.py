@@ -1,0 +1,226 @@
+"""From Runs to the document that is shown: which figures, in which order, with which remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jouletrace.report import facts, reasons
+from jouletrace.report.document import Column, Document, Footnotes, Section
+from jouletrace.report.methods import methods
+from jouletrace.report.metrics import PROFILE, metric, ordered
+from jouletrace.report.results import ABSENT, Figure, Results
+from jouletrace.report.scale import NBSP, NONE, cell, figure, quantity, unit_for
+from jouletrace.run import ChannelInfo, Run
+
+_LEVELS = {"phase": "Phases", "layer": "Layers", "kernel": "Kernels", "range": "Ranges", "device": "Devices"}
+
+
+def document(run: Run, *, detail: str = "model", top: int | None = None) -> Document:
+    """Everything that is shown of one Run."""
+    results = Results(run)
+    found = Document(facts.title(run), facts.SIMULATED if run.simulated else "", subtitle=_subtitle(run))
+    names = ", ".join(dict.fromkeys(device.name for device in run.devices))
+    found.caption = f"{found.title}, on {names}" if names else found.title
+    found.sections = [_model_section(run, results)]
+    found.sections += [_parts_section(run, results, level, top) for level in levels_shown(results, detail)]
+    if run.kind == "calibrate":
+        found.sections.append(_sensor_section(run.channels))
+    found.sections = [section for section in found.sections if section.rows]
+    found.facts = _facts(run)
+    if detail != "model" and not results.units(detail):
+        found.facts.insert(0, (_LEVELS[detail], "none: not measured at that detail"))
+    if not found.sections:
+        found.facts.insert(0, ("Figures", "none: nothing was measured"))
+    found.warnings = _warnings(run)
+    found.methods = [methods(run)]
+    return found.printable()
+
+
+def comparison(runs: Sequence[Run]) -> Document:
+    """Several Runs (at least one) in one table, a row each; what they have in common is said once."""
+    entries = [entry for run in runs for entry in _entries(run)]
+    own = [row for row, _ in entries]
+    names = list(own[0])
+    varying = [name for name in names if len({row[name] for row in own}) > 1] or names[:1]
+    common = [f"{name} {own[0][name]}" for name in names if name not in varying and own[0][name]]
+    found = Document(f"{len(runs)} runs")
+    if any(run.simulated for run in runs):
+        every = all(run.simulated for run in runs)
+        found.simulated = facts.SIMULATED if every else "SIMULATED: some of these are simulated boards"
+    found.subtitle = [facts.SEPARATOR.join(common)] if common else []
+    found.caption = ": ".join([found.title, *found.subtitle])
+    found.subtitle.extend(dict.fromkeys(words for run in runs if (words := facts.weights(run))))
+
+    figures = [row for _, row in entries]
+    metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
+    section = Section("", [Column(name) for name in varying])
+    section.rows = [[row[name] for name in varying] for row in own]
+    _add_figures(section, figures, metrics)
+    found.sections = [section]
+    sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
+    found.facts = [("Sensor", line) for line in sensors]
+    texts: dict[str, list[str]] = {}
+    for run in runs:
+        name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
+        found.warnings.extend(f"{name}: {line}" for line in _warnings(run))
+        texts.setdefault(methods(run), []).append(name)
+    found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
+    return found.printable()
+
+
+_COMPARED = (
+    "latency_s",
+    "throughput_per_s",
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "power_idle_w",
+    "power_working_w",
+    "power_difference_w",
+    "time_s",
+)
+
+
+def levels_shown(results: Results, detail: str) -> list[str]:
+    """Levels that are listed: devices and ranges always, else the one that ``detail`` names."""
+    always = [level for level in ("device", "range") if results.units(level)]
+    return always + ([detail] if detail != "model" and detail not in always else [])
+
+
+def _subtitle(run: Run) -> list[str]:
+    lines = [facts.device_line(device) for device in run.devices]
+    lines += [line for line in (facts.weights(run), facts.when(run)) if line]
+    return lines
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
+    missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
+    lines = facts.latency_lines(run) + [("Sensor", line) for line in (*sensors, *missing)]
+    return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])
+
+
+def _warnings(run: Run) -> list[str]:
+    lines = [f"{w.message} ({w.where})" if w.where and w.where not in w.message else w.message for w in run.warnings]
+    if not run.complete and not any(w.code in ("incomplete", "interrupted", "failed") for w in run.warnings):
+        lines.insert(0, "the run did not end by itself: the figures rest on what was recorded until then")
+    return lines
+
+
+def identity(run: Run) -> dict[str, str]:
+    """What tells a Run from others, by name of a column."""
+    workload: dict[str, Any] = run.workload
+
+    def said(key: str) -> str:
+        return "" if workload.get(key) is None else str(workload[key])
+
+    device = ", ".join(dict.fromkeys(d.name + (" (SIMULATED)" if d.simulated else "") for d in run.devices))
+    own = {"workload": said("name") or run.command or run.kind, "task": said("task"), "batch": said("batch")}
+    own |= {"tokens": said("seq_len"), "dtype": said("dtype"), "mode": said("mode"), "device": device}
+    return own
+
+
+def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
+    """The rows that a Run has in a comparison: one, or one a device where several were watched."""
+    results = Results(run)
+    devices = results.units("device")
+    if not devices:
+        return [(identity(run), results.metrics())]
+    return [({**identity(run), "device": _device_name(run, unit)}, results.metrics(unit["id"])) for unit in devices]
+
+
+def _model_section(run: Run, results: Results) -> Section:
+    """The figures of the whole: one a row, since each has its own unit."""
+    columns = [Column("per iteration" if run.kind == "profile" else ""), Column("value", numeric=True)]
+    section = Section("", [*columns, Column("n", numeric=True), Column("how")])
+    footnotes = Footnotes()
+    there = results.metrics()
+    names = ordered({*there, *(PROFILE if run.kind == "profile" else ())})
+    for name in names:
+        found, words = results.figure(name), metric(name)
+        estimate = found.estimate
+        how = reasons.method(estimate.method) if estimate.reason is None else reasons.reason(estimate.reason)
+        how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
+        label = words.label.replace(" ", NBSP)
+        section.rows.append([label, figure(estimate, words.unit), str(estimate.n or ""), how])
+    section.notes = footnotes.lines()
+    return section
+
+
+def _parts_section(run: Run, results: Results, level: str, top: int | None) -> Section:
+    """The units of a level: one a row, a column a metric, in one unit a column."""
+    units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
+    shown = units if top is None else units[:top]
+    columns = [Column(level)]
+    fields: list[str] = []
+    for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
+        if level != "device" and any(unit[key] and unit[key] != unit["name"] for unit in shown):
+            columns.append(Column(name, wide=True))
+            fields.append(key)
+    counted = any(unit["count"] is not None for unit in shown)
+    if counted:
+        columns.append(Column("×", numeric=True))
+    section = Section(_LEVELS[level], columns)
+    for unit in shown:
+        name = _device_name(run, unit) if level == "device" else unit["name"] or "?"
+        row = [name, *(unit[key] or "" for key in fields)]
+        section.rows.append(row + ([str(unit["count"] or "")] if counted else []))
+    figures = [results.metrics(unit["id"]) for unit in shown]
+    _add_figures(section, figures, ordered({name for row in figures for name in row}))
+    if len(shown) < len(units):
+        section.notes.append(_rest(results, units[len(shown) :]))
+    return section
+
+
+def _device_name(run: Run, unit: dict[str, Any]) -> str:
+    """A device's name with what tells it from others of that name: its index on the host."""
+    for device in run.devices:
+        if device.id == unit["module"] and device.index is not None:
+            return f"{device.index}: {device.name}"
+    return str(unit["name"] or "?")
+
+
+def _add_figures(section: Section, figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> None:
+    """Add a column a metric to the rows, with footnotes for what is missing and what is flagged."""
+    footnotes = Footnotes()
+    for name in names:
+        words = metric(name)
+        column = [row[name].estimate if name in row else ABSENT for row in figures]
+        unit = unit_for([estimate.value for estimate in column], words.unit)
+        heading = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
+        section.columns.append(Column(heading, numeric=True))
+        for row, estimate, found in zip(section.rows, column, figures, strict=True):
+            text = cell(estimate, unit)
+            remarks = [reasons.flag(code) for code in found[name].flags] if name in found else []
+            if estimate.value is None:
+                remarks.insert(0, reasons.reason(estimate.reason))
+            value, *interval = text.split(" ", 1)
+            marked = NBSP.join([value, *(footnotes.mark(remark) for remark in remarks)])
+            row.append(" ".join([marked, *interval]))
+    section.notes.extend(footnotes.lines())
+
+
+def _rest(results: Results, units: Sequence[dict[str, Any]]) -> str:
+    """What the rows that are left out come to."""
+    parts = []
+    for name in ("energy_total_j", "energy_active_j", "time_s", "share"):
+        values = [results.get(name, unit["id"]).value for unit in units]
+        known = [value for value in values if value is not None]
+        if known:
+            unknown = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
+            parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
+    together = f", together {', '.join(parts)}" if parts else ""
+    return f"{len(units)} more{together}"
+
+
+def _sensor_section(channels: Sequence[ChannelInfo]) -> Section:
+    """How each sensor behaves in time: what ``calibrate`` found."""
+    names = ("channel", "source", "period", "window", "lag", "gapless", "known")
+    section = Section("Sensors", [Column(name, wide=name == "source") for name in names])
+    for c in channels:
+        gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
+        times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.lag_s)]
+        section.rows.append([c.name, c.source, *times, gapless, c.origin])
+    return section

@@ -1,0 +1,158 @@
+"""The JSON object of a Run: the contract with other programs, described by ``schema.json``.
+
+Additions are allowed within schema 1; nothing is renamed or removed. Figures are
+``{"value", "low", "high", "n", "method", "reason"}`` with a 95 % interval; the distribution of
+latency, throughput and shares are plain numbers.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import jouletrace.report
+from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.latency import distribution
+from jouletrace.report.results import Results
+from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.header import jsonable
+
+SCHEMA = 1
+
+_MODEL_FLAGGED = {
+    "latency_s": "latency_ms",
+    "throughput_per_s": "throughput_per_s",
+    "power_w": "power_w",
+    "energy_total_j": "energy_j.total",
+    "energy_active_over_context_idle_j": "energy_j.active_over_context_idle",
+    "energy_active_over_deep_idle_j": "energy_j.active_over_deep_idle",
+    "baseline_context_idle_w": "baseline_w.context_idle",
+    "baseline_deep_idle_w": "baseline_w.deep_idle",
+    "counter_ratio": "counter_ratio",
+}
+"""Metrics of the model and where the object has them: the names under which flags are given."""
+
+
+def to_json_object(run: Run, *, top: int | None = None) -> dict[str, Any]:
+    """The Run as a JSON-ready object.
+
+    Args:
+        run: The Run.
+        top: Keep only so many phases, layers, kernels, ranges and devices each, the costliest first.
+
+    Returns:
+        An object that ``schema.json`` describes and validates.
+    """
+    results = Results(run)
+    found = {
+        "schema": SCHEMA,
+        "kind": run.kind,
+        "complete": run.complete,
+        "workload": run.workload,
+        "device": run.devices[0].to_dict() if run.devices else None,
+        "simulated": run.simulated,
+        "model": _model(run, results),
+        "phases": _parts(results, "phase", top),
+        "layers": _parts(results, "layer", top),
+        "kernels": _parts(results, "kernel", top),
+        "ranges": _parts(results, "range", top),
+        "devices": _parts(results, "device", top),
+        "closure": {
+            "layers": results.get("closure_layers").to_dict(),
+            "kernels": results.get("closure_kernels").to_dict(),
+        },
+        "perturbation": results.get("perturbation").to_dict(),
+        "sensors": [
+            {
+                "device": channel.device,
+                "name": channel.name,
+                "unit": channel.unit,
+                "source": channel.source,
+                "period_ms": _ms(channel.period_s),
+                "window_ms": _ms(channel.window_s),
+                "lag_ms": _ms(channel.lag_s),
+                "gapless": channel.gapless,
+                "gain_pct": channel.gain_pct,
+                "origin": channel.origin,
+            }
+            for channel in run.channels
+        ],
+        "conditions": conditions(run),
+        "warnings": [warning.to_dict() for warning in run.warnings],
+    }
+    return dict(jsonable(found))
+
+
+def json_schema() -> str:
+    """The text of the JSON Schema (draft 2020-12) that the object validates against."""
+    return (files(jouletrace.report) / "schema.json").read_text(encoding="utf-8")
+
+
+def _model(run: Run, results: Results) -> dict[str, Any]:
+    flagged = {_MODEL_FLAGGED.get(name, name): list(f.flags) for name, f in results.metrics().items() if f.flags}
+    return {
+        "latency_ms": _latency(run, results),
+        "throughput_per_s": results.get("throughput_per_s").value,
+        "power_w": results.get("power_w").to_dict(),
+        "energy_j": {
+            "total": results.get("energy_total_j").to_dict(),
+            "active_over_context_idle": results.get("energy_active_over_context_idle_j").to_dict(),
+            "active_over_deep_idle": results.get("energy_active_over_deep_idle_j").to_dict(),
+        },
+        "baseline_w": {
+            "context_idle": results.get("baseline_context_idle_w").to_dict(),
+            "deep_idle": results.get("baseline_deep_idle_w").to_dict(),
+        },
+        "counter_ratio": results.get("counter_ratio").to_dict(),
+        "flags": flagged,
+        "other": _other(results, MODEL_UNIT, {*_MODEL_FLAGGED, *_ELSEWHERE}),
+    }
+
+
+_ELSEWHERE = ("closure_layers", "closure_kernels", "perturbation")
+
+
+def _latency(run: Run, results: Results) -> dict[str, Any]:
+    """The distribution, or at least the median where single iterations are not in the Run."""
+    figures: dict[str, Any] = distribution(run)
+    stated = results.get("latency_s")
+    if not figures["n"] and stated.value is not None:
+        figures |= {"median": stated.value * 1e3, "n": stated.n}
+    reason = None if figures["n"] else stated.reason
+    return {**figures, "reason": reason}
+
+
+_PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
+
+
+def _parts(results: Results, level: str, top: int | None) -> list[dict[str, Any]]:
+    units = results.units(level) if top is None else results.ranked(level)[:top]
+    return [_part(results, unit) for unit in units]
+
+
+def _part(results: Results, unit: dict[str, Any]) -> dict[str, Any]:
+    metrics = results.metrics(unit["id"])
+    flags = dict.fromkeys(flag for figure in metrics.values() for flag in figure.flags)
+    return {
+        "name": unit["name"],
+        "op": unit["op"],
+        "shapes": unit["shapes"],
+        "module": unit["module"],
+        "count": unit["count"],
+        "time_ms": results.get("time_s", unit["id"]).scaled(1e3).to_dict(),
+        "power_w": results.get("power_w", unit["id"]).to_dict(),
+        "energy_j": results.get("energy_total_j", unit["id"]).to_dict(),
+        "energy_active_j": results.get("energy_active_j", unit["id"]).to_dict(),
+        "share": results.get("share", unit["id"]).value,
+        "flags": list(flags),
+        "other": _other(results, unit["id"], set(_PART_METRICS)),
+    }
+
+
+def _other(results: Results, unit: int, known: set[str]) -> dict[str, Any]:
+    """Metrics that have no place of their own, in SI units by name: nothing is left out."""
+    return {name: f.estimate.to_dict() for name, f in results.metrics(unit).items() if name not in known}
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3

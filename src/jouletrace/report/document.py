@@ -1,0 +1,122 @@
+"""A Run as a document: headings, tables of text, notes. Plain data that the renderers typeset."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a section.
+
+    Attributes:
+        name: Heading, with the unit where there is one.
+        numeric: Set flush right, never broken inside.
+        wide: Left out where there is little room; what it says is a help, not a figure.
+    """
+
+    name: str
+    numeric: bool = False
+    wide: bool = False
+
+
+@dataclass
+class Section:
+    """A table of text.
+
+    Attributes:
+        title: What it lists.
+        columns: Its columns.
+        rows: Cells, each as long as ``columns``.
+        notes: Lines below it: what the footnotes mean, what was left out.
+    """
+
+    title: str
+    columns: list[Column]
+    rows: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def printable(self) -> Section:
+        """The same with every control character spelt out."""
+        return Section(
+            title=printable(self.title),
+            columns=[replace(column, name=printable(column.name)) for column in self.columns],
+            rows=[[printable(cell) for cell in row] for row in self.rows],
+            notes=[printable(line) for line in self.notes],
+        )
+
+
+@dataclass
+class Document:
+    """What is said about a Run, or several.
+
+    Attributes:
+        title: What was run.
+        simulated: How it is marked where a board was simulated; "" where none was.
+        caption: What was run on what, in one line: enough for a reader of a paper.
+        subtitle: On what exactly, when, with which weights: a line each.
+        sections: The tables.
+        facts: Names and lines below the tables: latency, sensor, conditions.
+        warnings: Known failures that touch the figures.
+        methods: How the figures were obtained: paragraphs.
+    """
+
+    title: str
+    simulated: str = ""
+    caption: str = ""
+    subtitle: list[str] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
+
+    def printable(self) -> Document:
+        """The same with every control character spelt out: names come from anywhere."""
+        return Document(
+            title=printable(self.title),
+            simulated=self.simulated,
+            caption=printable(self.caption),
+            subtitle=[printable(line) for line in self.subtitle],
+            sections=[section.printable() for section in self.sections],
+            facts=[(printable(name), printable(line)) for name, line in self.facts],
+            warnings=[printable(line) for line in self.warnings],
+            methods=[printable(text) for text in self.methods],
+        )
+
+
+def printable(text: str) -> str:
+    r"""Text on one line: line ends, escapes and marks of direction become ``\n``, ``\x1b``, ``\u202e``."""
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNPRINTABLE else char for char in text
+    )
+
+
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+class Footnotes:
+    """Collects remarks on cells: equal remarks share one letter."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, str] = {}
+
+    def mark(self, remark: str) -> str:
+        """The mark of a remark, to be set behind a cell: "[a]"."""
+        if remark not in self._marks:
+            self._marks[remark] = _letters(len(self._marks))
+        return f"[{self._marks[remark]}]"
+
+    def lines(self) -> list[str]:
+        """What each mark means."""
+        return [f"[{letters}] {remark}" for remark, letters in self._marks.items()]
+
+
+def _letters(n: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    letters = ""
+    n += 1
+    while n:
+        n, rest = divmod(n - 1, 26)
+        letters = chr(ord("a") + rest) + letters
+    return letters

@@ -1,0 +1,140 @@
+"""What was run, on what, with which sensor, under which conditions: one line of words each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.latency import block_means, distribution
+from jouletrace.report.reasons import throttle
+from jouletrace.report.scale import NBSP, NONE, decimals, fixed, quantity, unit_for
+from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run.channels import POWER
+
+SEPARATOR = " · "
+SIMULATED = "SIMULATED: a simulated board, no hardware was measured"
+
+
+def title(run: Run) -> str:
+    """The workload in one line: name, task, batch, sequence length, number format, mode."""
+    facts = run.workload
+    name = str(facts.get("name") or run.command or run.kind)
+    parts = [name] if run.kind == "profile" or run.kind in name else [run.kind, name]
+    for key, words in (
+        ("task", "{}"),
+        ("batch", "batch {}"),
+        ("seq_len", "{} tokens"),
+        ("dtype", "{}"),
+        ("mode", "{}"),
+    ):
+        if facts.get(key) is not None:
+            parts.append(words.format(facts[key]))
+    if run.settings.get("l2") == "cold":
+        parts.append("cold L2")
+    return SEPARATOR.join(parts)
+
+
+def device_line(device: DeviceInfo) -> str:
+    """A device in one line: name, id, host, driver, power limit."""
+    parts = [device.name, device.id]
+    if device.host:
+        parts.append(f"on {device.host}")
+    if device.driver:
+        parts.append(f"driver {device.driver}")
+    if device.power_limit_w is not None:
+        parts.append(f"limit {device.power_limit_w:g} W")
+    return SEPARATOR.join(parts)
+
+
+def weights(run: Run) -> str | None:
+    """That weights were random, where they were; None otherwise."""
+    origin = str(run.workload.get("weights") or "")
+    if not origin.startswith("random"):
+        return None
+    return f"weights {origin}: figures of a trained model can differ"
+
+
+def when(run: Run) -> str | None:
+    """When it was measured, in UTC; None if that isn't known."""
+    if not run.created_ns:
+        return None
+    try:
+        moment = datetime.fromtimestamp(run.created_ns / 1e9, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def power_channels(run: Run) -> list[ChannelInfo]:
+    """The channels that energy was computed from, at most one a device."""
+    found = [run.channel(device.id, POWER) for device in run.devices]
+    return [channel for channel in found if channel is not None]
+
+
+def sensor_line(channel: ChannelInfo) -> str:
+    """A sensor in one line: its source, how it behaves in time, what it can't say."""
+    parts = [channel.source or channel.name]
+    if channel.period_s is not None:
+        parts.append(f"every {quantity(channel.period_s, 's')}")
+    if channel.window_s is not None:
+        parts.append(f"mean over {quantity(channel.window_s, 's')}" if channel.window_s else "instantaneous")
+    if channel.gapless is not None:
+        parts.append("gapless" if channel.gapless else "leaves gaps")
+    parts.append(channel.origin)
+    if channel.gain_pct is not None:
+        parts.append(f"gain error ±{channel.gain_pct:g}{NBSP}% not in the intervals")
+    return SEPARATOR.join(parts)
+
+
+def latency_lines(run: Run) -> list[tuple[str, str]]:
+    """The distribution of latency, and the same in blocks, each with its name; empty without iterations."""
+    single, blocks = distribution(run), block_means(run, _block(run))
+    if not single["median"]:
+        return []
+    unit = unit_for([single["median"] / 1e3], "s")
+    places = decimals(single["median"] / 1e3 / unit.factor)
+
+    def say(figures: dict[str, float | None], keys: str) -> str:
+        values = [(key, figures[key]) for key in keys.split()]
+        said = [f"{key} {NONE if v is None else fixed(v / 1e3 / unit.factor, places)}" for key, v in values]
+        return SEPARATOR.join([*said, f"n {figures['n']}"])
+
+    name = f"Latency ({unit.name})"
+    lines = [
+        (name, say(single, "mean std min max")),
+        (name, say(single, "p25 p75 p90 p95 p99").rsplit(SEPARATOR, 1)[0]),
+    ]
+    if blocks["n"]:
+        lines.append((name, f"means of {blocks['block']}: {say(blocks, 'median iqr')}"))
+    return lines
+
+
+def condition_lines(run: Run) -> list[tuple[str, str]]:
+    """Clocks, temperature and throttling while energy was measured, each with its name."""
+    found = conditions(run)
+    lines: list[tuple[str, str]] = []
+    clocks = found["clocks_mhz"]
+    named = [(name, clocks[key]) for key, name in (("sm", "SM"), ("memory", "memory")) if clocks[key]]
+    if named:
+        lines.append(("Clocks", SEPARATOR.join(f"{name} {_range(spread)}" for name, spread in named)))
+    heat = found["temperature_c"]
+    if heat:
+        lines.append(("Temperature", f"{heat['start']:.0f} to {heat['end']:.0f} °C, at most {heat['max']:.0f} °C"))
+    held = found["throttle_reasons"]
+    if held is not None:
+        words = [f"{throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
+        lines.append(("Throttling", SEPARATOR.join(words) or "none"))
+    return lines
+
+
+def _range(spread: dict[str, float]) -> str:
+    mean = f"{spread['mean']:.0f}{NBSP}MHz"
+    if spread["max"] - spread["min"] < 1:
+        return mean
+    return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
+
+
+def _block(run: Run) -> int:
+    block: Any = run.settings.get("block")
+    return block if isinstance(block, int) and block > 0 else 100

@@ -1,0 +1,57 @@
+"""Markdown (GitHub's tables) for papers in Markdown, issues and READMEs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jouletrace.report.content import comparison, document
+from jouletrace.report.document import Document, Section
+from jouletrace.report.scale import NBSP
+from jouletrace.run import Run
+
+EXTENSION = ".md"
+
+
+def render(run: Run, *, detail: str = "model", top: int | None = None) -> str:
+    """One Run: its tables, the sensor, the conditions, the warnings and the methods sentence."""
+    return _typeset(document(run, detail=detail, top=top))
+
+
+def render_many(runs: Sequence[Run], *, detail: str = "model", top: int | None = None) -> str:
+    """Several Runs in one table; with a finer ``detail`` than "model", each by itself below that."""
+    documents = [comparison(runs)]
+    if detail != "model":
+        documents += [document(run, detail=detail, top=top) for run in runs]
+    return "\n".join(_typeset(found) for found in documents)
+
+
+def _typeset(found: Document) -> str:
+    blocks = [f"**{_escape(found.title)}**"]
+    if found.simulated:
+        blocks.append(f"**{_escape(found.simulated)}**")
+    blocks += map(_escape, found.subtitle)
+    for section in found.sections:
+        if section.title:
+            blocks.append(f"**{_escape(section.title)}**")
+        blocks.append(_table(section))
+        if section.notes:
+            blocks.append("  \n".join(map(_escape, section.notes)))
+    if found.facts:
+        blocks.append("\n".join(f"- {_escape(name)}: {_escape(line)}" for name, line in found.facts))
+    if found.warnings:
+        blocks.append("\n".join(f"- **Warning:** {_escape(line)}" for line in found.warnings))
+    blocks += [_escape(text) for text in found.methods]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(section: Section) -> str:
+    rows = [[column.name for column in section.columns], *section.rows]
+    lines = ["| " + " | ".join(map(_escape, row)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("--:" if column.numeric else ":--" for column in section.columns) + "|")
+    return "\n".join(lines)
+
+
+def _escape(text: str) -> str:
+    """Text that no Markdown is read into; GitHub takes a backslash before any punctuation."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", text.replace(NBSP, " ").strip())

@@ -1,0 +1,80 @@
+"""The metrics of the ``results`` table: what each is called in print, and its unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as people read it.
+
+    Attributes:
+        label: What is printed in front of the figure.
+        unit: SI unit, "1" for a ratio, "%" for a fraction to be printed in percent, "pct" for
+            what is in percent already.
+        short: Heading of a column, in front of the unit; "" where the unit says it all.
+    """
+
+    label: str
+    unit: str
+    short: str
+
+
+METRICS: dict[str, Metric] = {
+    "latency_s": Metric("Latency, median", "s", "latency"),
+    "throughput_per_s": Metric("Throughput", "samples/s", ""),
+    "iteration_time_s": Metric("Time, back to back", "s", "back to back"),
+    "time_s": Metric("Time", "s", "time"),
+    "power_idle_w": Metric("Power, idle level", "W", "idle"),
+    "power_working_w": Metric("Power, working level", "W", "working"),
+    "power_difference_w": Metric("Power, difference", "W", "difference"),
+    "power_w": Metric("Power, mean", "W", "power"),
+    "energy_total_j": Metric("Energy, total", "J", "energy"),
+    "energy_active_j": Metric("Energy, active", "J", "active"),
+    "energy_active_over_context_idle_j": Metric("  active over context idle", "J", "active over context idle"),
+    "energy_active_over_deep_idle_j": Metric("  active over deep idle", "J", "active over deep idle"),
+    "share": Metric("Share", "%", "share"),
+    "baseline_context_idle_w": Metric("Baseline, context idle", "W", "context idle"),
+    "baseline_deep_idle_w": Metric("Baseline, deep idle", "W", "deep idle"),
+    "closure_layers": Metric("Closure, layers", "1", "closure, layers"),
+    "closure_kernels": Metric("Closure, kernels", "1", "closure, kernels"),
+    "perturbation": Metric("Perturbation", "1", "perturbation"),
+    "counter_ratio": Metric("Record / energy counter", "1", "record / counter"),
+    "energy_total_spread_within_pct": Metric("Energy, sd of windows", "pct", "energy, sd of windows"),
+    "energy_total_spread_between_pct": Metric("Energy, sd of runs", "pct", "energy, sd of runs"),
+    "iteration_time_spread_within_pct": Metric("Time, sd of windows", "pct", "time, sd of windows"),
+    "iteration_time_spread_between_pct": Metric("Time, sd of runs", "pct", "time, sd of runs"),
+}
+"""In the order in which they are listed. ``share`` is stored as a fraction and printed in percent."""
+
+PROFILE = (
+    "latency_s",
+    "throughput_per_s",
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "baseline_context_idle_w",
+    "baseline_deep_idle_w",
+)
+"""What a profile always states: a figure, or why there is none."""
+
+_SUFFIXES = {"_per_s": "1/s", "_s": "s", "_w": "W", "_j": "J", "_mhz": "MHz", "_c": "°C", "_bytes": "B", "_pct": "pct"}
+
+
+def metric(name: str) -> Metric:
+    """How a metric is printed; one that isn't in the table is named and measured by its own name."""
+    if name in METRICS:
+        return METRICS[name]
+    for suffix, unit in _SUFFIXES.items():
+        if name.endswith(suffix):
+            words = name.removesuffix(suffix).replace("_", " ")
+            return Metric(words.capitalize(), unit, words)
+    words = name.replace("_", " ")
+    return Metric(words.capitalize(), "1", words)
+
+
+def ordered(names: set[str]) -> list[str]:
+    """Metrics in the order of ``METRICS``, unknown ones last by name."""
+    return [name for name in METRICS if name in names] + sorted(names - set(METRICS))

@@ -1,0 +1,119 @@
+"""Codes in words: why a figure is missing, what a flag means, how a figure was obtained.
+
+A code without words is printed as it is, so that nothing is lost when a new one appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+REASONS: dict[str, str] = {
+    "not_measured": "not measured",
+    "unknown": "no reason was recorded",
+    "not_finite": "the stored figure is not a number",
+    "no_iterations": "no single iterations were timed",
+    "no_samples": "the sensor gave no reading in that time",
+    "no_windows": "no energy window was measured",
+    "no_power_sensor": "no power sensor here",
+    "no_energy_counter": "the device has no energy counter",
+    "too_short": "too short for the sensor",
+    "too_few_windows": "too few windows for an interval",
+    "too_few_samples": "too few readings for a figure",
+    "no_baseline": "the idle power is not known",
+    "no_units": "the workload has no such parts",
+    "context_exists": "deep idle can't be seen once a CUDA context exists",
+    "other_processes": "other processes were using the device",
+    "holes_in_record": "the power record has holes there",
+    "interrupted": "the run was interrupted",
+    "no_counter": "the device has no energy counter",
+    "outside_record": "the power record does not cover that time",
+    "hole_in_record": "the power record has a hole there",
+    "empty_window": "it took no time",
+    "sensor_too_slow": "too short for this power sensor",
+    "block_not_ended": "the block has not ended",
+    "block_too_short": "the block took no time",
+    "rapl_absent": "no RAPL energy counter here",
+    "rapl_unreadable": "RAPL counters not readable",
+    "mig_no_power": "a MIG instance has no power sensor of its own",
+    "not_supported": "the device does not report it",
+}
+"""By reason code: why a value is null."""
+
+FLAGS: dict[str, str] = {
+    "stored": "from an earlier measurement of the same board",
+    "assumed": "energy shared out by assumption, not measured",
+    "split": "kernels under one operator are split by time",
+    "hole_in_record": "the power record has a hole there",
+    "not_settled": "had not settled",
+    "throttled": "clocks were held down",
+    "power_cap": "at the power cap",
+    "nominal_response": "sensor response not calibrated",
+    "unmodelled": "readings do not fit the model of the sensor's response",
+    "crowded_edges": "loads changed faster than the sensor can tell apart",
+    "baseline_drifted": "idle power before and after differ",
+    "drifting": "was drifting while it was measured",
+    "disagree": "removal and repetition disagree by more than their intervals",
+    "negative": "below zero: within the noise or cheaper with the part than without",
+    "few_windows": "fewer windows than wanted",
+    "target_not_met": "the wanted interval was not reached in the time allowed",
+    "before_only": "idle measured only before",
+    "after_only": "idle measured only after",
+}
+"""By flag code: what a reader must know about a figure."""
+
+METHODS: dict[str, str] = {
+    "windows": "mean of windows",
+    "timeline": "power record over the span",
+    "removal": "whole step with and without it",
+    "repetition": "whole step with it repeated",
+    "median": "order statistics",
+    "mean": "mean of iterations",
+    "runs": "mean of runs",
+    "idle": "idle phases",
+    "window": "one window",
+    "clock": "clock",
+    "share": "shared out by time",
+    "record": "from the power record",
+    "samples": "mean of readings",
+    "stored": "stored from an earlier measurement",
+    "counter": "energy counter",
+    "derived": "from other figures here",
+}
+"""By method: how a figure and its interval were obtained."""
+
+THROTTLE: dict[str, str] = {
+    "applications_clocks": "application clocks",
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "sync_boost": "sync boost",
+    "sw_thermal": "software thermal limit",
+    "hw_thermal": "hardware thermal limit",
+    "hw_power_brake": "hardware power brake",
+    "display_clocks": "display clocks",
+}
+"""By name in ``run.channels.THROTTLE_REASONS``: what held the clocks down."""
+
+
+def reason(code: str | None) -> str:
+    """Why a figure is missing, in words."""
+    return REASONS.get(code or "unknown", code or "")
+
+
+def flag(code: str) -> str:
+    """A flag in words."""
+    return FLAGS.get(code, code)
+
+
+def flags(codes: Iterable[str]) -> str:
+    """Several flags in words."""
+    return "; ".join(flag(code) for code in codes)
+
+
+def method(code: str) -> str:
+    """A method in words."""
+    return METHODS.get(code, code)
+
+
+def throttle(name: str) -> str:
+    """A throttle reason in words."""
+    return THROTTLE.get(name, name)

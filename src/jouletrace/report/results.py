@@ -1,0 +1,69 @@
+"""Looking up figures: the ``results`` and ``units`` tables of a Run, indexed once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+ABSENT = Estimate.null("not_measured")
+"""What stands for a figure that nobody stated."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its flags.
+
+    Attributes:
+        estimate: The figure.
+        flags: Codes of what a reader must know about it.
+    """
+
+    estimate: Estimate = ABSENT
+    flags: tuple[str, ...] = ()
+
+
+class Results:
+    """The figures of a Run by unit and metric."""
+
+    def __init__(self, run: Run) -> None:
+        self._figures: dict[int, dict[str, Figure]] = {}
+        for row in run.results.to_pylist():
+            if row["unit"] is None or row["metric"] is None:
+                continue
+            flags = tuple(row["flags"].split(",")) if row["flags"] else ()
+            metrics = self._figures.setdefault(row["unit"], {})
+            metrics.setdefault(row["metric"], Figure(Estimate.from_dict(row), flags))
+        self._units: list[dict[str, Any]] = run.units.to_pylist()
+
+    def get(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
+        """A figure; null with reason ``not_measured`` if it isn't there."""
+        return self.figure(metric, unit).estimate
+
+    def figure(self, metric: str, unit: int = MODEL_UNIT) -> Figure:
+        """A figure with its flags."""
+        found = self._figures.get(unit, {}).get(metric)
+        return found or Figure()
+
+    def metrics(self, unit: int = MODEL_UNIT) -> dict[str, Figure]:
+        """All figures of a unit by metric, in stored order."""
+        return self._figures.get(unit, {})
+
+    def units(self, level: str) -> list[dict[str, Any]]:
+        """Rows of the units of a level, in stored order."""
+        return [unit for unit in self._units if unit["level"] == level]
+
+    def ranked(self, level: str) -> list[dict[str, Any]]:
+        """Units of a level, those that took the most energy first (time, where energy is unknown)."""
+        units = self.units(level)
+        for metric in ("energy_total_j", "energy_active_j", "time_s"):
+            values = {unit["id"]: self.get(metric, unit["id"]).value for unit in units}
+            if any(value is not None for value in values.values()):
+                return sorted(units, key=lambda unit: -_or(values[unit["id"]], -math.inf))
+        return units
+
+
+def _or(value: float | None, instead: float) -> float:
+    return instead if value is None else value

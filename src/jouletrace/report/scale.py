@@ -1,0 +1,134 @@
+"""Printing figures: a unit that fits, digits that the interval supports, "value ± half-width".
+
+Every space inside a figure is a no-break space, except the one in front of ±; renderers that
+don't wrap lines turn them into plain ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jouletrace.run import Estimate
+
+NBSP = "\u00a0"
+NONE = "–"
+"""Printed where there is no figure."""
+
+_PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
+    "J": ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ")),
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+    "%": ((1e-2, "%"),),
+    "pct": ((1.0, "%"),),
+    "1": ((1.0, ""),),
+}
+_MOST_DIGITS = 6
+"""Significant digits printed at most, however narrow the interval."""
+
+_PLAIN_DIGITS = 4
+"""Significant digits of a figure without an interval."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit to print in.
+
+    Attributes:
+        factor: SI units in one of it.
+        name: As printed; "" for a ratio.
+    """
+
+    factor: float
+    name: str
+
+
+def unit_for(values: Iterable[float | None], unit: str) -> Unit:
+    """The prefix that suits most of the values: their median reads between 1 and 1000 in it."""
+    sizes = sorted(abs(value) for value in values if value)
+    prefixes = _PREFIXES.get(unit, ((1.0, unit),))
+    if not sizes:
+        return next((Unit(factor, name) for factor, name in prefixes if factor == 1.0), Unit(*prefixes[0]))
+    size = sizes[len(sizes) // 2]
+    for factor, name in prefixes:
+        if size >= factor:
+            return Unit(factor, name)
+    return Unit(*prefixes[-1])
+
+
+def cell(estimate: Estimate, unit: Unit) -> str:
+    """A figure without its unit, for a column that names it: "4.652 ± 0.021", or "–"."""
+    if estimate.value is None:
+        return NONE
+    value = estimate.value / unit.factor
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high == estimate.value:
+        return number(value)
+    low, high = estimate.low / unit.factor, estimate.high / unit.factor
+    half = (high - low) / 2
+    decimals = _decimals(value, half)
+    text = fixed(value, decimals)
+    if not low <= value <= high:
+        return f"{text} [{fixed(low, decimals)},{NBSP}{fixed(high, decimals)}]"
+    up, down = _width(high - value, decimals), _width(value - low, decimals)
+    if max(high - value, value - low) > 1.25 * half:  # ± would misplace the interval
+        return f"{text} +{up}{NBSP}−{down}"
+    return f"{text} ±{NBSP}{_width(half, decimals)}"
+
+
+def figure(estimate: Estimate, unit: str) -> str:
+    """A figure with its unit, scaled to fit: "4.652 ± 0.021 J", or "–"."""
+    scale = unit_for([estimate.value], unit)
+    text = cell(estimate, scale)
+    return text if text == NONE or not scale.name else f"{text}{NBSP}{scale.name}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A plain number with its unit, scaled to fit, to four digits at most: "6.712 ms", "20 ms"."""
+    scale = unit_for([value], unit)
+    if value is None:
+        return NONE
+    text = number(value / scale.factor)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"{text}{NBSP}{scale.name}".rstrip(NBSP)
+
+
+def number(value: float, digits: int = _PLAIN_DIGITS) -> str:
+    """A number to so many significant digits, in fixed notation; digits before the point are kept."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return fixed(value, decimals(value, digits))
+
+
+def decimals(value: float, digits: int = _PLAIN_DIGITS) -> int:
+    """Decimals that show a number to so many significant digits."""
+    return min(max(0, digits - 1 - _exponent(value)), 12) if value else 0
+
+
+def fixed(value: float, places: int) -> str:
+    """A number with so many decimals and a true minus sign; never a negative zero."""
+    text = f"{value:.{places}f}"
+    if text.startswith("-"):
+        text = "−" + text[1:] if text.strip("-0.") else text[1:]
+    return text
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value)))
+
+
+def _decimals(value: float, half: float) -> int:
+    """Decimals that show two digits of the half-width, or as many as ``_MOST_DIGITS`` allows."""
+    digits = _MOST_DIGITS if half > 0 else _PLAIN_DIGITS
+    wanted = digits - 1 - _exponent(value) if value else 12
+    if half > 0:
+        wanted = min(wanted, 1 - _exponent(half))
+    return min(max(wanted, 0), 12)
+
+
+def _width(half: float, decimals: int) -> str:
+    """A half-width rounded up: to print an interval narrower than it is would be wrong."""
+    if half <= 0:
+        return fixed(0.0, decimals)
+    steps = math.ceil(half * 10**decimals * (1 - 1e-9))
+    return fixed(steps / 10**decimals, decimals)

@@ -1,0 +1,154 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import StringIO
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jouletrace.report.content import comparison, document
+from jouletrace.report.document import Column, Document, Section
+from jouletrace.report.scale import NBSP
+from jouletrace.run import Run
+
+EXTENSION = ".txt"
+_ROOMY = 110
+"""Columns of terminal from which on the helpful but dispensable columns are shown."""
+
+_READABLE, _LONG, _LEAST = 16, 28, 6
+"""Columns that a name keeps while figures can still give way, with a long word in it, and after that."""
+
+_HARD = "\ue000"
+"""Stands in for the no-break space, at which rich breaks lines."""
+
+
+def render(
+    run: Run, *, detail: str = "model", top: int | None = None, width: int | None = None, color: bool = False
+) -> str:
+    """One Run as a table for a terminal.
+
+    Args:
+        run: What to show.
+        detail: "model", "phase", "layer" or "kernel".
+        top: List only so many parts.
+        width: Columns of the terminal; None to ask it (80 where there is none).
+        color: Whether to use its colours.
+    """
+    return _print(document(run, detail=detail, top=top), width, color)
+
+
+def render_many(
+    runs: Sequence[Run],
+    *,
+    detail: str = "model",
+    top: int | None = None,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Several Runs side by side; with a finer ``detail`` than "model", each by itself below that."""
+    documents = [comparison(runs)]
+    if detail != "model":
+        documents += [document(run, detail=detail, top=top) for run in runs]
+    return "\n".join(_print(found, width, color) for found in documents)
+
+
+def _print(found: Document, width: int | None, color: bool) -> str:
+    sink = StringIO()
+    console = Console(
+        file=sink,
+        width=width,
+        force_terminal=color,
+        no_color=not color,
+        color_system="standard" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(_document(found, console.width))
+    lines = [line.rstrip() for line in sink.getvalue().replace(_HARD, " ").splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _document(found: Document, width: int) -> Group:
+    parts: list[RenderableType] = [_text(found.title, style="bold")]
+    if found.simulated:
+        parts.append(_text(found.simulated, style="bold yellow"))
+    parts += [_text(line, style="dim") for line in found.subtitle]
+    for section in found.sections:
+        parts += [Text(), _section(section, width)]
+        parts += [_text(line, style="dim") for line in section.notes]
+    if found.facts:
+        parts += [Text(), _facts(found.facts)]
+    if found.warnings:
+        parts.append(Text())
+    for line in found.warnings:
+        parts.append(_hanging("!", line, "yellow"))
+    return Group(*parts)
+
+
+def _section(section: Section, width: int) -> Table:
+    shown = [n for n, column in enumerate(section.columns) if width >= _ROOMY or not column.wide]
+    columns = [section.columns[n] for n in shown]
+    rows = [[row[n] for n in shown] for row in section.rows]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    if section.title:
+        table.title, table.title_justify, table.title_style = section.title, "left", "bold"
+    for column, fitting in zip(columns, _widths(columns, rows, width - 2 * len(columns) + 1), strict=True):
+        justify: JustifyMethod = "right" if column.numeric else "left"
+        table.add_column(_text(column.name), justify=justify, overflow="fold", header_style="dim", width=fitting)
+    for row in rows:
+        table.add_row(*(_text(text) for text in row))
+    return table
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Widths that fit: headings break first, then names, then figures in front of ±, then names fold."""
+    cells = [[column.name, *(row[n] for row in rows)] for n, column in enumerate(columns)]
+    natural = [max(map(cell_len, column)) for column in cells]
+    unbroken = [max(map(cell_len, (*column[0].split(" "), *column[1:]))) for column in cells]
+    words = [max(cell_len(word) for text in column for word in text.split(" ")) for column in cells]
+    names = [n for n, column in enumerate(columns) if not column.numeric]
+    figures = [n for n, column in enumerate(columns) if column.numeric]
+    widths = list(natural)
+
+    def shrink(which: Sequence[int], floor: Callable[[int], int], step: Callable[[int], int]) -> None:
+        while sum(widths) > room and (can := [n for n in which if widths[n] > floor(n)]):
+            widest = max(can, key=lambda n: widths[n])
+            widths[widest] = step(widest)
+
+    shrink(figures, lambda n: unbroken[n], lambda n: unbroken[n])
+    shrink(names, lambda n: min(max(words[n], _READABLE), _LONG), lambda n: widths[n] - 1)
+    shrink(figures, lambda n: words[n], lambda n: words[n])
+    shrink(names, lambda _: _LEAST, lambda n: widths[n] - 1)
+    for n in names:  # breaking figures may have left more room than was needed
+        widths[n] += max(0, min(natural[n] - widths[n], room - sum(widths)))
+    return widths
+
+
+def _facts(lines: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    last = ""
+    for name, line in lines:
+        table.add_row(Text("" if name == last else name), _text(line))
+        last = name
+    return table
+
+
+def _hanging(mark: str, line: str, style: str) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(mark, style=style), _text(line, style=style))
+    return grid
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(text.replace(NBSP, _HARD), style=style)

@@ -1,0 +1,79 @@
+"""Conditions: what the sensors said while energy was measured, and nothing else."""
+
+import pytest
+
+from jouletrace.analysis.conditions import conditions
+from jouletrace.run import Run, tables
+from make_runs import GPU, START, cpu_run, gpu, profile_run
+
+SECOND = 1_000_000_000
+
+
+def run_of(readings, phases=()):
+    """Readings are (second, channel, value); phases (name, start, end) in seconds."""
+    rows = [{"time_ns": START + int(t * SECOND), "device": GPU, "channel": c, "value": v} for t, c, v in readings]
+    spans = [
+        {"id": i, "kind": "phase", "name": name, "start_ns": START + a * SECOND, "end_ns": START + b * SECOND}
+        for i, (name, a, b) in enumerate(phases)
+    ]
+    return Run(devices=[gpu()], samples=tables.from_rows(rows, "samples"), spans=tables.from_rows(spans, "spans"))
+
+
+def test_only_the_energy_phases_count():
+    readings = [(t, "clock_sm_mhz", 1000.0 + t) for t in range(10)]
+    run = run_of(readings, [("warm-up", 0, 2), ("energy", 3, 4), ("energy", 7, 8), ("latency", 5, 6)])
+    assert conditions(run)["clocks_mhz"]["sm"] == {"mean": 1005.5, "min": 1003.0, "max": 1008.0}
+
+
+def test_without_an_energy_phase_the_whole_run_counts():
+    run = run_of([(t, "temperature_c", 40.0 + t) for t in (3, 0, 1, 2)])
+    assert conditions(run)["temperature_c"] == {"start": 40.0, "end": 43.0, "mean": 41.5, "max": 43.0}
+
+
+def test_throttle_reasons_have_their_share_of_the_time():
+    bits = [0x4 | 0x20] * 3 + [0x4] * 2 + [0x1] * 4 + [0x0]
+    run = run_of([(t, "throttle_bits", float(b)) for t, b in enumerate(bits)])
+    assert conditions(run)["throttle_reasons"] == {"sw_power_cap": pytest.approx(0.5), "sw_thermal": pytest.approx(0.3)}
+    assert list(conditions(run)["throttle_reasons"]) == ["sw_power_cap", "sw_thermal"]
+
+
+def test_not_throttled_and_not_known_are_told_apart():
+    assert conditions(run_of([(0, "throttle_bits", 1.0)]))["throttle_reasons"] == {}
+    assert conditions(run_of([]))["throttle_reasons"] is None
+
+
+def test_what_the_device_does_not_tell_is_none():
+    assert conditions(cpu_run()) == {
+        "clocks_mhz": {"sm": None, "memory": None},
+        "temperature_c": None,
+        "throttle_reasons": None,
+        "power_limit_w": None,
+    }
+    assert conditions(Run())["clocks_mhz"] == {"sm": None, "memory": None}
+
+
+def test_a_phase_without_readings_is_not_filled_from_outside():
+    run = run_of([(0, "temperature_c", 40.0), (9, "temperature_c", 50.0)], [("energy", 3, 4)])
+    assert conditions(run)["temperature_c"] is None
+
+
+def test_each_device_has_its_own():
+    run = run_of([(0, "temperature_c", 40.0)])
+    run.devices.append(gpu(id="GPU-other", power_limit_w=350.0))
+    assert conditions(run, "GPU-other")["temperature_c"] is None
+    assert conditions(run, "GPU-other")["power_limit_w"] == 350.0
+    assert conditions(run)["power_limit_w"] == 700.0
+    assert conditions(run, "GPU-unknown")["power_limit_w"] is None
+
+
+def test_readings_that_are_no_numbers_are_left_out():
+    run = run_of([(0, "clock_sm_mhz", float("nan")), (1, "clock_sm_mhz", 1500.0)])
+    assert conditions(run)["clocks_mhz"]["sm"] == {"mean": 1500.0, "min": 1500.0, "max": 1500.0}
+
+
+def test_a_profile_has_them_all():
+    found = conditions(profile_run())
+    assert found["power_limit_w"] == 700.0
+    assert found["clocks_mhz"]["memory"] == {"mean": 2619.0, "min": 2619.0, "max": 2619.0}
+    assert 51 < found["temperature_c"]["start"] < found["temperature_c"]["end"] < 54
+    assert 0.7 < found["throttle_reasons"]["sw_power_cap"] < 0.8

@@ -1,0 +1,202 @@
+"""The JSON object: it validates for every Run, and everything in it is described."""
+
+import json
+import math
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.run import Estimate, Run, load, save, tables
+from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
+
+SCHEMA = json.loads(json_schema())
+VALIDATOR = Draft202012Validator(SCHEMA)
+RUNS = all_runs()
+
+
+def errors(found):
+    return [f"{error.json_path}: {error.message}" for error in VALIDATOR.iter_errors(found)]
+
+
+def test_the_schema_is_one():
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_validates(name):
+    assert errors(json.loads(json.dumps(to_json_object(RUNS[name]), allow_nan=False))) == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_loaded_run_gives_the_same_object(name, tmp_path):
+    run = RUNS[name]
+    before = to_json_object(run)
+    after = to_json_object(load(save(run, tmp_path / "run")))
+    if not run.complete:
+        after["warnings"] = []
+    assert after == before
+
+
+def test_the_object_is_that_of_the_design():
+    found = to_json_object(profile_run(kernels=2))
+    assert list(found["model"]["latency_ms"]) >= ["median"]
+    figure = {"value", "low", "high", "n", "method", "reason"}
+    model = found["model"]
+    assert set(model["latency_ms"]) == {
+        *("median", "p25", "p75", "iqr", "mean", "std", "min", "max", "p90", "p95", "p99", "n", "reason")
+    }
+    assert model["energy_j"]["total"] == Estimate(4.652, 4.652 - 0.021, 4.652 + 0.021, 12, "windows").to_dict()
+    for figures in (model["energy_j"], model["baseline_w"], found["closure"]):
+        assert all(set(estimate) == figure for estimate in figures.values())
+    assert set(model["energy_j"]) == {"total", "active_over_context_idle", "active_over_deep_idle"}
+    assert set(model["baseline_w"]) == {"context_idle", "deep_idle"}
+    assert set(model["power_w"]) == set(found["perturbation"]) == figure
+    assert model["throughput_per_s"] == pytest.approx(64 / 0.006712)
+    kernel = found["kernels"][0]
+    assert {
+        "name",
+        "op",
+        "shapes",
+        "module",
+        "count",
+        "time_ms",
+        "energy_j",
+        "energy_active_j",
+        "share",
+        "flags",
+    } <= set(kernel)
+    assert kernel["op"] == "aten::addmm"
+    assert kernel["share"] == pytest.approx(0.375)
+    assert found["kernels"][1]["flags"] == ["split"]
+    assert {"name", "period_ms", "window_ms", "lag_ms", "gapless", "gain_pct"} <= set(found["sensors"][0])
+    assert found["sensors"][0]["period_ms"] == 20
+    assert set(found["conditions"]) == {"clocks_mhz", "temperature_c", "throttle_reasons", "power_limit_w"}
+
+
+def test_times_are_in_milliseconds_and_energies_in_joules():
+    run = profile_run(kernels=2)
+    layer = to_json_object(run)["layers"][0]
+    assert layer["time_ms"]["value"] == run.result("time_s", 1).value * 1e3
+    assert layer["time_ms"]["high"] == pytest.approx(run.result("time_s", 1).high * 1e3)
+    assert layer["energy_j"]["value"] == run.result("energy_total_j", 1).value
+
+
+def test_what_is_missing_is_null_with_its_reason_never_zero():
+    found = to_json_object(cpu_run())
+    assert found["model"]["energy_j"]["total"]["value"] is None
+    assert found["model"]["energy_j"]["total"]["reason"] == "no_power_sensor"
+    assert found["model"]["latency_ms"]["median"] == pytest.approx(6.74556)
+    assert found["conditions"]["temperature_c"] is None
+    empty = to_json_object(Run())
+    assert empty["model"]["latency_ms"]["median"] is None
+    assert empty["model"]["latency_ms"]["reason"] == "not_measured"
+    assert empty["closure"]["layers"]["reason"] == "not_measured"
+    assert empty["device"] is None
+
+
+def test_a_latency_without_single_iterations_keeps_its_median():
+    run = profile_run()
+    run.spans = tables.empty("spans")
+    latency = to_json_object(run)["model"]["latency_ms"]
+    assert latency["median"] == pytest.approx(6.712)
+    assert latency["p99"] is None
+    assert latency["reason"] is None
+    assert errors(to_json_object(run)) == []
+
+
+def test_flags_of_the_model_are_kept_by_path():
+    flags = to_json_object(profile_run())["model"]["flags"]
+    assert flags == {"energy_j.active_over_deep_idle": ["stored"], "baseline_w.deep_idle": ["stored"]}
+
+
+def test_figures_without_a_place_of_their_own_are_kept():
+    run = profile_run()
+    row = result(0, "latency_between_runs_s", Estimate(0.1, 0.05, 0.2, 10))
+    run.results = tables.from_rows([*run.results.to_pylist(), row], "results")
+    found = to_json_object(run)
+    assert found["model"]["other"]["latency_between_runs_s"]["value"] == 0.1
+    devices = to_json_object(monitor_run())["devices"]
+    assert devices[1]["other"]["power_working_w"]["value"] == 400.0
+    assert devices[0]["other"]["power_idle_w"]["reason"] == "always_busy"
+
+
+def test_every_stored_figure_is_somewhere_in_the_object():
+    """Nothing is silently lost: each value of ``results`` is found again."""
+    for run in RUNS.values():
+        values = set(numbers(to_json_object(run)))
+        for row in run.results.to_pylist():
+            if row["value"] is not None:
+                factor = 1e3 if row["metric"] == "time_s" else 1
+                if row["metric"] != "latency_s":
+                    assert row["value"] * factor in values, row
+
+
+def test_what_is_not_finite_is_null_and_says_so():
+    run = Run(results=tables.from_rows([{"unit": 0, "metric": "power_w", "value": math.nan}], "results"))
+    run.workload = {"name": "x", "odd": math.inf}
+    found = to_json_object(run)
+    assert found["model"]["power_w"]["reason"] == "not_finite"
+    assert found["workload"]["odd"] is None
+    assert errors(found) == []
+
+
+def test_top_keeps_the_costliest_parts():
+    found = to_json_object(profile_run(kernels=5), top=2)
+    assert [kernel["count"] for kernel in found["kernels"]] == [5, 4]
+    assert [layer["name"] for layer in found["layers"]] == ["encoder.layer.4", "encoder.layer.3"]
+
+
+def test_odd_names_are_kept_as_they_are():
+    found = to_json_object(RUNS["odd_names"])
+    assert found["workload"]["name"] == ODD
+    assert found["kernels"][0]["module"] == ODD
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_field_is_described_in_the_schema(name):
+    undescribed = []
+
+    def walk(value, schema, path):
+        if "$ref" in schema:
+            schema = {**SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]], **schema}
+        for option in schema.get("anyOf", []):
+            if "$ref" in option:
+                schema = {**SCHEMA["$defs"][option["$ref"].rsplit("/", 1)[1]], **schema}
+        if "description" not in schema:
+            undescribed.append(f"{path} has no description")
+        if isinstance(value, dict):
+            free = schema.get("additionalProperties")
+            if free is not None:  # what its container says holds for each
+                free = {"description": schema["description"], **free}
+            for key, inner in value.items():
+                known = schema.get("properties", {}).get(key, free)
+                if known is None:
+                    if path not in ("$.workload", "$.device.details"):
+                        undescribed.append(f"{path}.{key}")
+                else:
+                    walk(inner, known, f"{path}.{key}")
+        for inner in value if isinstance(value, list) else []:
+            walk(inner, {"description": schema["description"], **schema.get("items", {})}, f"{path}[]")
+
+    walk(to_json_object(RUNS[name]), SCHEMA, "$")
+    assert undescribed == []
+
+
+def test_the_schema_refuses_a_figure_without_value_and_reason():
+    found = to_json_object(profile_run())
+    found["model"]["power_w"] = {"value": None, "low": None, "high": None, "n": 0, "method": "", "reason": None}
+    assert errors(found)
+    found["model"]["power_w"] = {"value": 1.0, "low": None, "high": None, "n": 0, "method": "", "reason": "too_short"}
+    assert errors(found)
+
+
+def numbers(value):
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from numbers(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from numbers(inner)
+    elif isinstance(value, float):
+        yield value

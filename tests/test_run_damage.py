@@ -1,0 +1,291 @@
+"""Files that are damaged, foreign or from another version: one line that names the file."""
+
+import contextlib
+import io
+import json
+import shutil
+import zipfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.run import load, save, tables
+from make_runs import profile_run
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A Run on disk as a folder and as a zip; not to be changed."""
+    folder = tmp_path_factory.mktemp("saved")
+    run = profile_run(kernels=2)
+    run.samples = run.samples.slice(0, 50)
+    save(run, folder / "run")
+    save(run, folder / "run.zip")
+    return folder
+
+
+@pytest.fixture
+def run_folder(saved, tmp_path):
+    return shutil.copytree(saved / "run", tmp_path / "run")
+
+
+def refusal(path):
+    """The one line with which a Run is refused."""
+    with pytest.raises(BadInputError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 1000
+    return message
+
+
+def change_header(folder, **changes):
+    header = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(header | changes))
+
+
+def test_a_newer_major_version_is_refused(run_folder):
+    change_header(run_folder, schema_version="2.0")
+    assert "2.0" in refusal(run_folder)
+    assert "upgrade jouletrace" in refusal(run_folder)
+
+
+def test_a_newer_minor_version_with_unknown_fields_opens(run_folder):
+    header = json.loads((run_folder / "run.json").read_text())
+    header["schema_version"] = "1.99"
+    header["new_thing"] = {"a": 1}
+    header["devices"][0]["colour"] = "green"
+    header["channels"][0]["new"] = 1
+    (run_folder / "run.json").write_text(json.dumps(header))
+    samples = pq.read_table(run_folder / "samples.parquet")
+    newer = samples.append_column("quality", pa.array([1] * len(samples)))
+    pq.write_table(newer, run_folder / "samples.parquet")
+    pq.write_table(samples, run_folder / "new_table.parquet")
+    run = load(run_folder)
+    assert run.devices[0].name == "NVIDIA H100 80GB HBM3"
+    assert run.samples.schema.names == tables.SAMPLES.names
+
+
+def test_an_older_minor_version_without_optional_columns_opens(run_folder):
+    spans = pq.read_table(run_folder / "spans.parquet").drop_columns(["graph_node", "bytes"])
+    pq.write_table(spans, run_folder / "spans.parquet")
+    assert load(run_folder).spans["bytes"].null_count == len(spans)
+
+
+@pytest.mark.parametrize("version", ["", "x", "v1", None, [1], "1" * 5000])
+def test_an_unreadable_version_is_refused(run_folder, version):
+    change_header(run_folder, schema_version=version)
+    assert "run.json" in refusal(run_folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe\x00",
+        b"PAR1",
+        b'{"format": "other"}',
+        b"[" * 100_000,
+        b'{"a": 1' + b"0" * 9999,
+    ],
+    ids=["empty", "cut", "list", "null", "binary", "parquet", "other", "deep", "digits"],
+)
+def test_a_broken_header_is_named(run_folder, content):
+    (run_folder / "run.json").write_bytes(content)
+    assert "run.json" in refusal(run_folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", 5),
+        ("created_ns", "yesterday"),
+        ("created_ns", 1.5),
+        ("created_ns", True),
+        ("workload", ["deit"]),
+        ("devices", {}),
+        ("devices", 3),
+        ("devices", ["gpu"]),
+        ("devices", [{}]),
+        ("devices", [{"id": 1, "name": "x"}]),
+        ("devices", [{"id": "a", "name": "x", "power_limit_w": "700"}]),
+        ("channels", [{"device": "a", "name": "power_w", "unit": "W", "source": "s", "period_s": []}]),
+        ("warnings", [{"code": "a"}]),
+        ("complete", "yes"),
+        ("versions", None),
+    ],
+)
+def test_a_field_of_the_wrong_form_is_named(run_folder, field, value):
+    change_header(run_folder, **{field: value})
+    if (field, value) == ("devices", {}):
+        assert load(run_folder).devices == []  # an empty object lists no devices
+    else:
+        assert "wrong form" in refusal(run_folder)
+
+
+@pytest.mark.parametrize("table", tables.TABLES)
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"\x00" * 100, b"hello, this is text" * 9], ids=["empty", "magic", "zeros", "text"]
+)
+def test_a_broken_table_is_named(run_folder, table, content):
+    (run_folder / f"{table}.parquet").write_bytes(content)
+    assert f"{table}.parquet is damaged" in refusal(run_folder)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_a_truncated_table_is_named(run_folder, share):
+    data = (run_folder / "samples.parquet").read_bytes()
+    (run_folder / "samples.parquet").write_bytes(data[: int(len(data) * share)])
+    assert "samples.parquet is damaged" in refusal(run_folder)
+
+
+def test_a_missing_table_is_named(run_folder):
+    (run_folder / "units.parquet").unlink()
+    assert "units.parquet is missing" in refusal(run_folder)
+
+
+def test_somebody_elses_parquet_is_refused(run_folder):
+    pq.write_table(pa.table({"time": [1], "watts": [2.0]}), run_folder / "samples.parquet")
+    assert "no column 'time_ns'" in refusal(run_folder)
+
+
+def test_a_column_of_another_type_is_refused(run_folder):
+    samples = pq.read_table(run_folder / "samples.parquet")
+    text = samples.set_column(0, "time_ns", pa.array(["noon"] * len(samples)))
+    pq.write_table(text, run_folder / "samples.parquet")
+    assert "samples.parquet is damaged" in refusal(run_folder)
+
+
+def test_a_column_given_twice_is_refused(run_folder):
+    samples = pq.read_table(run_folder / "samples.parquet")
+    pq.write_table(samples.append_column("value", samples["value"]), run_folder / "samples.parquet")
+    assert "samples.parquet is damaged" in refusal(run_folder)
+
+
+def test_a_flipped_bit_is_never_a_quiet_wrong_number(run_folder):
+    """Every page and every file has a checksum: a change is refused, or comes with a warning."""
+    path = run_folder / "results.parquet"
+    data = path.read_bytes()
+    refused = 0
+    for at in range(0, len(data), max(1, len(data) // 150)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        try:
+            warned = [warning.code for warning in load(run_folder).warnings]
+            assert warned == ["changed_since_saved"], at
+        except BadInputError:
+            refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize("name", ["nothing", "nothing.zip", "null\0byte", "x" * 300, "~nobody"])
+def test_a_place_without_anything_is_said(tmp_path, name):
+    refusal(tmp_path / name)
+
+
+def test_a_folder_without_a_run_is_said(tmp_path):
+    assert "holds no run.json" in refusal(tmp_path)
+
+
+def test_a_file_that_is_no_zip_is_said(tmp_path):
+    (tmp_path / "run.csv").write_text("a,b\n1,2\n")
+    assert "neither a folder nor a readable zip" in refusal(tmp_path / "run.csv")
+
+
+def test_a_zip_without_a_run_is_said(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("README", "hello")
+    assert "holds no run.json" in refusal(tmp_path / "x.zip")
+
+
+def test_a_zip_of_two_runs_is_refused_not_guessed(tmp_path, saved):
+    header = (saved / "run" / "run.json").read_bytes()
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a/run.json", header)
+        archive.writestr("b/run.json", header)
+    assert "2 Runs" in refusal(tmp_path / "two.zip")
+
+
+def test_a_zip_of_a_run_and_the_runs_that_it_was_made_of_opens(tmp_path, saved):
+    with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
+        for file in (saved / "run").iterdir():
+            archive.write(file, f"a/repeats/1/{file.name}")
+            archive.write(file, f"a/{file.name}")
+    assert load(tmp_path / "nested.zip") == load(saved / "run")
+
+
+def test_a_truncated_zip_is_said(tmp_path, saved):
+    data = (saved / "run.zip").read_bytes()
+    (tmp_path / "cut.zip").write_bytes(data[: len(data) // 2])
+    assert "cut.zip" in refusal(tmp_path / "cut.zip")
+
+
+def load_or_refuse(path):
+    """Loading may only succeed or refuse; any other exception is a bug."""
+    with contextlib.suppress(JouletraceError):
+        load(path)
+
+
+_relaxed = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_edits = st.lists(
+    st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=0, max_size=8)), min_size=1, max_size=5
+)
+
+
+def mutate(data, edits):
+    for at, change in edits:
+        start = int(at * len(data))
+        data = data[:start] + change + data[start + len(change) if change else start + 1 :]
+    return data
+
+
+@_relaxed
+@given(edits=_edits, name=st.sampled_from([*tables.TABLES]))
+def test_any_mutated_table_loads_or_is_refused(run_folder, saved, edits, name):
+    data = (saved / "run" / f"{name}.parquet").read_bytes()
+    (run_folder / f"{name}.parquet").write_bytes(mutate(data, edits))
+    load_or_refuse(run_folder)
+    (run_folder / f"{name}.parquet").write_bytes(data)
+
+
+@_relaxed
+@given(edits=_edits)
+def test_any_mutated_header_loads_or_is_refused(run_folder, saved, edits):
+    (run_folder / "run.json").write_bytes(mutate((saved / "run" / "run.json").read_bytes(), edits))
+    load_or_refuse(run_folder)
+
+
+@_relaxed
+@given(edits=_edits)
+def test_any_mutated_zip_loads_or_is_refused(tmp_path, saved, edits):
+    (tmp_path / "run.zip").write_bytes(mutate((saved / "run.zip").read_bytes(), edits))
+    load_or_refuse(tmp_path / "run.zip")
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@_relaxed
+@given(
+    field=st.sampled_from(["kind", "workload", "devices", "channels", "warnings", "stored", "complete"]), value=_json
+)
+def test_any_value_of_a_header_field_loads_or_is_refused(run_folder, saved, field, value):
+    shutil.copy(saved / "run" / "run.json", run_folder / "run.json")
+    change_header(run_folder, **{field: value})
+    load_or_refuse(run_folder)
+
+
+def test_a_table_reads_from_any_buffer():
+    sink = io.BytesIO()
+    tables.write(tables.from_rows([{"unit": 0, "metric": "power_w", "value": 1.0}], "results"), "results", sink)
+    assert tables.read(io.BytesIO(sink.getvalue()), "results")["value"].to_pylist() == [1.0]

@@ -1,0 +1,84 @@
+"""Looking things up in a Run."""
+
+import numpy as np
+import pytest
+
+from jouletrace.run import Estimate, Run, RunWarning, tables
+from jouletrace.run.channels import throttle_names
+from make_runs import GPU, START, monitor_run, profile_run, simulated_run
+
+
+def test_an_empty_run_has_empty_tables_and_no_figures():
+    run = Run()
+    assert all(len(run.table(name)) == 0 for name in tables.TABLES)
+    assert run.result("energy_total_j") == Estimate.null("not_measured")
+    assert run.result_flags("energy_total_j") == []
+    stamps, values = run.series(GPU, "power_w")
+    assert len(stamps) == len(values) == 0
+
+
+def test_a_series_is_one_channel_of_one_device_with_exact_stamps():
+    stamps, values = profile_run().series(GPU, "power_w")
+    assert stamps.dtype == np.int64
+    assert stamps[0] == START
+    assert stamps[-1] == START + 599 * 20_000_000
+    assert values[0] == 72.0
+    assert len(values) == 600
+
+
+def test_a_series_of_an_unknown_device_is_empty():
+    assert len(profile_run().series("GPU-other", "power_w")[0]) == 0
+
+
+def test_a_result_comes_with_its_interval_and_flags():
+    run = profile_run()
+    assert run.result("energy_total_j") == Estimate(4.652, 4.652 - 0.021, 4.652 + 0.021, 12, "windows")
+    assert run.result_flags("baseline_deep_idle_w") == ["stored"]
+    assert run.result_flags("energy_total_j") == []
+
+
+def test_a_result_of_a_unit_is_not_that_of_the_model():
+    run = monitor_run()
+    assert run.result("power_w").reason == "not_measured"
+    assert run.result("power_w", 2).value == 236.0
+    assert run.result("power_idle_w", 1) == Estimate.null("always_busy")
+
+
+def test_a_table_that_does_not_exist_is_a_key_error():
+    with pytest.raises(KeyError):
+        Run().table("sample")
+
+
+def test_every_table_goes_to_pandas():
+    run = profile_run(kernels=2)
+    for name in tables.TABLES:
+        frame = run.to_pandas(name)
+        assert list(frame.columns) == tables.TABLES[name].names
+        assert len(frame) == len(run.table(name))
+    assert run.to_pandas().query("metric == 'energy_total_j' and unit == 0")["value"].item() == 4.652
+
+
+def test_a_run_is_simulated_if_any_device_is():
+    assert simulated_run().simulated
+    assert not profile_run().simulated
+    assert not Run().simulated
+
+
+def test_a_warning_is_kept_once():
+    run = Run()
+    run.warn("not_settled", "power was still changing", "warm-up")
+    run.warn("not_settled", "power was still changing", "warm-up")
+    assert run.warnings == [RunWarning("not_settled", "power was still changing", "warm-up")]
+
+
+def test_a_channel_is_found_by_device_and_name():
+    run = monitor_run()
+    channel = run.channel(run.devices[1].id, "power_w")
+    assert channel is not None
+    assert channel.device == run.devices[1].id
+    assert run.channel(GPU, "temperature_c") is None
+
+
+def test_throttle_bits_have_names_and_idle_is_none_of_them():
+    assert throttle_names(0x1) == []
+    assert throttle_names(0x4 | 0x40 | 0x1) == ["sw_power_cap", "hw_thermal"]
