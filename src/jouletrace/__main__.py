@@ -1,0 +1,5 @@
+"""``python -m jouletrace``."""
+
+from jouletrace.cli.main import main
+
+main()

@@ -1,0 +1,90 @@
+"""What a calibration Run says about each power channel: the fits, the counter, the idle's slope."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.energy.baseline import temperature_slope
+from jouletrace.energy.counter import find_steps, record_over_counter
+from jouletrace.energy.fit import Fit, fit_response
+from jouletrace.energy.record import clean
+from jouletrace.energy.stamps import updates
+from jouletrace.errors import JouletraceError
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+CHANNELS = (POWER, "power_instant_w", "power_average_w")
+
+
+def pulse_edges(run: Run) -> NDArray[np.int64]:
+    """Times at which the load went on and off, in ns, shape (2 × pulses,)."""
+    rows = run.spans.filter(pc.equal(run.spans["lane"], "load"))
+    return np.sort(np.concatenate([rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()])).astype(np.int64)
+
+
+def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
+    """Fit one channel's response to the pulses; None if the Run doesn't have it.
+
+    Raises:
+        JouletraceError: If its readings can't be fitted; the text says why.
+    """
+    info = run.channel(device, channel)
+    if info is None:
+        return None
+    stamps, watts = run.series(device, channel)
+    if channel != POWER or not info.gapless:
+        stamps, watts = updates(stamps, watts)
+    record = clean(stamps, watts)
+    first = run.spans["start_ns"].to_numpy().min()  # what the ring held from before is somebody else's
+    keep = record.time_ns >= first
+    fit = fit_response(record.time_ns[keep], record.power_w[keep], pulse_edges(run))
+    counter_stamps, joules = run.series(device, "energy_counter_j")
+    if channel == POWER and len(counter_stamps) > 1:
+        ratio = record_over_counter(record, fit.response, find_steps(counter_stamps, joules))
+        fit = replace(fit, response=replace(fit.response, counter_ratio=ratio.value))
+    return fit
+
+
+def calibration_of(run: Run, device: str) -> dict[str, Any]:
+    """All fits of a device: "time_ns", "load", "channels" by name, and the idle's temperature slope."""
+    channels: dict[str, Any] = {}
+    for name in CHANNELS:
+        try:
+            fit = fit_channel(run, device, name)
+        except JouletraceError as error:
+            run.warn("not_calibrated", str(error), name)
+            continue
+        if fit is not None:
+            channels[name] = {**fit.response.to_dict(), "origin": "calibrated"}
+            if not fit.response.modelled:
+                run.warn(
+                    "unmodelled",
+                    f"the readings of {name} don't fit the model of the sensor; intervals may be too narrow",
+                    name,
+                )
+    return {
+        "time_ns": run.created_ns,
+        "load": run.workload.get("load", ""),
+        "channels": channels,
+        "idle_slope_w_per_c": idle_slope(run, device),
+    }
+
+
+def idle_slope(run: Run, device: str) -> dict[str, Any] | None:
+    """Watts of context idle per degree, from the pauses between pulses; None without a thermometer."""
+    stamps, watts = run.series(device, POWER)
+    at, celsius = run.series(device, "temperature_c")
+    edges = pulse_edges(run)
+    if len(at) < 2 or len(stamps) == 0 or len(edges) == 0:
+        return None
+    since_off = stamps - edges[np.clip(np.searchsorted(edges, stamps) - 1, 0, None)]
+    resting = (np.searchsorted(edges, stamps) % 2 == 0) & (stamps > edges[0]) & (since_off > 250_000_000)
+    if resting.sum() < 20:
+        return None
+    found = temperature_slope(np.interp(stamps[resting], at, celsius), watts[resting])
+    return found.to_dict()

@@ -1,0 +1,145 @@
+"""Figures of the whole model: latency, power, energy, and the idle levels they are held against."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis import latency
+from jouletrace.analysis.baselines import idle_level
+from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record
+from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.windows import fill, per_iteration
+from jouletrace.energy.counter import find_steps, record_over_counter
+from jouletrace.energy.interval import difference, mean_estimate, widened
+from jouletrace.energy.windows import WindowEnergies
+from jouletrace.experiments.stopping import two_stage_estimate
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+Floats = NDArray[np.float64]
+
+
+def add_model(run: Run, figures: Figures) -> None:
+    """Add the model's row: everything that a profile without further detail states."""
+    name = str(run.workload.get("name", "model"))
+    figures.unit(MODEL_UNIT, "model", name, count=1)
+    energies = fill(run)
+    figures.add(MODEL_UNIT, "latency_s", latency.median(run))
+    time = _mean(run, "time_s")
+    figures.add(MODEL_UNIT, "iteration_time_s", time)
+    items = float(run.workload.get("items") or 1)
+    pace = time if time.value else latency.mean(run)
+    figures.add(MODEL_UNIT, "throughput_per_s", _inverse(pace).scaled(items))
+    device = run.devices[0].id if run.devices else ""
+    if energies is None:
+        _without_power(run, figures, no_power_reason(run, device))
+        return
+    flags = join(energies.flags)
+    total = _with_model_error(_mean(run, "energy_j"), energies)
+    figures.add(MODEL_UNIT, "energy_total_j", total, flags)
+    figures.add(MODEL_UNIT, "power_w", _with_model_error(_power(run), energies), flags)
+    for kind in ("context_idle", "deep_idle"):
+        level, level_flags = idle_level(run, device, kind)
+        figures.add(MODEL_UNIT, f"baseline_{kind}_w", level, level_flags)
+        active = _active(total, level, time)
+        figures.add(MODEL_UNIT, f"energy_active_over_{kind}_j", active, [*flags, *level_flags])
+    figures.add(MODEL_UNIT, "counter_ratio", _counter_ratio(run, device))
+    for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
+        _add_spread(run, figures, metric, column)
+
+
+def _mean(run: Run, column: str) -> Estimate:
+    """Mean of a column per iteration: over windows, or over runs where there are several."""
+    values, block = per_iteration(run, column)
+    if len(values) == 0:
+        return Estimate.null(_why_none(run), METHOD)
+    blocks = np.unique(block)
+    if len(blocks) > 1:
+        return mean_estimate(np.array([values[block == b].mean() for b in blocks]), method="runs")
+    return two_stage_estimate(values, int(run.settings.get("first_stage", len(values))), METHOD)
+
+
+def _power(run: Run) -> Estimate:
+    """Mean power while the workload runs: energy over time of each window."""
+    energy, block = per_iteration(run, "energy_j")
+    time, _ = per_iteration(run, "time_s")
+    if len(energy) == 0 or len(energy) != len(time):
+        return Estimate.null(_why_none(run), METHOD)
+    watts = energy / time
+    blocks = np.unique(block)
+    if len(blocks) > 1:
+        return mean_estimate(np.array([watts[block == b].mean() for b in blocks]), method="runs")
+    return two_stage_estimate(watts, int(run.settings.get("first_stage", len(watts))), METHOD)
+
+
+def _with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
+    """Widen by what all windows share: what isn't known of the sensor's response."""
+    known = np.isfinite(energies.energy_j) & (energies.energy_j != 0)
+    if estimate.value is None or not known.any():
+        return estimate
+    shared = float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known])))
+    return widened(estimate, shared * abs(estimate.value))
+
+
+def _active(total: Estimate, level: Estimate, time: Estimate) -> Estimate:
+    """Total less baseline power over the same time."""
+    if level.value is None or time.value is None:
+        return Estimate.null(level.reason or time.reason or "not_measured", METHOD)
+    return difference(total, level.scaled(time.value), METHOD)
+
+
+def _inverse(time: Estimate) -> Estimate:
+    """Iterations a second from seconds an iteration."""
+    if not time.value:
+        return Estimate.null(time.reason or "not_measured", time.method)
+    if time.low is None or time.high is None or time.low <= 0:
+        return Estimate(1 / time.value, None, None, time.n, time.method)
+    return Estimate(1 / time.value, 1 / time.high, 1 / time.low, time.n, time.method)
+
+
+def _why_none(run: Run) -> str:
+    """Why no window has a figure: the commonest reason among them."""
+    if len(run.windows) == 0:
+        return "not_measured"
+    codes = [code for flags in run.windows["flags"].to_pylist() if flags for code in flags.split(",")]
+    return max(set(codes), key=codes.count) if codes else "not_measured"
+
+
+def _without_power(run: Run, figures: Figures, reason: str) -> None:
+    if len(run.windows) == 0 and run.devices and power_record(run, run.devices[0].id) is not None:
+        reason = "not_measured"
+    for metric in (
+        "energy_total_j",
+        "power_w",
+        "baseline_context_idle_w",
+        "energy_active_over_context_idle_j",
+        "baseline_deep_idle_w",
+        "energy_active_over_deep_idle_j",
+        "counter_ratio",
+    ):
+        figures.add(MODEL_UNIT, metric, Estimate.null(reason, METHOD))
+
+
+def _counter_ratio(run: Run, device: str) -> Estimate:
+    """Energy of the record over that of the board's counter: one sensor's agreement with itself."""
+    found = power_record(run, device)
+    stamps, joules = run.series(device, "energy_counter_j")
+    if found is None or len(stamps) < 2:
+        return Estimate.null("no_counter", "counter")
+    return record_over_counter(*found, find_steps(stamps, joules))
+
+
+def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
+    """Standard deviations in percent of the mean: of windows within a run, and of runs."""
+    values, block = per_iteration(run, column)
+    blocks = np.unique(block)
+    if len(values) < 3:
+        return
+    within = np.sqrt(np.mean([np.var(values[block == b], ddof=1) for b in blocks if (block == b).sum() > 1]))
+    share = 100 / float(np.mean(values))
+    spread = Estimate(float(within) * share, None, None, len(values), METHOD)
+    figures.add(MODEL_UNIT, f"{metric.rsplit('_', 1)[0]}_spread_within_pct", spread)
+    if len(blocks) > 1:
+        means = np.array([values[block == b].mean() for b in blocks])
+        between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
+        figures.add(MODEL_UNIT, f"{metric.rsplit('_', 1)[0]}_spread_between_pct", between)

@@ -1,0 +1,48 @@
+"""Figures of a recording of whatever ran: levels, mean power and energy of each device."""
+
+from __future__ import annotations
+
+from jouletrace.analysis.power import energies, join, no_power_reason, power_record
+from jouletrace.analysis.rows import Figures
+from jouletrace.energy.baseline import idle_and_working_levels
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+
+METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
+
+
+def add_devices(run: Run, figures: Figures) -> None:
+    """Add a unit a device below the whole recording."""
+    figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "recording")), count=1)
+    for number, device in enumerate(run.devices, start=1):
+        figures.unit(number, "device", device.name, MODEL_UNIT, module=device.id)
+        _add_device(run, figures, number, device)
+
+
+def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
+    found = power_record(run, device.id)
+    if found is None or len(found[0]) < 2:
+        reason = no_power_reason(run, device.id) if found is None else "no_samples"
+        for metric in (*METRICS, "time_s"):
+            figures.add(unit, metric, Estimate.null(reason, "record"))
+        return
+    record, response = found
+    levels = idle_and_working_levels(record.time_ns, record.power_w)
+    figures.add(unit, "power_idle_w", levels.idle)
+    figures.add(unit, "power_working_w", levels.working)
+    figures.add(unit, "power_difference_w", levels.difference)
+    # The record speaks for the time from its first to its last reading, less what they trail by.
+    delay_ns = int(response.delay_s * 1e9)
+    start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
+    window = energies(run, device.id, [start], [end])
+    seconds = (end - start) / 1e9
+    figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
+    if window is None or window.reason[0] is not None:
+        reason = str(window.reason[0]) if window is not None else "no_samples"
+        figures.add(unit, "power_w", Estimate.null(reason, "record"))
+        figures.add(unit, "energy_total_j", Estimate.null(reason, "record"))
+        return
+    value, low, high = (float(x[0]) for x in (window.energy_j, window.low_j, window.high_j))
+    total = Estimate(value, low, high, len(record), "record")
+    flags = join(window.flags)
+    figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
+    figures.add(unit, "energy_total_j", total, flags)

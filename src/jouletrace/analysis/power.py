@@ -1,0 +1,84 @@
+"""The power record of a Run's device and how its sensor answers: what every energy is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.energy.record import Record, clean
+from jouletrace.energy.response import NOMINAL, Response
+from jouletrace.energy.stamps import updates
+from jouletrace.energy.windows import WindowEnergies, window_energy
+from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run.channels import POWER
+
+METHOD = "windows"
+
+
+def no_power_reason(run: Run, device: str) -> str:
+    """Why a device has no power record: the reason that was noted when it was opened."""
+    info = next((d for d in run.devices if d.id == device), None)
+    return str(info.details.get("no_power", "no_power_sensor")) if info else "no_power_sensor"
+
+
+def response_of(channel: ChannelInfo) -> Response:
+    """The sensor's response: as calibrated, else what documentation says, with wide uncertainty."""
+    if channel.response:
+        return Response.from_dict(channel.response)
+    period, window = channel.period_s or 0.02, channel.window_s or 0.0
+    if window > 4 * period:
+        kind = "average_1s"
+    elif channel.gapless and period >= 0.005:
+        kind = "hopper"
+    elif channel.gapless:
+        kind = "counter"
+    else:
+        kind = "volta" if period < 0.05 else "ampere_datacenter"
+    nominal = NOMINAL[kind]
+    changes = {"period_s": period} | ({"window_s": window} if window else {})
+    return Response.from_dict({**nominal.to_dict(), **changes})
+
+
+def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
+    """The cleaned power record of a device with its response; None if there is none."""
+    channel = run.channel(device, POWER)
+    if channel is None:
+        return None
+    stamps, watts = run.series(device, POWER)
+    response = response_of(channel)
+    if not channel.gapless:
+        stamps, watts = updates(stamps, watts)  # a polled sensor repeats itself between its updates
+    return clean(stamps, watts, response.period_s), response
+
+
+def energies(run: Run, device: str, start_ns: ArrayLike, end_ns: ArrayLike) -> WindowEnergies | None:
+    """Energies of windows on one device; None if it has no power record."""
+    found = power_record(run, device)
+    if found is None:
+        return None
+    record, response = found
+    return window_energy(record, response, start_ns, end_ns)
+
+
+def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:
+    """Energy of one block of code in joules; null with the reason where the sensor can't support it."""
+    found = energies(run, device, [start_ns], [end_ns])
+    if found is None:
+        return Estimate.null(no_power_reason(run, device), "window")
+    reason = found.reason[0]
+    if reason is not None:
+        return Estimate.null(reason, "window")
+    return Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), 1, "window")
+
+
+def join(flags: Iterable[tuple[str, ...]]) -> list[str]:
+    """All flags that occur, each once, in order of appearance."""
+    return list(dict.fromkeys(code for some in flags for code in some))
+
+
+def mean_over(stamps: NDArray[np.int64], values: NDArray[np.float64], start_ns: int, end_ns: int) -> float | None:
+    """Mean of the readings within [start, end]; None if there are none."""
+    inside = values[(stamps >= start_ns) & (stamps <= end_ns)]
+    return float(np.mean(inside)) if len(inside) else None

@@ -1,0 +1,67 @@
+"""Filling the ``windows`` table from the samples: energy, time, clock and temperature of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import energies, mean_over
+from jouletrace.energy.windows import WindowEnergies
+from jouletrace.run import Run, tables
+
+Floats = NDArray[np.float64]
+
+
+def fill(run: Run) -> WindowEnergies | None:
+    """Compute ``energy_j``, ``time_s``, ``clock_mhz``, ``temperature_c`` and ``flags`` of every window.
+
+    Returns:
+        The energies with their uncertainties, in the order of the table; None without a power record.
+    """
+    if len(run.windows) == 0:
+        return None
+    device = run.devices[0].id
+    start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    found = energies(run, device, start, end)
+    columns = {name: run.windows[name] for name in run.windows.column_names}
+    columns["time_s"] = pa.array((end - start) / 1e9)
+    if found is not None:
+        columns["energy_j"] = pa.array(found.energy_j, from_pandas=True)
+        codes = [
+            ",".join([*flags, *([reason] if reason else [])]) or None
+            for flags, reason in zip(found.flags, found.reason, strict=True)
+        ]
+        columns["flags"] = pa.array(codes, pa.string())
+    for column, channel in (("clock_mhz", "clock_sm_mhz"), ("temperature_c", "temperature_c")):
+        stamps, values = run.series(device, channel)
+        means = [mean_over(stamps, values, int(a), int(b)) for a, b in zip(start, end, strict=True)]
+        columns[column] = pa.array(means, pa.float64())
+    run.windows = tables.conform(pa.table(columns), "windows")
+    return found
+
+
+def of_variant(run: Run, variant: str) -> pa.Table:
+    """The windows of one variant, in the order in which they ran."""
+    return run.windows.filter(pc.equal(run.windows["variant"], variant)).sort_by("order")
+
+
+def per_iteration(run: Run, column: str) -> tuple[Floats, NDArray[np.int64]]:
+    """A column of the untouched windows over their replays, and each window's block.
+
+    Where the step flushes a cache, the flushes alone, measured right after, are taken off.
+    Windows without a figure are left out.
+    """
+    untouched, flush = of_variant(run, "untouched"), of_variant(run, "flush")
+    values = untouched[column].to_numpy() / untouched["replays"].to_numpy()
+    if len(flush) == len(untouched) > 0:
+        values = values - flush[column].to_numpy() / flush["replays"].to_numpy()
+    known = np.isfinite(values)
+    return values[known], untouched["block"].to_numpy()[known]
+
+
+def energies_per_iteration(run: Run) -> Floats:
+    """Joules per iteration of each untouched window so far; what the stopping rule looks at."""
+    fill(run)
+    return per_iteration(run, "energy_j")[0]

@@ -1,0 +1,46 @@
+"""``jouletrace calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import Place, check_form, print_runs, say
+
+
+def calibrate(
+    device: options.Device = "auto",
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
+    output: options.Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the fit of each sensor into this HTML file (needs plotly).")
+    ] = None,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Find out how this board's power sensors answer, with a load switched on and off; under a minute.
+
+    The result is kept by UUID and driver version, and used by profile and measure.
+    """
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.errors import BadInputError
+    from jouletrace.profiler.calibrate import calibrate as run_calibration
+    from jouletrace.profiler.session import command_line
+
+    form = check_form(form, json)
+    if plot is not None:
+        from jouletrace.report.calibration_plot import write_plot
+    if not 10 <= seconds <= 600:
+        raise BadInputError(f"--seconds {seconds:g}: between 10 and 600 s")
+    with Place(output, "calibration") as place:
+        with ProgressLine() as progress:
+            run = run_calibration(
+                device, seconds=seconds, folder=place.folder, command=command_line(), progress=progress
+            )
+        print_runs([run], form=form)
+        if plot is not None:
+            say(f"drew {write_plot(run, plot)}")
+        place.done(run)

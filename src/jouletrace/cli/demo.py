@@ -1,0 +1,33 @@
+"""``jouletrace demo``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import check_form, print_runs, say
+
+
+def demo(
+    with_profile: Annotated[
+        bool, typer.Option("--with-profile", help="Profile deit-tiny on the best device here too, and show both.")
+    ] = False,
+    top: options.Top = None,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Analyse a Run that was recorded on an H100, afresh, from its raw samples; needs no GPU and no torch."""
+    from jouletrace.recorded import recorded_runs
+
+    form = check_form(form, json)
+    recorded = recorded_runs()
+    for entry in recorded:
+        say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")
+        print_runs([entry.run], form=form, top=top)
+    if with_profile:
+        from jouletrace.cli.profile import profile
+
+        say("Here and now: jouletrace profile deit-tiny")
+        profile("deit-tiny", form=form)

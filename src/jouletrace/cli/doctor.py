@@ -1,0 +1,101 @@
+"""``jouletrace doctor``."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jouletrace.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from jouletrace.devices.base import Capability
+    from jouletrace.profiler.doctor import DeviceDiagnosis
+
+
+def doctor(
+    device: Annotated[
+        str | None, typer.Option("--device", "-d", help=options.DEVICE_HELP + " [default: everything here]")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Say what can be measured here, with what, how well, and why not. Changes nothing."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from jouletrace.profiler.doctor import diagnose
+
+    found = diagnose(device)
+    if json:
+        print(json_module.dumps(found.to_dict(), indent=1))
+        return
+    console = Console(highlight=False)
+    for one in found.devices:
+        _print_device(console, one)
+    console.print("[bold]Libraries and tools[/bold]")
+    for name, extra in found.extras.items():
+        console.print(f"  {_mark(bool(extra['available']))} {name:<14}{escape(str(extra['note']))}")
+
+
+def _print_device(console: Console, one: DeviceDiagnosis) -> None:
+    from rich.markup import escape
+
+    info = one.info
+    console.print(f"[bold]{escape(info.name)}[/bold]  {info.id}" + ("  SIMULATED" if info.simulated else ""))
+    if one.problem:
+        console.print(f"  {_mark(False)} {escape(one.problem)}")
+    facts = []
+    if info.driver:
+        facts.append(f"driver {info.driver}")
+    if info.power_limit_w is not None:
+        limits = ", ".join(f"{name} {watts:g} W" for name, watts in info.power_limits_w.items())
+        facts.append(f"power limit {info.power_limit_w:g} W" + (f" ({limits})" if limits else ""))
+    if info.memory_bytes:
+        facts.append(f"{info.memory_bytes / 2**30:.0f} GiB")
+    if info.persistence is not None:
+        facts.append(f"persistence {'on' if info.persistence else 'off'}")
+    if facts:
+        console.print("  " + escape("; ".join(facts)))
+    for capability in one.capabilities:
+        console.print(f"  {_mark(capability.available)} " + escape(_line(capability)), soft_wrap=True)
+    if info.kind != "cpu":
+        if one.calibrated_days_ago is None:
+            console.print("  [yellow]![/yellow] not calibrated: run jouletrace calibrate (under a minute)")
+        else:
+            console.print(f"  {_mark(True)} calibrated {one.calibrated_days_ago:.1f} days ago")
+            for name, response in one.calibration.items():
+                console.print(f"      {name}: {_response(response)}", soft_wrap=True)
+    for process in one.processes:
+        used = f", {process.memory_bytes / 2**20:.0f} MiB" if process.memory_bytes else ""
+        who = f"{process.name or 'a process'} (pid {process.pid}{used})"
+        console.print(f"  [yellow]![/yellow] in use by {escape(who)}; to end it: kill {process.pid}")
+    console.print()
+
+
+def _response(response: dict[str, Any]) -> str:
+    times = {"period": "period_s", "window": "window_s", "rise": "rise_s", "delay": "delay_s"}
+    parts = [f"{name} {_duration(response[key])}" for name, key in times.items()]
+    return ", ".join([*parts, "gapless" if response["gapless"] else "leaves gaps"])
+
+
+def _mark(good: bool) -> str:
+    return "[green]✓[/green]" if good else "[red]✗[/red]"
+
+
+def _line(capability: Capability) -> str:
+    parts = [capability.name]
+    if capability.period_s:
+        parts.append(f"every {capability.period_s * 1e3:.3g} ms")
+    if capability.cost_s is not None:
+        parts.append(f"a read costs {_duration(capability.cost_s)}")
+    if capability.source:
+        parts.append(capability.source)
+    text = ", ".join(parts)
+    return f"{text}: {capability.note}" if capability.note else text
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,86 @@
+"""Printing Runs, and where a new one goes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from jouletrace.errors import BadInputError
+from jouletrace.run import Run, save
+from jouletrace.run.store import check_free, fresh_folder
+
+
+def print_runs(runs: list[Run], *, form: str, detail: str = "model", top: int | None = None) -> None:
+    """Print one Run, or several side by side, in a format of ``show``.
+
+    Raises:
+        BadInputError: If there is no such format.
+    """
+    from jouletrace import report
+
+    sys.stdout.write(report.render(runs, form, detail=detail, top=top).rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def check_form(form: str, json: bool) -> str:
+    """The format asked for; ``--json`` is short for ``--format json``.
+
+    Raises:
+        BadInputError: If there is no such format, before anything is measured.
+    """
+    from jouletrace import report
+
+    if json:
+        return "json"
+    if form not in report.FORMATS:
+        raise BadInputError(f"--format {form}: must be one of {', '.join(report.FORMATS)}")
+    return form
+
+
+class Place:
+    """Where a new Run goes: as asked for, or a fresh folder under ``runs/``.
+
+    A Run is always recorded into a folder, which keeps what a crash leaves; one asked for as a
+    ``.zip`` is packed when it is done.
+
+    Attributes:
+        folder: The folder to record into.
+
+    Raises:
+        BadInputError: If the place is taken or can't be written; known before anything is measured.
+    """
+
+    def __init__(self, output: Path | None, name: str) -> None:
+        self._zip = check_free(output) if output is not None and output.suffix == ".zip" else None
+        if output is None:
+            self.folder = fresh_folder("runs", name)
+        elif self._zip is not None:
+            self.folder = fresh_folder(self._zip.parent, f"{self._zip.stem}-recording")
+        else:
+            self.folder = check_free(output)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()  # it failed before anything was recorded
+        elif error is not None and self.folder.is_dir():
+            say(f"what was recorded is in {self.folder}")
+
+    def done(self, run: Run) -> None:
+        """The Run is complete: pack it if it was asked for as a zip, and say where it is."""
+        if self._zip is None:
+            say(f"saved {self.folder}")
+            return
+        save(run, self._zip)
+        shutil.rmtree(self.folder)
+        say(f"saved {self._zip}")
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal, on stderr, so that stdout stays parsable."""
+    print(text, file=sys.stderr, flush=True)

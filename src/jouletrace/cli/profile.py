@@ -1,0 +1,84 @@
+"""``jouletrace profile``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import Place, check_form, print_runs
+
+WORKLOAD_HELP = (
+    "A built-in name (deit-b, bert-l, resnet50, gpt2-large, ...), package.module:callable or file.py:callable "
+    "that returns (model, inputs) or (callable, args), or a local transformers folder."
+)
+
+
+def profile(
+    workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
+    task: Annotated[str, typer.Option(help="What an iteration does: infer.")] = "infer",
+    detail: options.Detail = "model",
+    device: options.Device = "auto",
+    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
+    l2: Annotated[str, typer.Option(help="L2 cache between iterations: warm, or cold (flushed).")] = "warm",
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
+    ] = None,
+    target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
+    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of the energy pass.")] = 15.0,
+    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 6.0,
+    block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
+    repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
+    input_sets: Annotated[int, typer.Option(help="Distinct random inputs to rotate among.")] = 1,
+    output: options.Output = None,
+    top: options.Top = None,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Measure latency, power and energy of a workload, end to end.
+
+    Idle power is taken first, then the workload is warmed up until it has settled; latency and energy are
+    measured in passes of their own with nothing else attached.
+    """
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.profiler.prepare import resolve
+    from jouletrace.profiler.profile import profile_workload
+    from jouletrace.profiler.repeats import profile_repeats
+    from jouletrace.profiler.session import command_line
+    from jouletrace.profiler.settings import ProfileSettings
+
+    form = check_form(form, json)
+    settings = ProfileSettings(
+        task=task,
+        detail=detail,
+        device=device,
+        batch=batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        mode=mode,
+        l2=l2,
+        config=options.parse_pairs(config or [], "--config"),
+        target_ci=options.parse_percent(target_ci, "--target-ci"),
+        max_time_s=max_time,
+        warmup_s=warmup,
+        block=block,
+        seed=seed,
+        input_sets=input_sets,
+    )
+    found = resolve(workload)
+    with Place(output, f"{found.name}-b{batch}" if batch else found.name) as place:
+        with ProgressLine() as progress:
+            folder, typed = place.folder, command_line()
+            if repeats > 1:
+                run = profile_repeats(workload, settings, repeats, folder=folder, command=typed, progress=progress)
+            else:
+                run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
+        print_runs([run], form=form, detail=detail, top=top)
+        place.done(run)

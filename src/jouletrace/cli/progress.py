@@ -1,0 +1,47 @@
+"""A progress line on stderr: what is being measured and the time left; nothing where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+
+class ProgressLine:
+    """Draws ``profiler.progress.Progress`` with rich, if stderr is a terminal."""
+
+    def __init__(self) -> None:
+        self._progress = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+            self._progress = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description:<22}"),
+                BarColumn(bar_width=30),
+                TimeRemainingColumn(),
+                TextColumn("[dim]{task.fields[note]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._progress.add_task("starting", total=None, note="")
+
+    def begin(self, phase: str, seconds: float) -> None:
+        """Show a new phase; 0 seconds means that nobody knows how long it takes."""
+        if self._progress is not None:
+            self._progress.reset(self._task, description=phase, total=seconds or None, note="")
+
+    def advance(self, seconds: float, note: str = "") -> None:
+        """Move the bar."""
+        if self._progress is not None:
+            self._progress.update(self._task, advance=seconds, note=note)
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()

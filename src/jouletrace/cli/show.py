@@ -1,0 +1,24 @@
+"""``jouletrace show``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import check_form, print_runs
+
+
+def show(
+    runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
+    detail: options.Detail = "model",
+    top: options.Top = None,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Print what one or several Runs found, as a table, JSON, CSV, Markdown or LaTeX."""
+    from jouletrace.run import load
+
+    form = check_form(form, json)
+    print_runs([load(path) for path in runs], form=form, detail=detail, top=top)

@@ -1,0 +1,47 @@
+"""What was learned about a board and is worth keeping between runs: its calibration, its deep idle power.
+
+One JSON file a board under the user's cache folder, named by UUID. Losing it costs nothing but
+the time to measure again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def cache_folder() -> Path:
+    """``$JOULETRACE_CACHE``, else ``$XDG_CACHE_HOME/jouletrace``, else ``~/.cache/jouletrace``."""
+    explicit = os.environ.get("JOULETRACE_CACHE")
+    if explicit:
+        return Path(explicit)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
+
+
+def _path(board: str) -> Path:
+    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}.json"
+
+
+def recall(board: str) -> dict[str, Any]:
+    """Everything stored about a board; empty if nothing is, or if it can't be read."""
+    try:
+        stored = json.loads(_path(board).read_text())
+    except (OSError, ValueError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def remember(board: str, **facts: Any) -> bool:
+    """Store facts about a board, replacing those of the same name; False if it can't be written."""
+    path = _path(board)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+        partial.write_text(json.dumps({**recall(board), **facts}, indent=1))
+        partial.replace(path)
+    except OSError:
+        return False
+    return True

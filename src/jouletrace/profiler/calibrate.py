@@ -1,0 +1,132 @@
+"""``calibrate``: find out how a board's power sensors answer, from a load that is switched on and off.
+
+The load runs in pulses of many lengths at known times, below the power cap. Each power channel's
+readings are then fitted: when they come, over what they average, how late they are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.calibration import calibration_of
+from jouletrace.analysis.power import no_power_reason
+from jouletrace.devices import open_device
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.prepare import torch_device_of
+from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.session import Session
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+from jouletrace.run.store import save
+from jouletrace.steps.burst import make_burst
+
+SHORTEST_S, LONGEST_S = 0.03, 1.6
+WARMUP_S = 2.0
+REST_S = 2.0
+DEFAULT_S = 45.0
+
+
+def calibrate(
+    device_spec: str = "auto",
+    *,
+    seconds: float = DEFAULT_S,
+    seed: int = 0,
+    folder: Path | None = None,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Run:
+    """Calibrate every power sensor of a device, and keep the result for later runs.
+
+    Args:
+        device_spec: As ``--device``.
+        seconds: Length of the pulse train.
+        seed: Of the pulses' lengths.
+        folder: Where the Run goes; None keeps it in memory.
+        command: For ``Run.command``.
+        progress: Told what is being done.
+
+    Returns:
+        The Run; ``run.calibration[device]["channels"]`` holds the responses by channel.
+
+    Raises:
+        NotPossibleError: If the device has no power sensor that can be read.
+    """
+    progress = progress or Silent()
+    device = open_device(device_spec)
+    try:
+        session = Session(
+            "calibrate",
+            [device],
+            folder=folder,
+            command=command,
+            workload={"name": "calibration"},
+            settings={"seconds": seconds, "seed": seed},
+        )
+        with session:
+            if not any(channel.name == POWER for channel in session.recorder.channels):
+                reason = device.info.details.get("no_power_note") or no_power_reason(session.run, device.info.id)
+                raise NotPossibleError(f"{device.info.name}: nothing to calibrate, it has no readable power ({reason})")
+            others = [process for process in device.processes() if process.pid]
+            if others:
+                session.run.warn("other_processes", f"{len(others)} other processes use the device", device.info.id)
+            burst = make_burst(device, None if device.info.simulated else torch_device_of(device))
+            try:
+                session.run.workload["load"] = burst.describe()
+                progress.begin("warming up", WARMUP_S)
+                with session.phase("warm-up"):
+                    burst.run(WARMUP_S)
+                _rest(session, "context idle before")
+                progress.begin("pulses", seconds)
+                for on_s, off_s in pulse_train(seconds, seed):
+                    pulse = burst.run(on_s)
+                    session.add_span("range", "pulse", pulse.start_ns, pulse.end_ns, "load")
+                    session.clock.sleep(off_s)
+                    progress.advance(on_s + off_s)
+                    session.recorder.check()
+                _rest(session, "context idle after")
+            finally:
+                burst.close()
+            run = session.finish()
+        run.calibration[device.info.id] = found = calibration_of(run, device.info.id)
+        _describe_channels(run, found)
+        stored = calibrations.store_calibration(device, found)
+        if not stored:
+            run.warn("not_stored", "the calibration could not be written to the cache folder; it is in this Run only")
+    finally:
+        device.close()
+    if folder is not None:
+        save(run, folder, overwrite=True)
+    return run
+
+
+def pulse_train(seconds: float, seed: int) -> NDArray[np.float64]:
+    """Lengths (on, off) of pulses in seconds, shape (n, 2), log-uniform between 30 ms and 1.6 s.
+
+    Short ones tell fast sensors' response, long ones slow sensors'; their irregularity keeps any
+    update period from falling into step with them.
+    """
+    rng = np.random.default_rng(seed)
+    lengths: list[tuple[float, float]] = []
+    total = 0.0
+    while total < seconds:
+        on, off = np.exp(rng.uniform(np.log(SHORTEST_S), np.log(LONGEST_S), 2))
+        lengths.append((float(on), float(off)))
+        total += on + off
+    return np.array(lengths)
+
+
+def _rest(session: Session, name: str) -> None:
+    with session.phase(name):
+        session.clock.sleep(REST_S)
+
+
+def _describe_channels(run: Run, calibration: dict[str, Any]) -> None:
+    for channel in run.channels:
+        response = calibration["channels"].get(channel.name)
+        if response:
+            calibrations.describe(channel, response)

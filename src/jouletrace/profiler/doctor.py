@@ -1,0 +1,109 @@
+"""``doctor``: what can be measured here, with what, how well, and why not."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from importlib import metadata, util
+from typing import Any
+
+from jouletrace.devices import list_devices, open_device
+from jouletrace.devices.base import Capability, Process
+from jouletrace.errors import JouletraceError
+from jouletrace.profiler.calibrations import stored_calibration
+from jouletrace.profiler.environment import versions
+from jouletrace.run import DeviceInfo
+
+TOOLS = {
+    "nsys": "Nsight Systems: timelines of other programs",
+    "ncu": "Nsight Compute: hardware counters of kernels",
+    "trtexec": "TensorRT engines",
+}
+LIBRARIES = {
+    "torch": "built-in models and your own (pip install 'jouletrace[torch]')",
+    "transformers": "built-in models (pip install 'jouletrace[torch]')",
+    "plotly": "reports (pip install 'jouletrace[report]')",
+}
+
+
+@dataclass
+class DeviceDiagnosis:
+    """What one device can tell.
+
+    Attributes:
+        info: Its identity and limits.
+        capabilities: What can be measured, and what can't with the reason.
+        processes: Who uses it now.
+        calibrated_days_ago: Age of its stored calibration; None if there is none for this driver.
+        calibration: By channel, what it found.
+        problem: Why it couldn't be opened, if so.
+    """
+
+    info: DeviceInfo
+    capabilities: list[Capability] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    calibrated_days_ago: float | None = None
+    calibration: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass
+class Diagnosis:
+    """What can be measured here.
+
+    Attributes:
+        devices: One a device.
+        versions: What is installed.
+        extras: Libraries and tools by name: where found, or what it would serve and how to get it.
+    """
+
+    devices: list[DeviceDiagnosis]
+    versions: dict[str, str]
+    extras: dict[str, dict[str, str | bool]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def diagnose(device: str | None = None) -> Diagnosis:
+    """Look at every device (or one), reading each sensor once; changes nothing.
+
+    Raises:
+        BadInputError, NotPossibleError: If the one device asked for isn't there.
+    """
+    if device is not None:
+        opened = open_device(device)
+        specs = [(opened.info, opened.spec)]
+        opened.close()
+    else:
+        specs = [(info, "cpu" if info.kind == "cpu" else info.id) for info in list_devices()]
+    return Diagnosis([_diagnose(info, spec) for info, spec in specs], versions(), _extras())
+
+
+def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
+    try:
+        device = open_device(spec)
+    except JouletraceError as error:
+        return DeviceDiagnosis(info, problem=str(error))
+    try:
+        found = DeviceDiagnosis(device.info, device.capabilities(), device.processes())
+        calibration = stored_calibration(device)
+        if calibration is not None:
+            found.calibrated_days_ago = (time.time_ns() - int(calibration.get("time_ns", 0))) / 86_400e9
+            found.calibration = calibration.get("channels", {})
+        return found
+    finally:
+        device.close()
+
+
+def _extras() -> dict[str, dict[str, str | bool]]:
+    found: dict[str, dict[str, str | bool]] = {}
+    for name, serves in LIBRARIES.items():
+        here = util.find_spec(name) is not None
+        found[name] = {"available": here, "note": metadata.version(name) if here else f"not installed; for {serves}"}
+    for name, serves in TOOLS.items():
+        path = shutil.which(name)
+        found[name] = {"available": path is not None, "note": path or f"not on the PATH; for {serves}"}
+    return found

@@ -1,0 +1,147 @@
+"""``measure``: energy of any block of code, from a recorder that runs beside the process.
+
+    with jt.measure("epoch") as m:
+        train()
+    print(m.energy_j, m.power_w, m.time_s)
+
+The block is synchronised at its two edges only. Figures are computed when asked for, since the
+sensor's record of the block's end arrives a little later.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from jouletrace import analysis
+from jouletrace.devices import open_devices
+from jouletrace.energy.interval import total
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.session import Session
+from jouletrace.run import Estimate
+
+_TAIL_S = 0.3
+"""Seconds of record after a block's end that its energy needs: the sensor's response and the board's."""
+
+
+class _Recording:
+    """The process-wide recorder of one set of devices, started at first use and ended with the process."""
+
+    def __init__(self, devices: tuple[str, ...]) -> None:
+        self.devices = open_devices(list(devices))
+        self.session = Session("measure", self.devices, settings={"devices": list(devices)})
+        self.session.__enter__()
+        for device in self.devices:
+            calibrations.attach(self.session.run, device)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the recorder and forget what it recorded."""
+        self.session.finish(complete=True)
+        for device in self.devices:
+            device.close()
+
+
+_recordings: dict[tuple[str, ...], _Recording] = {}
+_lock = threading.Lock()
+
+
+def _recording(devices: tuple[str, ...]) -> _Recording:
+    with _lock:
+        found = _recordings.get(devices)
+        if found is None:
+            found = _recordings[devices] = _Recording(devices)
+        return found
+
+
+class Measurement:
+    """One measured block: see the module.
+
+    Attributes:
+        label: The block's name.
+        start_ns, end_ns: Its edges in nanoseconds since the Unix epoch; ``end_ns`` is None inside it.
+    """
+
+    def __init__(self, label: str, devices: Sequence[str]) -> None:
+        self.label = label
+        self._recording = _recording(tuple(devices))
+        self.start_ns = 0
+        self.end_ns: int | None = None
+        self._energies: dict[str, Estimate] = {}
+
+    def __enter__(self) -> Self:
+        _synchronize()
+        self.start_ns = self._recording.session.clock.time_ns()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        _synchronize()
+        self.end_ns = self._recording.session.clock.time_ns()
+
+    @property
+    def time_s(self) -> Estimate:
+        """How long the block took, in seconds."""
+        if self.end_ns is None:
+            return Estimate.null("block_not_ended", "clock")
+        seconds = (self.end_ns - self.start_ns) / 1e9
+        return Estimate(seconds, seconds, seconds, 1, "clock")
+
+    @property
+    def energy_j(self) -> Estimate:
+        """What the block's devices drew because of it, in joules (summed over devices)."""
+        parts = [self.device_energy_j(device.info.id) for device in self._recording.devices]
+        return parts[0] if len(parts) == 1 else total(parts)
+
+    @property
+    def power_w(self) -> Estimate:
+        """Mean power over the block in watts."""
+        seconds = self.time_s.value
+        if not seconds:
+            return Estimate.null("block_not_ended" if seconds is None else "block_too_short", "window")
+        return self.energy_j.scaled(1 / seconds)
+
+    def device_energy_j(self, device: str) -> Estimate:
+        """The share of one device, by its id."""
+        if self.end_ns is None:
+            return Estimate.null("block_not_ended", "window")
+        if device not in self._energies:
+            session = self._recording.session
+            session.clock.sleep(max(0.0, _TAIL_S - (session.clock.time_ns() - self.end_ns) / 1e9))
+            session.recorder.wait_until(self.end_ns + int(_TAIL_S * 1e9))
+            self._energies[device] = analysis.window_estimate(session.snapshot(), device, self.start_ns, self.end_ns)
+        return self._energies[device]
+
+    def __repr__(self) -> str:
+        return f"Measurement({self.label!r}, energy_j={self.energy_j}, time_s={self.time_s.value})"
+
+
+def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -> Measurement:
+    """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
+
+    Args:
+        label: The block's name.
+        devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none),
+            or specs as ``--device`` takes them.
+
+    Raises:
+        NotPossibleError: If nothing here can be recorded.
+    """
+    wanted = [devices] if isinstance(devices, str) else list(devices)
+    if not wanted:
+        raise NotPossibleError("measure: no device was named")
+    return Measurement(label, wanted)
+
+
+def _synchronize() -> None:
+    """Wait for the GPUs that this process has work on; without torch there is nothing to wait for."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index in range(torch.cuda.device_count()):
+            # Synchronising a device that has no context yet would create one, and raise its power.
+            if torch._C._cuda_hasPrimaryContext(index):
+                torch.cuda.synchronize(index)

@@ -1,0 +1,136 @@
+"""The passes of a profile: idle levels, latency, energy. Each does one thing with nothing else attached."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace import analysis
+from jouletrace.devices.base import Device
+from jouletrace.experiments.stopping import windows_needed
+from jouletrace.profiler import board_store
+from jouletrace.profiler.prepare import context_in_this_process
+from jouletrace.profiler.progress import Progress
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import POWER
+from jouletrace.steps.base import FlushedStep, Step
+
+RAMP_S = 0.4
+"""Seconds run before the first energy window, so that it starts in steady state."""
+
+TAIL_NS = 200_000_000
+"""Record needed after a window's end: the sensor's response and the board's."""
+
+LEAST_WINDOW_S = 0.5
+PERIODS_A_WINDOW = 25
+"""An energy window is at least this many update periods of its sensor."""
+
+
+def power_channel(session: Session) -> ChannelInfo | None:
+    """The channel that energy is computed from, if the device has one."""
+    return next((channel for channel in session.recorder.channels if channel.name == POWER), None)
+
+
+def deep_idle(session: Session, device: Device, settings: ProfileSettings, progress: Progress) -> None:
+    """Idle power with no context on the board, or why it can't be seen and what was stored."""
+    if device.info.kind != "gpu" or power_channel(session) is None:
+        return
+    reason = None
+    if context_in_this_process():
+        reason = "context_exists"
+    elif device.processes():
+        reason = "other_processes"
+    if reason is None:
+        idle(session, "deep idle", settings, progress)
+        return
+    session.run.stored["deep_idle_reason"] = reason
+    stored = board_store.recall(device.info.id).get("deep_idle")
+    if stored is not None:
+        session.run.stored["deep_idle"] = stored
+
+
+def idle(session: Session, name: str, settings: ProfileSettings, progress: Progress) -> None:
+    """Do nothing, long enough for the sensor to forget what was before."""
+    power = power_channel(session)
+    if power is None:
+        return
+    seconds = settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
+    progress.begin(name, seconds)
+    with session.phase(name):
+        session.clock.sleep(seconds)
+    progress.advance(seconds)
+
+
+def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
+    """Each iteration by the device's own events."""
+    n = round(settings.latency_s / iteration_s)
+    n = max(min(n, settings.latency_iterations), 30 if iteration_s < 1 else 10)
+    progress.begin("latency", n * iteration_s)
+    with session.phase("latency"):
+        step.latencies(min(10, n))  # the first ones after an idle phase find a cold device
+        start_ns = session.clock.time_ns()
+        seconds = step.latencies(n)
+    session.add_iterations(start_ns, seconds, "latency")
+    progress.advance(n * iteration_s)
+
+
+def energy(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
+    """Windows until the wanted interval is reached: a first stage, then as many as it asks for."""
+    power = power_channel(session)
+    if power is None:
+        return
+    window_s = settings.window_s or max(LEAST_WINDOW_S, PERIODS_A_WINDOW * (power.period_s or 0.02))
+    replays = max(1, math.ceil(window_s / iteration_s))
+    window_s = replays * iteration_s
+    first = settings.first_stage
+    _stage(session, step, "energy", first, replays, iteration_s, progress)
+    values = _interim(session)
+    if len(values) < first:
+        return  # the analysis says why windows are missing
+    most = max(first, int(settings.max_time_s / window_s))
+    more = min(windows_needed(values, settings.target_ci), most) - first
+    if more > 0:
+        _stage(session, step, "energy, second stage", more, replays, iteration_s, progress)
+
+
+def _stage(
+    session: Session, step: Step, name: str, windows: int, replays: int, iteration_s: float, progress: Progress
+) -> None:
+    progress.begin(name, RAMP_S + windows * replays * iteration_s)
+    with session.phase("energy"):
+        ramp = step.replay(max(1, math.ceil(RAMP_S / iteration_s)))
+        progress.advance(ramp.seconds)
+        for _ in range(windows):
+            progress.advance(_window(session, step, replays))
+    session.recorder.check()
+
+
+def _window(session: Session, step: Step, replays: int) -> float:
+    parts = [("untouched", step)]
+    if isinstance(step, FlushedStep):
+        # The flushes are inside the replay: as many alone, right after, are what to take off.
+        parts.append(("flush", step.flush_only()))
+    seconds = 0.0
+    for variant, part in parts:
+        interval = part.replay(replays)
+        seconds += interval.seconds
+        session.add_window(
+            variant=variant,
+            multiplicity=1.0,
+            block=0,
+            replays=replays,
+            start_ns=interval.start_ns,
+            end_ns=interval.end_ns,
+        )
+    return seconds
+
+
+def _interim(session: Session) -> NDArray[np.float64]:
+    """Energy per iteration of the windows so far, once the sensor's tail has arrived."""
+    run = session.snapshot()
+    session.recorder.wait_until(int(run.windows["end_ns"].to_numpy().max()) + TAIL_NS)
+    return analysis.energies_per_iteration(session.snapshot())

@@ -1,0 +1,89 @@
+"""From a workload and a device to a step that is ready to run."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from jouletrace import workloads
+from jouletrace.devices.base import Device
+from jouletrace.devices.cuda_order import cuda_index
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.steps import make_step
+from jouletrace.steps.base import Step
+from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+
+
+@dataclass
+class Prepared:
+    """A built workload and the step that runs it.
+
+    Attributes:
+        built: The workload.
+        step: Runs it on the device.
+        real: Whether it computes real numbers (a simulated board computes none).
+    """
+
+    built: Built
+    step: Step
+    real: bool = True
+
+
+def resolve(workload: str | Workload) -> Workload:
+    """A workload by its name or path, or the workload itself.
+
+    Raises:
+        BadInputError: If there is none of that name; the nearest are offered.
+    """
+    return workloads.resolve(workload) if isinstance(workload, str) else workload
+
+
+def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:
+    """Build the workload on the device and make its step; a context exists on a GPU from here on.
+
+    Raises:
+        BadInputError: If the options don't fit the workload.
+        NotPossibleError: If something is missing here: a library, memory, a CUDA device.
+    """
+    options = WorkloadOptions(
+        task=settings.task,
+        batch=settings.batch,
+        seq_len=settings.seq_len,
+        dtype=settings.dtype,
+        seed=settings.seed,
+        input_sets=settings.input_sets,
+        config=settings.config,
+    )
+    if device.info.simulated:
+        from jouletrace.steps.simulated import simulate_workload
+
+        built, simulated = simulate_workload(workload, options, device, settings.mode)
+        return Prepared(built, simulated, real=False)
+    torch_device = torch_device_of(device)
+    built = workload.build(torch_device, options)
+    if torch_device == "cpu" and settings.mode == "graph":
+        raise BadInputError("--mode graph: CUDA graphs need a GPU; on the CPU use eager or compile")
+    return Prepared(built, make_step(built, torch_device, settings.mode, l2=settings.l2))
+
+
+def torch_device_of(device: Device) -> str:
+    """The name that torch gives a device: found by UUID, since CUDA and NVML count differently.
+
+    Raises:
+        NotPossibleError: If CUDA can't see the device.
+    """
+    if device.info.kind == "cpu":
+        return "cpu"
+    index = cuda_index(device.info.id)
+    if index is None:
+        raise NotPossibleError(
+            f"{device.info.name} ({device.info.id}) is not visible to CUDA here: check CUDA_VISIBLE_DEVICES"
+        )
+    return f"cuda:{index}"
+
+
+def context_in_this_process() -> bool:
+    """Whether this process has a CUDA context through torch already."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())

@@ -1,0 +1,119 @@
+"""``profile``: idle levels, warm-up, latency, energy, in passes that don't disturb each other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from jouletrace import analysis
+from jouletrace.devices import open_device
+from jouletrace.devices.base import Device
+from jouletrace.profiler import board_store, calibrations, passes
+from jouletrace.profiler.prepare import Prepared, prepare, resolve
+from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.warmup import warm_up
+from jouletrace.run import Run
+from jouletrace.run.store import save
+from jouletrace.steps import check_outputs
+from jouletrace.workloads.base import Workload
+
+
+def profile_workload(
+    workload: str | Workload,
+    settings: ProfileSettings,
+    *,
+    folder: Path | None = None,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Run:
+    """Measure latency, power and energy of a workload.
+
+    Args:
+        workload: Name, path, or workload object.
+        settings: How.
+        folder: Where the Run goes; None keeps it in memory.
+        command: For ``Run.command``.
+        progress: Told what is being measured.
+
+    Returns:
+        The analysed Run. If interrupted, what was recorded is in ``folder``, marked incomplete.
+
+    Raises:
+        BadInputError, NotPossibleError: As ``prepare``, and for the device.
+        RecorderDiedError: If recording ended by itself; what was recorded is in ``folder``.
+    """
+    progress = progress or Silent()
+    found = resolve(workload)
+    device = open_device(settings.device)
+    try:
+        session = Session(
+            "profile",
+            [device],
+            folder=folder,
+            command=command,
+            workload={"name": found.name},
+            settings=settings.to_dict(),
+        )
+        with session:
+            if settings.calibrated:
+                calibrations.attach(session.run, device)
+            _warn_of_others(session, device)
+            passes.deep_idle(session, device, settings, progress)
+            progress.begin("building the workload", 0)
+            prepared = prepare(found, device, settings)
+            try:
+                _measure(session, prepared, settings, progress)
+            finally:
+                prepared.step.close()
+            run = session.finish()
+    finally:
+        device.close()
+    return finish(run, folder)
+
+
+def finish(run: Run, folder: Path | None) -> Run:
+    """Compute the figures of a Run and save it, if it has a folder."""
+    analysis.analyse(run)
+    _remember_deep_idle(run)
+    if folder is not None:
+        save(run, folder, overwrite=True)
+    return run
+
+
+def _measure(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
+    step = prepared.step
+    workload = session.run.workload = {**prepared.built.facts, "mode": step.mode, "step": step.describe()}
+    workload["items"] = prepared.built.items
+    for warning in check_outputs(prepared.built) if prepared.real else []:
+        session.run.warn(warning.code, warning.message, warning.where)
+    progress.begin("warming up", settings.warmup_s)
+    with session.phase("warm-up"):
+        warm = warm_up(session, step, settings.warmup_s, progress)
+    workload["warm_up"] = warm.to_dict()
+    for quantity, settled in (("latency", warm.latency_settled), ("power", warm.power_settled)):
+        if settled is False:
+            text = f"{quantity} was still changing after {warm.seconds:.1f} s of warm-up"
+            session.run.warn("not_settled", text, "warm-up")
+    passes.idle(session, "context idle before", settings, progress)
+    passes.latency(session, step, settings, warm.iteration_s, progress)
+    passes.energy(session, step, settings, warm.iteration_s, progress)
+    passes.idle(session, "context idle after", settings, progress)
+
+
+def _warn_of_others(session: Session, device: Device) -> None:
+    others = [process for process in device.processes() if process.pid != os.getpid()]
+    if others:
+        named = ", ".join(f"{process.name or 'process'} (pid {process.pid})" for process in others)
+        session.run.warn("other_processes", f"other processes use the device: {named}", device.info.id)
+
+
+def _remember_deep_idle(run: Run) -> None:
+    """Keep a deep idle power that was seen, for runs that start with a context alive."""
+    seen = run.result("baseline_deep_idle_w")
+    if seen.value is not None and not run.stored.get("deep_idle"):
+        device = run.devices[0]
+        board_store.remember(
+            device.id, deep_idle={**seen.to_dict(), "time_ns": run.created_ns, "driver": device.driver}
+        )

@@ -1,0 +1,52 @@
+"""``jt.profile``: the same profile as the command line's, of a model that exists in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import Run
+from jouletrace.run.store import check_free
+from jouletrace.workloads import ObjectWorkload
+
+
+def profile(
+    model: Any,
+    inputs: Any = (),
+    *,
+    device: str = "auto",
+    mode: str = "eager",
+    dtype: str | None = None,
+    name: str | None = None,
+    target_ci: float = 0.01,
+    save_to: str | Path | None = None,
+    **options: Any,
+) -> Run:
+    """Measure latency, power and energy of a model or any callable.
+
+    Args:
+        model: A module, any callable, or the name of a built-in workload.
+        inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one
+            argument. They should be real data or random numbers: zeros draw less power.
+        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+        mode: "eager", "graph" or "compile".
+        dtype: Cast to this first; None leaves a model as it is.
+        name: What to call it.
+        target_ci: Wanted half-width of the energy's 95 % interval, relative.
+        save_to: Folder for the Run; None keeps it in memory (``run.save`` writes it later).
+        **options: Further fields of ``profiler.settings.ProfileSettings``.
+
+    Returns:
+        The Run, with its figures.
+
+    Raises:
+        BadInputError: If an option makes no sense, or the model doesn't take the inputs.
+        NotPossibleError: If something is missing here.
+    """
+    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **options)
+    workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
+    folder = check_free(save_to) if save_to is not None else None
+    label = workload if isinstance(workload, str) else workload.name
+    return profile_workload(workload, settings, folder=folder, command=f"jouletrace.profile({label})")

@@ -1,0 +1,198 @@
+"""A recording in progress: its recorder, its phases, what has been spooled, and the Run in the end.
+
+Whatever happens (an exception, Ctrl-C, the recorder killed), what was recorded is kept: the
+recorder writes to a spool from a process of its own, spans and windows are spooled as they come,
+and ``run.json`` is on disk from the first second.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Clock, Device
+from jouletrace.errors import RecorderDiedError
+from jouletrace.profiler.environment import environment, versions
+from jouletrace.run import Run, tables
+from jouletrace.run.channels import POWER
+from jouletrace.run.spool import SpoolWriter
+from jouletrace.run.store import SPOOL, save, save_header
+from jouletrace.sampling import open_recorder
+from jouletrace.sampling.base import Recorder
+
+
+class Session:
+    """Records one or several devices from ``with`` to its end.
+
+    Args:
+        kind: ``Run.kind``.
+        devices: What to record; they must share one clock.
+        folder: Where the Run goes; None to keep it in memory (spooled to a temporary folder).
+        command, workload, settings: As in ``Run``.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        devices: Sequence[Device],
+        *,
+        folder: Path | None = None,
+        command: str = "",
+        workload: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.devices = list(devices)
+        self.clock: Clock = devices[0].clock
+        self.folder = folder
+        self._home = folder or Path(tempfile.mkdtemp(prefix="jouletrace-"))
+        self.run = Run(
+            kind=kind,
+            command=command,
+            workload=workload or {},
+            settings=settings or {},
+            devices=[device.info for device in devices],
+            complete=False,
+        )
+        self._spans: list[dict[str, object]] = []
+        self._windows: list[dict[str, object]] = []
+        self._next_span = 0
+        self._finished = False
+        self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL)
+        self._span_spool = SpoolWriter(self._home / SPOOL, "spans")
+        self._window_spool = SpoolWriter(self._home / SPOOL, "windows")
+
+    def __enter__(self) -> Self:
+        self.run.created_ns = self.clock.time_ns()
+        self._pair_clocks()
+        self.recorder.start()
+        self.run.channels = list(self.recorder.channels)
+        self._save_header()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None and not self._finished:
+            self.run.warn(
+                "interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
+                f"the run ended early ({_one_line(error)}); what was recorded until then is kept",
+            )
+            self.finish(complete=False)
+
+    @contextmanager
+    def phase(self, name: str, lane: str = "profile") -> Iterator[None]:
+        """Mark a phase in ``spans``; it is marked too if it ends in an exception."""
+        start = self.clock.time_ns()
+        try:
+            yield
+        finally:
+            self.add_span("phase", name, start, self.clock.time_ns(), lane)
+
+    def add_span(self, kind: str, name: str, start_ns: int, end_ns: int, lane: str, device: str | None = None) -> int:
+        """Add one span and spool it; returns its id."""
+        row: dict[str, object] = {
+            "id": self._next_span,
+            "kind": kind,
+            "name": name,
+            "device": device or self.devices[0].info.id,
+            "lane": lane,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+        }
+        self._next_span += 1
+        self._spans.append(row)
+        self._span_spool.append({key: [value] for key, value in row.items()})
+        return int(row["id"])  # type: ignore[call-overload,no-any-return]  # the row is typed loosely
+
+    def add_iterations(self, start_ns: int, seconds: NDArray[np.float64], lane: str) -> None:
+        """Add one span an iteration, laid end to end from ``start_ns``."""
+        edges = start_ns + np.concatenate([[0], np.cumsum(np.round(seconds * 1e9))]).astype(np.int64)
+        first = self._next_span
+        self._next_span += len(seconds)
+        rows = [
+            {
+                "id": first + i,
+                "kind": "iteration",
+                "name": "iteration",
+                "device": self.devices[0].info.id,
+                "lane": lane,
+                "start_ns": int(edges[i]),
+                "end_ns": int(edges[i + 1]),
+            }
+            for i in range(len(seconds))
+        ]
+        self._spans.extend(rows)
+        if rows:
+            self._span_spool.append({key: [row[key] for row in rows] for key in rows[0]})
+
+    def add_window(self, **columns: object) -> None:
+        """Add one row of ``windows`` and spool it."""
+        row: dict[str, object] = {"order": len(self._windows), **columns}
+        self._windows.append(row)
+        self._window_spool.append({key: [value] for key, value in row.items()})
+
+    def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """What the power record holds since ``since_ns``: stamps in ns and watts."""
+        table = self.recorder.samples()
+        wanted = pc.and_(
+            pc.and_(pc.equal(table["channel"], POWER), pc.equal(table["device"], device or self.devices[0].info.id)),
+            pc.greater_equal(table["time_ns"], since_ns),
+        )
+        rows = table.filter(wanted)
+        return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+
+    def snapshot(self) -> Run:
+        """The Run as it stands now, without figures: what the stopping rule looks at."""
+        self.run.samples = self.recorder.samples()
+        self.run.spans = tables.from_rows(self._spans, "spans")
+        self.run.windows = tables.from_rows(self._windows, "windows")
+        return self.run
+
+    def finish(self, *, complete: bool = True) -> Run:
+        """Take the sensor's tail, stop recording and assemble the Run; saves it if it has a folder."""
+        if self._finished:
+            return self.run
+        self._finished = True
+        try:
+            cost = self.recorder.stop()
+            self.run.recorder = {"cpu_s": cost.cpu_s, "wall_s": cost.wall_s, "samples": float(cost.samples)}
+        except RecorderDiedError as error:
+            complete = False
+            self.run.warn("recorder_died", str(error))
+        self._span_spool.close()
+        self._window_spool.close()
+        self._pair_clocks()
+        self.run.versions = versions()
+        self.run.environment = environment()
+        self.snapshot()
+        self.run.complete = complete
+        if self.folder is not None:
+            save(self.run, self.folder, overwrite=True)
+        else:
+            shutil.rmtree(self._home, ignore_errors=True)
+        return self.run
+
+    def _pair_clocks(self) -> None:
+        self.run.clock_pairs.append({"time_ns": self.clock.time_ns(), "monotonic_ns": self.clock.monotonic_ns()})
+
+    def _save_header(self) -> None:
+        self.run.versions = versions()
+        save_header(self.run, self._home)
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def command_line() -> str:
+    """The command line as typed, for ``Run.command``."""
+    return " ".join(["jouletrace", *sys.argv[1:]])

@@ -1,0 +1,93 @@
+"""The options of ``profile``, with their defaults and what they may be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from jouletrace.errors import BadInputError
+
+TASKS = ("infer",)
+DETAILS = ("model",)
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
+MODES = ("eager", "graph", "compile")
+L2 = ("warm", "cold")
+
+
+@dataclass(frozen=True)
+class ProfileSettings:
+    """How to profile.
+
+    Attributes:
+        task: What an iteration does.
+        detail: How far the result is broken down.
+        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+        batch: Samples an iteration; None for the workload's default.
+        seq_len: Tokens a sample; None for the workload's default.
+        dtype: Number format; "fp32" is IEEE single precision, "tf32" is its own. None for fp16 on a
+            GPU and fp32 on a CPU.
+        mode: How an iteration is launched.
+        l2: Whether the L2 cache holds what the last iteration left ("warm") or is flushed.
+        target_ci: Wanted half-width of the energy's 95 % interval, relative.
+        max_time_s: Most seconds of the energy pass.
+        window_s: Least length of an energy window; None to fit the sensor.
+        first_stage: Windows of the first stage, from which the number needed is computed.
+        warmup_s: Most seconds of warm-up.
+        idle_s: Seconds of each idle phase.
+        latency_iterations: Most iterations of the latency pass.
+        latency_s: Most seconds of the latency pass.
+        block: Iterations in a block of block means (as ``torch.utils.benchmark`` reports).
+        seed: Seed of weights and inputs.
+        input_sets: Distinct random inputs to rotate among.
+        config: Overrides of the model's configuration.
+        calibrated: Use a stored calibration of the board, where there is one.
+    """
+
+    task: str = "infer"
+    detail: str = "model"
+    device: str = "auto"
+    batch: int | None = None
+    seq_len: int | None = None
+    dtype: str | None = None
+    mode: str = "eager"
+    l2: str = "warm"
+    target_ci: float = 0.01
+    max_time_s: float = 15.0
+    window_s: float | None = None
+    first_stage: int = 8
+    warmup_s: float = 6.0
+    idle_s: float = 1.5
+    latency_iterations: int = 2000
+    latency_s: float = 2.0
+    block: int = 100
+    seed: int = 0
+    input_sets: int = 1
+    config: dict[str, str] = field(default_factory=dict)
+    calibrated: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, naming the option.
+
+        Raises:
+            BadInputError: With the option, its value and what it may be.
+        """
+        for name, allowed in (("task", TASKS), ("detail", DETAILS), ("dtype", DTYPES), ("mode", MODES), ("l2", L2)):
+            value = getattr(self, name)
+            if value not in allowed and not (name == "dtype" and value is None):
+                raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
+        for name in ("batch", "seq_len", "input_sets", "block", "latency_iterations"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInputError(f"--{name.replace('_', '-')} {value}: must be at least 1")
+        for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInputError(f"--{name.removesuffix('_s').replace('_', '-')} {value}: must be more than 0 s")
+        if not 0 < self.target_ci < 1:
+            raise BadInputError(f"--target-ci {self.target_ci:g}: must lie between 0 and 100 %")
+        if self.first_stage < 2:
+            raise BadInputError(f"first_stage {self.first_stage}: an interval needs at least 2 windows")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All options, defaults included, for ``Run.settings``."""
+        return asdict(self)

@@ -1,0 +1,241 @@
+"""Kernel records straight from ``libcupti``, by ctypes: buffers are kept raw and decoded afterwards.
+
+Tracing slows what is traced and leaves about one percent behind when it has ended: use it in a
+process of its own, or last.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import NotPossibleError
+from jouletrace.tracing.decode import Records, decode
+from jouletrace.tracing.layouts import EXTERNAL, KERNEL, MEMCPY, MEMSET, Layouts, layouts_for
+
+BUFFER_BYTES = 8 * 2**20
+DEFAULT_KINDS = (KERNEL, MEMCPY, MEMSET)
+
+_REQUESTED = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+)
+_COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+
+_ERRORS = {
+    15: "CUPTI is not initialised: is there a CUDA driver?",
+    35: "no permission to trace: ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root",
+    36: "another profiler holds the GPU through an older interface: end it first",
+    39: "another profiler holds CUPTI in this process: end it first",
+    40: "no permission to trace in this virtual machine: the host must allow profiling",
+    43: "kernels can't be traced on a MIG instance with this driver",
+}
+
+
+def find_library() -> Path | None:
+    """The ``libcupti`` to use: the one loaded already, else the one that torch brought, else the system's."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        maps = ""
+    if loaded := re.search(r"\S*/libcupti\.so[.\d]*", maps):
+        return Path(loaded.group())
+    places = [f"{folder}/nvidia/*/lib/libcupti.so.*" for folder in sys.path if folder]
+    places += ["/usr/local/cuda*/extras/CUPTI/lib64/libcupti.so.*", "/usr/local/cuda*/lib64/libcupti.so.*"]
+    for pattern in places:
+        if found := sorted(glob.glob(pattern)):
+            return Path(found[-1])
+    return None
+
+
+class Cupti:
+    """The library's calls that are needed, each result checked.
+
+    Raises:
+        NotPossibleError: If the library isn't here or is older than CUDA 12.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        path = path or find_library()
+        if path is None:
+            raise NotPossibleError("kernel tracing: libcupti is not here; it comes with CUDA builds of torch")
+        try:
+            self._library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise NotPossibleError(f"kernel tracing: {path} can't be loaded: {error}") from None
+        version = ctypes.c_uint32()
+        self.call("cuptiGetVersion", ctypes.byref(version))
+        self.version = version.value
+        found = layouts_for(self.version)
+        if found is None:
+            raise NotPossibleError(f"kernel tracing: {path} is version {self.version}; CUDA 12 or later is needed")
+        self.layouts: Layouts = found
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function of the library.
+
+        Raises:
+            NotPossibleError: If it returns an error, with what it means.
+        """
+        result = int(getattr(self._library, function)(*arguments))
+        if result:
+            raise NotPossibleError(f"kernel tracing: {_ERRORS.get(result) or self._describe(function, result)}")
+
+    def next_record(self, buffer: int, valid: int, record: ctypes.c_void_p) -> bool:
+        """Advance ``record`` to the next record of a buffer as CUPTI itself finds it; False at the end."""
+        return not self._library.cuptiActivityGetNextRecord(
+            ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)
+        )
+
+    def _describe(self, function: str, result: int) -> str:
+        text = ctypes.c_char_p()
+        if self._library.cuptiGetResultString(result, ctypes.byref(text)) == 0 and text.value:
+            return f"{function} failed: {text.value.decode()}"
+        return f"{function} failed with error {result}"
+
+
+class CuptiTracer:
+    """Records activity between ``start`` and ``stop``.
+
+    Args:
+        kinds: Record kinds to enable (``layouts``).
+        cupti: The library; found by itself if None.
+
+    Attributes:
+        dropped: Records that CUPTI had to drop, known after ``stop``.
+    """
+
+    def __init__(self, kinds: tuple[int, ...] = DEFAULT_KINDS, cupti: Cupti | None = None) -> None:
+        self.cupti = cupti or Cupti()
+        self.dropped = 0
+        self._kinds = kinds
+        self._open: dict[int, Any] = {}
+        self._free: list[Any] = []
+        self._filled: list[tuple[Any, int]] = []
+        # ctypes callbacks must outlive every call of theirs: CUPTI keeps them for the whole process.
+        self._requested = _REQUESTED(self._on_requested)
+        self._completed = _COMPLETED(self._on_completed)
+        _KEPT.append((self._requested, self._completed))
+
+    def start(self, spare_buffers: int = 4) -> None:
+        """Enable recording; ``spare_buffers`` of 8 MB are allocated beforehand.
+
+        Raises:
+            NotPossibleError: Without permission, or while another profiler holds CUPTI.
+        """
+        self._free = [_buffer() for _ in range(spare_buffers)]
+        self.cupti.call("cuptiActivityRegisterCallbacks", self._requested, self._completed)
+        for kind in self._kinds:
+            self.cupti.call("cuptiActivityEnable", ctypes.c_int(kind))
+
+    def stop(self) -> None:
+        """Disable recording, take all buffers back, and count what was dropped."""
+        for kind in self._kinds:
+            self.cupti.call("cuptiActivityDisable", ctypes.c_int(kind))
+        self.cupti.call("cuptiActivityFlushAll", ctypes.c_uint32(1))
+        dropped = ctypes.c_size_t()
+        self.cupti.call("cuptiActivityGetNumDroppedRecords", None, ctypes.c_uint32(0), ctypes.byref(dropped))
+        self.dropped += dropped.value
+
+    def buffers(self) -> list[NDArray[np.uint8]]:
+        """The valid part of each buffer filled so far, without copying."""
+        return [np.frombuffer(raw, np.uint8, count=valid) for raw, valid in self._filled if valid]
+
+    def records(self) -> Records:
+        """All records by kind; see ``decode``."""
+        return decode(self.buffers(), self.cupti.layouts)
+
+    def names(self, pointers: NDArray[np.uint64]) -> dict[int, str]:
+        """Demangled kernel names by their pointer, which is valid only in this process."""
+        return {int(p): demangle(ctypes.string_at(int(p))) if p else "" for p in np.unique(pointers)}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def _on_requested(self, buffer: Any, size: Any, most: Any) -> None:
+        raw = self._free.pop() if self._free else _buffer()
+        address = ctypes.addressof(raw)
+        self._open[address] = raw
+        buffer[0], size[0], most[0] = address, BUFFER_BYTES, 0
+
+    def _on_completed(self, context: Any, stream: int, buffer: int, size: int, valid: int) -> None:
+        self._filled.append((self._open.pop(buffer), valid))
+
+
+_KEPT: list[tuple[Callable[..., None], Callable[..., None]]] = []
+
+
+def _buffer() -> Any:
+    return (ctypes.c_uint8 * BUFFER_BYTES)()
+
+
+def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[str]:
+    """Hold the layouts against live records that were just traced; returns what is wrong, if anything.
+
+    CUPTI's own iteration must find the records where the layouts say, and their times, grids and
+    sizes must make sense.
+
+    Args:
+        cupti: The library.
+        tracer: Stopped, with at least one kernel in its buffers.
+        before_ns: Unix time before the first launch.
+        after_ns: Unix time after the last kernel's end.
+    """
+    problems = []
+    for number, buffer in enumerate(tracer.buffers()):
+        address, record = buffer.ctypes.data, ctypes.c_void_p()
+        at = 0
+        while cupti.next_record(address, len(buffer), record):
+            offset = (record.value or 0) - address
+            if offset != at:
+                problems.append(f"buffer {number}: a record lies at byte {offset}, not {at}")
+                return problems
+            kind = int(buffer[offset : offset + 4].view(np.uint32)[0])
+            dtype = cupti.layouts.dtypes.get(kind)
+            if dtype is None:
+                problems.append(f"buffer {number}, byte {offset}: unknown kind {kind}")
+                return problems
+            at += dtype.itemsize
+    kernels = tracer.records().get(KERNEL)
+    if kernels is None or len(kernels) == 0:
+        return [*problems, "no kernel was recorded"]
+    if not ((kernels["start"] < kernels["end"]) & (kernels["start"] > before_ns) & (kernels["end"] < after_ns)).all():
+        problems.append("kernel times do not lie between the launches' host times")
+    if (kernels["grid"] < 1).any() or (kernels["block"] < 1).any() or (kernels["block"].prod(axis=1) > 1024).any():
+        problems.append("grids or blocks of kernels are impossible")
+    return problems
+
+
+def demangle(name: bytes) -> str:
+    """A C++ symbol as source code has it, by the C++ runtime's own demangler; other names as they are."""
+    if not name.startswith(b"_Z"):
+        return name.decode(errors="replace")
+    try:
+        runtime = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return name.decode(errors="replace")
+    runtime.__cxa_demangle.restype = ctypes.c_void_p
+    status = ctypes.c_int()
+    text = runtime.__cxa_demangle(name, None, None, ctypes.byref(status))
+    if not text or status.value:
+        return name.decode(errors="replace")
+    plain = ctypes.string_at(text).decode(errors="replace")
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    free(text)
+    return plain
+
+
+__all__ = ["EXTERNAL", "Cupti", "CuptiTracer", "check_layouts", "demangle", "find_library"]
