@@ -18,6 +18,9 @@ from jouletrace.errors import JouletraceError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
+MARGIN_NS = 1_000_000_000
+"""Of the rest before and after the pulses so much is used."""
+
 CHANNELS = (POWER, "power_instant_w", "power_average_w")
 
 
@@ -40,9 +43,10 @@ def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
     if channel != POWER or not info.gapless:
         stamps, watts = updates(stamps, watts)
     record = clean(stamps, watts)
-    first = run.spans["start_ns"].to_numpy().min()  # what the ring held from before is somebody else's
-    keep = record.time_ns >= first
-    fit = fit_response(record.time_ns[keep], record.power_w[keep], pulse_edges(run))
+    edges = pulse_edges(run)
+    # Outside of the pulses the board does what no edge tells of: the warm-up, what the ring held from before.
+    keep = (record.time_ns > edges[0] - MARGIN_NS) & (record.time_ns < edges[-1] + MARGIN_NS)
+    fit = fit_response(record.time_ns[keep], record.power_w[keep], edges)
     counter_stamps, joules = run.series(device, "energy_counter_j")
     if channel == POWER and len(counter_stamps) > 1:
         ratio = record_over_counter(record, fit.response, find_steps(counter_stamps, joules))

@@ -1,0 +1,171 @@
+"""How far off each way of reading a board's power is for short bursts of work.
+
+Bursts of a captured model run after idle pauses, in random order. Truth is the board's energy
+counter from one of its own steps to another around the burst, less idle power (by the counter
+too) for the rest of that bracket; the counter is polled by a process of its own meanwhile. So
+this tells how well each method agrees with the board's own integral. The gain error of its sensor
+is in both and can't show.
+
+    python benchmarks/bursts.py --device cuda:0 --workload deit-b --batch 64 -o bursts.md
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from counter import PolledCounter, inner_bracket, readings, steps_of
+from jouletrace.analysis.power import power_record
+from jouletrace.devices import open_device
+from jouletrace.energy.counter import CounterSteps, bracket
+from jouletrace.energy.integrate import integrate
+from jouletrace.energy.windows import window_energy
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import load
+
+PLAN = ((0.05, 24), (0.2, 24), (0.5, 20), (1.0, 20), (3.0, 20))
+PAUSE_S = 1.1
+MARGIN_NS = 150_000_000
+TAIL_NS = 300_000_000
+
+
+def record(arguments: argparse.Namespace, folder: Path) -> None:
+    """Run the bursts and keep everything: a Run, and the polled counter beside it."""
+    settings = ProfileSettings(device=arguments.device, batch=arguments.batch, dtype="fp16", mode="graph")
+    device = open_device(arguments.device)
+    session = Session("measure", [device], folder=folder, workload={"name": "bursts"}, settings=settings.to_dict())
+    rng = np.random.default_rng(arguments.seed)
+    with session:
+        calibrations.attach(session.run, device)
+        prepared = prepare(resolve(arguments.workload), device, settings)
+        step = prepared.step
+        step.replay(10)
+        iteration_s = step.replay(50).seconds / 50
+        step.replay(int(2 / iteration_s))
+        lengths = rng.permutation(np.repeat([s for s, _ in PLAN], [n for _, n in PLAN]))
+        with PolledCounter(device.info.id, folder / "counter.npy"):
+            session.clock.sleep(3.0)
+            for seconds in lengths:
+                burst = step.replay(max(1, round(seconds / iteration_s)))
+                session.add_span("range", f"{seconds:g}", burst.start_ns, burst.end_ns, "burst")
+                session.clock.sleep(PAUSE_S + rng.uniform(0, 0.1))
+            session.clock.sleep(0.5)
+        session.run.workload = {**prepared.built.facts, "name": "bursts"}
+        session.finish()
+        step.close()
+    device.close()
+
+
+def true_energies(steps: CounterSteps, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Energy of each burst by the counter, above the idle level of the pause on either side, and its sd."""
+    truth, sd = np.full(len(start), np.nan), np.full(len(start), np.nan)
+    for i, (a, b) in enumerate(zip(start, end, strict=True)):
+        around = bracket(steps, int(a) - MARGIN_NS, int(b) + TAIL_NS)
+        since = int(end[i - 1]) + TAIL_NS if i else int(a) - 1_500_000_000
+        until = int(start[i + 1]) if i + 1 < len(start) else int(b) + 1_200_000_000
+        pauses = [inner_bracket(steps, since, int(a)), inner_bracket(steps, int(b) + TAIL_NS, until)]
+        if around is None or None in pauses:
+            continue
+        energy, variance = around.energy_j, 0.0
+        for pause, rest_ns in zip(pauses, (a - around.start_ns, around.end_ns - b), strict=True):
+            seconds = (pause.end_ns - pause.start_ns) / 1e9
+            idle_w = pause.energy_j / seconds
+            energy -= idle_w * rest_ns / 1e9
+            # An error of a step's time moves energy between the bracket and the pause beside it.
+            variance += (idle_w * pause.time_sd_s) ** 2 * (2 * (rest_ns / 1e9 / seconds) ** 2 + 1)
+        truth[i], sd[i] = energy, np.sqrt(variance)
+    return truth, sd
+
+
+def as_held(stamps: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """What somebody who reads at ``at`` is told: the last value before."""
+    return values[np.clip(np.searchsorted(stamps, at, side="right") - 1, 0, None)]
+
+
+def polled_energy(stamps: np.ndarray, watts: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Mean of what a poll every 10 ms says, times the duration, as scripts around nvidia-smi do."""
+    found = []
+    for a, b in zip(start, end, strict=True):
+        times = np.arange(a, b + 1, 10_000_000)
+        found.append(float(np.mean(as_held(stamps, watts, times))) * (b - a) / 1e9)
+    return np.array(found)
+
+
+def analyse(folder: Path) -> str:
+    """The table, as Markdown."""
+    run = load(folder)
+    device = run.devices[0]
+    rows = run.spans.to_pandas().query("lane == 'burst'").sort_values("start_ns")
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    lengths = rows["name"].astype(str).to_numpy()
+    at, joules = readings(folder / "counter.npy")
+    steps = steps_of(folder / "counter.npy")
+    truth, truth_sd = true_energies(steps, start, end)
+    found = power_record(run, device.id)
+    assert found is not None
+    power, response = found
+    ours = window_energy(power, response, start, end)
+    columns = {
+        "energy-counter window": as_held(at, joules, end) - as_held(at, joules, start),
+        "`PowerUsage` poll": polled_energy(*run.series(device.id, "power_average_w"), start, end),
+        "`POWER_INSTANT` poll": polled_energy(*run.series(device.id, "power_instant_w"), start, end),
+        "20 ms record as is": integrate(power.time_ns, power.power_w, start, end),
+        "jouletrace": ours.energy_j,
+    }
+    covered = (ours.low_j <= truth) & (truth <= ours.high_j)
+    with_truth = np.abs(ours.energy_j - truth) <= 1.96 * np.hypot(ours.sd_j, truth_sd)
+    half = (ours.high_j - ours.low_j) / 2 / ours.energy_j
+    lines = [
+        f"Board: {device.name}, driver {device.driver}; {run.workload.get('load', 'deit-base fp16 graph')}.",
+        "",
+        "Mean error ± standard deviation (worst), percent of the truth:",
+        "",
+        "| burst (n) | "
+        + " | ".join(columns)
+        + " | half-width | sd of the truth | covered | covered, with the truth's own sd |",
+        "|---|" + "---|" * (len(columns) + 4),
+    ]
+    for seconds, _ in PLAN:
+        mine = (lengths == f"{seconds:g}") & np.isfinite(truth)
+        cells = []
+        for values in columns.values():
+            error = 100 * (values[mine] / truth[mine] - 1)
+            cells.append(f"{error.mean():+.1f} ± {error.std(ddof=1):.1f} ({np.abs(error).max():.0f})")
+        cells.append(f"{100 * np.median(half[mine]):.1f} %")
+        cells.append(f"{100 * np.median(truth_sd[mine] / truth[mine]):.2f} %")
+        cells.append(f"{covered[mine].sum()} of {mine.sum()}")
+        cells.append(f"{with_truth[mine].sum()} of {mine.sum()}")
+        lines.append(f"| {seconds:g} s ({mine.sum()}) | " + " | ".join(cells) + " |")
+    flags = sorted({flag for some in ours.flags for flag in some})
+    lines += [
+        "",
+        f"Response: {response.origin}, delay {response.delay_s * 1e3:.1f} ms; flags: {', '.join(flags) or 'none'}.",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--workload", default="deit-b")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--from", dest="recorded", help="analyse what was recorded in this folder")
+    parser.add_argument("--keep", help="record into this folder and keep it")
+    parser.add_argument("-o", "--output", help="write the table here too")
+    arguments = parser.parse_args()
+    folder = Path(arguments.recorded or arguments.keep or tempfile.mkdtemp())
+    if not arguments.recorded:
+        record(arguments, folder)
+    text = analyse(folder)
+    print(text)
+    if arguments.output:
+        Path(arguments.output).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
