@@ -87,9 +87,10 @@ def repeats(device: str) -> list[str]:
         runs = [profiled(case, device).result("energy_total_j") for _ in range(REPEATS)]
         values = np.array([run.value for run in runs])
         half = np.median([run.half_width / run.value for run in runs])
+        sd, span = values.std(ddof=1) / values.mean(), np.ptp(values) / values.mean()
         lines.append(
             f"| {case} | {' '.join(f'{v * 1e3:.2f}' for v in values)} "
-            f"| {100 * values.std(ddof=1) / values.mean():.2f} % | {100 * np.ptp(values) / values.mean():.2f} % | {100 * half:.2f} % |"
+            f"| {100 * sd:.2f} % | {100 * span:.2f} % | {100 * half:.2f} % |"
         )
     return lines
 

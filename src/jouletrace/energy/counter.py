@@ -1,0 +1,172 @@
+"""Energy counters that step: read between two of their own steps they are exact, elsewhere stale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.energy.integrate import integrate
+from jouletrace.energy.record import Record
+from jouletrace.energy.response import Response
+from jouletrace.energy.windows import Z95
+from jouletrace.errors import BadInputError
+from jouletrace.run import Estimate
+
+Floats = NDArray[np.float64]
+
+_MAX_POWER_W = 20_000.0
+"""More than any board draws: a wrap that would mean more is a reset."""
+
+
+@dataclass(frozen=True)
+class CounterSteps:
+    """The steps of a counter as polling saw them.
+
+    Attributes:
+        time_ns: Time of the first read of each new value, shape (n,).
+        before_ns: Time of the last read of the old one: the step came in between, shape (n,).
+        energy_j: The counter after each step, unwrapped, shape (n,).
+        resets: Numbers of the steps at which it had started anew; energy across them is unknown.
+        issues: Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan".
+    """
+
+    time_ns: NDArray[np.int64]
+    before_ns: NDArray[np.int64]
+    energy_j: Floats
+    resets: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    issues: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+    @property
+    def period_s(self) -> float:
+        """Median time between steps; NaN below two."""
+        return float(np.median(np.diff(self.time_ns))) / 1e9 if len(self) > 1 else float("nan")
+
+
+def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = None) -> CounterSteps:
+    """Find the steps in polled reads of a counter.
+
+    Args:
+        time_ns: Times of the reads, shape (n,).
+        energy_j: What they said, in joules, shape (n,).
+        wrap_j: Value at which the counter starts over (RAPL's ``max_energy_range_uj``); None if it
+            never does. A fall that isn't explained by one wrap is a reset.
+
+    Raises:
+        BadInputError: If shapes don't match.
+    """
+    time, energy = np.asarray(time_ns, np.int64), np.asarray(energy_j, np.float64)
+    if time.shape != energy.shape or time.ndim != 1:
+        raise BadInputError(f"counter: {time.shape} times do not go with {energy.shape} readings")
+    issues: dict[str, int] = {}
+    finite = np.isfinite(energy)
+    if not finite.all():
+        issues["nan"] = int((~finite).sum())
+        time, energy = time[finite], energy[finite]
+    back = int((np.diff(time) < 0).sum())
+    if back:
+        issues["clock_stepped_back"] = back
+        order = np.argsort(time, kind="stable")
+        time, energy = time[order], energy[order]
+
+    change = np.diff(energy)
+    offset = np.zeros(len(change))
+    resets = []
+    for i in np.flatnonzero(change < 0):
+        gained = change[i] + (wrap_j or 0.0)
+        seconds = max((time[i + 1] - time[i]) / 1e9, 1e-9)
+        if wrap_j is not None and 0 <= gained <= _MAX_POWER_W * seconds:
+            offset[i] = wrap_j
+            issues["counter_wrapped"] = issues.get("counter_wrapped", 0) + 1
+        else:
+            offset[i] = -change[i]
+            resets.append(i + 1)
+            issues["counter_reset"] = issues.get("counter_reset", 0) + 1
+    running = energy + np.append(0.0, np.cumsum(offset))
+    at = np.flatnonzero((change != 0) | np.isin(np.arange(1, len(energy)), resets)) + 1
+    return CounterSteps(time[at], time[at - 1], running[at], np.searchsorted(at, np.asarray(resets, np.intp)), issues)
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Energy between two steps of a counter.
+
+    Attributes:
+        start_ns, end_ns: Middles of the intervals in which the steps came.
+        energy_j: What the counter gained.
+        time_sd_s: Standard uncertainty of either time, from the spacing of the reads.
+    """
+
+    start_ns: int
+    end_ns: int
+    energy_j: float
+    time_sd_s: float
+
+
+def bracket(steps: CounterSteps, start_ns: int, end_ns: int) -> Bracket | None:
+    """The tightest pair of steps around [start, end], without a reset in between; None if none."""
+    first = int(np.searchsorted(steps.time_ns, start_ns, side="right")) - 1
+    last = int(np.searchsorted(steps.before_ns, end_ns, side="left"))
+    if first < 0 or last >= len(steps) or np.any((steps.resets > first) & (steps.resets <= last)):
+        return None
+    return _between(steps, first, last)
+
+
+def _between(steps: CounterSteps, first: int, last: int) -> Bracket:
+    middle = [int(steps.before_ns[i]) + int(steps.time_ns[i] - steps.before_ns[i]) // 2 for i in (first, last)]
+    width = max(float(steps.time_ns[i] - steps.before_ns[i]) for i in (first, last)) / 1e9
+    gained = float(steps.energy_j[last] - steps.energy_j[first])
+    return Bracket(middle[0], middle[1], gained, width / np.sqrt(12))
+
+
+def record_over_counter(record: Record, response: Response, steps: CounterSteps) -> Estimate:
+    """Energy of the record over the counter's, between two steps as far apart as there are.
+
+    Its interval holds the uncertain times of both steps at the power that was drawn then, and the
+    uneven times of the readings wherever the power changed. The gain of the board's sensor is in
+    both readings and can't show.
+
+    Returns:
+        The ratio, about 1; null with "no_samples", "counter_did_not_step" or "hole_in_record".
+    """
+    if len(record) < 2:
+        return Estimate.null("no_samples", "counter")
+    since, until = int(record.time_ns[0]), int(record.time_ns[-1])
+    delay = round(response.delay_s * 1e9) - round(response.period_s * 5e8)
+    inside = np.flatnonzero((steps.before_ns > since) & (steps.time_ns < until - abs(delay)))
+    # The widest run of steps without a reset.
+    runs = np.split(inside, np.searchsorted(inside, steps.resets)) if len(inside) else []
+    runs = [run for run in runs if len(run) > 1]
+    if not runs:
+        return Estimate.null("counter_did_not_step", "counter")
+    run = max(runs, key=lambda run: steps.time_ns[run[-1]] - steps.time_ns[run[0]])
+    found = _between(
+        steps,
+        _quietest(record, steps, run[: max(1, len(run) // 10)]),
+        _quietest(record, steps, run[-max(1, len(run) // 10) :]),
+    )
+    if record.hole_seconds([found.start_ns], [found.end_ns]).sum() > 0:
+        return Estimate.null("hole_in_record", "counter")
+    # Each reading speaks for the time before its stamp, by the response's mean delay.
+    window = np.array([found.start_ns, found.end_ns]) + delay
+    energy = float(integrate(record.time_ns, record.power_w, window[:1], window[1:])[0])
+    if not np.isfinite(energy) or found.energy_j <= 0:
+        return Estimate.null("counter_did_not_step", "counter")
+    ends = np.interp([found.start_ns, found.end_ns], record.time_ns, record.power_w)
+    # Where readings come unevenly, every change of power between two of them is mistimed a little.
+    near = (record.time_ns > window[0]) & (record.time_ns < window[1])
+    uneven = float(np.std(np.diff(record.time_ns[near]))) / 1e9 / np.sqrt(2) if near.sum() > 2 else response.period_s
+    mistimed = uneven * float(np.linalg.norm(np.diff(record.power_w[near])))
+    lag = np.sqrt(np.array(response.covariance)[0, 0]) * abs(float(ends[1] - ends[0]))
+    sd = float(np.linalg.norm([*(ends * found.time_sd_s), mistimed, lag])) / found.energy_j
+    value = energy / found.energy_j
+    return Estimate(value, value - Z95 * value * sd, value + Z95 * value * sd, len(run), "counter")
+
+
+def _quietest(record: Record, steps: CounterSteps, among: NDArray[np.intp]) -> int:
+    """Of some steps the one at the lowest power, where an error of its time costs least."""
+    return int(among[np.argmin(np.interp(steps.time_ns[among], record.time_ns, record.power_w))])

@@ -1,0 +1,149 @@
+"""How a power sensor answers in time: the model, its step response, and what is known beforehand.
+
+A reading stamped ``t`` is the load's power, smoothed by a causal response ``r`` of unit area::
+
+    y(t) = ∫ r(d) p(t - d) dd + noise,     r = delay(lag) * boxcar(window) * exp(rise)
+
+The rise belongs to the board as much as to its sensor (capacitors and regulators between the die
+and the shunt): software can't tell them apart, and does not have to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+SHAPE = ("lag_s", "window_s", "rise_s")
+"""The parameters of the response's shape, in the order of ``Response.covariance``."""
+
+_GAPLESS_SHARE = 0.9
+_AVERAGED_PERIODS = 4.0
+
+
+@dataclass(frozen=True)
+class Response:
+    """A sensor's timing and noise, nominal or calibrated.
+
+    Attributes:
+        period_s: Seconds between readings.
+        window_s: Width of the boxcar over which a reading is a mean.
+        rise_s: Time constant of an exponential approach.
+        lag_s: Seconds by which a stamp trails the end of the boxcar; negative if it leads.
+        jitter_s: Standard deviation of what remains unknown of a reading's time.
+        stamp_grid: 0 if stamps tell when readings were taken; k if readings are taken at multiples
+            of period / k and their stamps come late (``stamps.Grid``).
+        noise_w: Standard deviation of independent noise of a reading, in watts.
+        noise_relative: The same in proportion to the power; adds in quadrature.
+        wander_relative: Standard deviation of the power's own correlated fluctuation under a
+            steady load, over that load's power. It is real power, not an error of the sensor.
+        noise_tau_s: Correlation time of that fluctuation.
+        misfit_relative: What the shape gets wrong of readings just after an edge, over its jump.
+        counter_ratio: Energy of the record over that of the board's counter; None if not compared.
+        covariance: Of lag, window and rise, in s², three rows of three; zeros if nominal.
+        uncertainty: Standard errors by name of field, and of "delay_s".
+        explained: Share of the variance of held-out readings that the model explains.
+        flags: "unmodelled" if readings don't fit the model, with "misfit_at_edges", "drifting" or
+            "drops_samples" for the cause.
+        origin: "nominal", "calibrated" or "exact".
+    """
+
+    period_s: float
+    window_s: float = 0.0
+    rise_s: float = 0.0
+    lag_s: float = 0.0
+    jitter_s: float = 0.0
+    stamp_grid: int = 0
+    noise_w: float = 0.5
+    noise_relative: float = 0.0
+    wander_relative: float = 0.02
+    noise_tau_s: float = 0.06
+    misfit_relative: float = 0.0
+    counter_ratio: float | None = None
+    covariance: tuple[tuple[float, ...], ...] = ((0.0,) * 3,) * 3
+    uncertainty: dict[str, float] = field(default_factory=dict)
+    explained: float | None = None
+    flags: tuple[str, ...] = ()
+    origin: str = "nominal"
+
+    @property
+    def delay_s(self) -> float:
+        """Mean delay of a stamp behind the power it speaks of: lag + window / 2 + rise."""
+        return self.lag_s + self.window_s / 2 + self.rise_s
+
+    @property
+    def memory_s(self) -> float:
+        """After this long a reading has forgotten a step, to one part in a thousand."""
+        return max(self.lag_s, 0.0) + self.window_s + 7 * self.rise_s
+
+    @property
+    def seen_s(self) -> float:
+        """Length of time that a reading speaks for: the width of a boxcar, twice an exponential's constant."""
+        return self.window_s + 2 * self.rise_s
+
+    @property
+    def kind(self) -> str:
+        """``gapless``, ``sampled`` (leaves time unseen) or ``averaged`` (over many periods)."""
+        if self.window_s > _AVERAGED_PERIODS * self.period_s:
+            return "averaged"
+        return "gapless" if self.seen_s >= _GAPLESS_SHARE * self.period_s else "sampled"
+
+    @property
+    def gapless(self) -> bool:
+        """Whether consecutive readings leave no time unseen."""
+        return self.kind != "sampled"
+
+    @property
+    def modelled(self) -> bool:
+        """Whether readings fit the model: intervals hold only if they do."""
+        return "unmodelled" not in self.flags
+
+    def step(self, delay_s: ArrayLike) -> NDArray[np.float64]:
+        """Share of a power step that a reading shows whose stamp is ``delay_s`` after it; same shape."""
+        # Widths far below a nanosecond stand for zero and spare the formula its special cases.
+        width, rise = max(self.window_s, 1e-7), max(self.rise_s, 1e-10)
+        late = np.maximum(np.asarray(delay_s, np.float64) - self.lag_s, 0.0)
+        left = np.maximum(late - width, 0.0)
+        return np.asarray((late - left + rise * (np.exp(-late / rise) - np.exp(-left / rise))) / width)
+
+    def noise_sd(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standard deviation of the independent noise of readings, in watts; same shape."""
+        return np.asarray(np.hypot(self.noise_w, self.noise_relative * power_w))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, with ``kind``, ``gapless`` and ``delay_s`` for readers of the file."""
+        data = asdict(self)
+        data["covariance"] = [list(row) for row in self.covariance]
+        data["flags"] = list(self.flags)
+        return data | {"kind": self.kind, "gapless": self.gapless, "delay_s": self.delay_s}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Response:
+        """The inverse of ``to_dict``; unknown and derived keys are ignored."""
+        known = {key: data[key] for key in (f.name for f in fields(cls)) if key in data}
+        if "covariance" in known:
+            known["covariance"] = tuple(tuple(row) for row in known["covariance"])
+        if "flags" in known:
+            known["flags"] = tuple(known["flags"])
+        return cls(**known)
+
+
+def _nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:
+    """A response from documentation or published work, with the spread seen between boards."""
+    covariance = ((lag_sd**2, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
+    return Response(period_s=period_s, window_s=window_s, covariance=covariance, **more)  # type: ignore[arg-type]  # stamp_grid is an int
+
+
+NOMINAL: dict[str, Response] = {
+    # Measured on one H100 SXM.
+    "hopper": _nominal(0.020, 0.003, 0.003, 0.003, rise_s=0.0125, lag_s=0.002, stamp_grid=2, jitter_s=0.001),
+    # Yang, Adamek and Armour, "Part-time power measurements", SC 2024: periods and windows by family.
+    "ampere_datacenter": _nominal(0.100, 0.025, 0.025, 0.005, jitter_s=0.003),
+    "volta": _nominal(0.020, 0.010, 0.005, 0.003, jitter_s=0.002),
+    "average_1s": _nominal(0.100, 1.0, 0.05, 0.02, jitter_s=0.005),
+    # Running counters such as RAPL: each update is the mean since the last one.
+    "counter": _nominal(0.001, 0.001, 0.0005, 0.0002),
+}
+"""Responses to assume, with wide uncertainty, until a board is calibrated."""

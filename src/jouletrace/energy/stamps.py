@@ -1,0 +1,164 @@
+"""What the stamps themselves say: which reads brought news, the period, and the grid behind jitter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_BLOCK = 64
+_BINS = 40
+_EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the grid's own error
+
+
+def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Keep the first read of every run of equal values: what a polled sensor really published.
+
+    Two equal successive readings of the sensor look like one; on an idle board some updates are
+    lost so, and nothing with them.
+
+    Args:
+        time_ns: Times of the reads, increasing, shape (n,).
+        value: What was read, shape (n,).
+
+    Returns:
+        Times and values of the reads that brought something new, the very first left out, since
+        nobody knows how old it was.
+    """
+    time, values = np.asarray(time_ns, np.int64), np.asarray(value, np.float64)
+    news = np.flatnonzero(np.diff(values) != 0) + 1
+    return time[news], values[news]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The regular grid on which a sensor samples, seen through its jittering stamps.
+
+    Attributes:
+        period_s: Spacing of the grid.
+        period_se_s: Its standard error.
+        time_s: When each reading was taken, in seconds since the first stamp, shape (n,).
+        slot: Number of each reading on the grid, shape (n,); a missing number is a lost reading.
+        late_s: By how much each stamp trails its slot, shape (n,).
+    """
+
+    period_s: float
+    period_se_s: float
+    time_s: NDArray[np.float64]
+    slot: NDArray[np.int64]
+    late_s: NDArray[np.float64]
+
+    def taken(self, parts: int) -> NDArray[np.float64]:
+        """When readings were taken if that is only ever at multiples of period / ``parts``.
+
+        Some drivers, when late for a slot, read at the next half of it: one part would put such a
+        reading half a period too early. Zero parts: stamps tell the time of the reading themselves.
+        """
+        if parts == 0:
+            return np.asarray(self.time_s + self.late_s)
+        part = self.period_s / parts
+        missed = np.floor((self.late_s + _EARLY * self.period_s) / part)
+        return np.asarray(self.time_s + part * np.maximum(missed, 0))
+
+    @property
+    def lost(self) -> float:
+        """Share of the slots that no reading came from."""
+        if len(self.slot) < 2:
+            return 0.0
+        slots = int(self.slot[-1] - self.slot[0]) + 1
+        return max(0.0, 1 - len(np.unique(self.slot)) / slots)
+
+
+def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid:
+    """Find the sampling grid behind stamps that come late or jitter around it.
+
+    Deviations from the grid live on a circle of one period. They are unrolled at the emptiest
+    place of that circle, so that stamps that only come late (by up to almost a period) are told
+    from stamps that scatter to both sides. The grid's phase may drift: it follows the median of
+    blocks of 64 stamps.
+
+    Args:
+        time_ns: Increasing stamps, shape (n,), n >= 1.
+        period_s: First guess, right to 15 %; the median spacing if None.
+    """
+    time = (time_ns - time_ns[0]) / 1e9
+    n = len(time)
+    if n < 8:
+        period = period_s or (float(np.median(np.diff(time))) if n > 1 else float("nan"))
+        slot = np.arange(n) if n < 2 else np.round(time / period).astype(np.int64)
+        return Grid(period, float("nan"), time, slot, np.zeros(n))
+    period = _first_period(time, period_s or float(np.median(np.diff(time))))
+    for _ in range(4):
+        anchor, phase = _phases(time, period)
+        period *= 1 + _median_slope(anchor, phase)
+    anchor, phase = _phases(time, period)
+    slope = _median_slope(anchor, phase)
+    line = np.median(phase - slope * anchor) + slope * anchor
+    spread = np.median(np.abs(_wrap(time - np.interp(time, anchor, line), period)))
+    # The median of a block errs by about 1.9 MAD / √n. If that is all, the grid has not moved.
+    if np.sqrt(np.mean((phase - line) ** 2)) < 2 * 1.9 * spread / np.sqrt(_BLOCK):
+        phase = line
+    drift = np.interp(time, anchor, phase)
+    deviation = _wrap(time - drift, period)
+    cut = _emptiest(deviation, period)
+    late = np.where(deviation < cut, deviation + period, deviation)
+    taken = time - late
+    slot = np.round((taken - drift) / period).astype(np.int64)
+    # A period's error is that of its phase at both ends, over the slots in between.
+    error = 1.9 * float(spread) / np.sqrt(min(n, _BLOCK)) * np.sqrt(2)
+    return Grid(float(period), error / max(float(slot[-1] - slot[0]), 1.0), taken, slot - slot[0], late)
+
+
+def _first_period(time: NDArray[np.float64], guess: float) -> float:
+    """Period near ``guess`` at which stamps are most in phase, of ever longer pieces of the record."""
+    frequency, reach = 1 / guess, 0.15 / guess
+    n = min(_BLOCK, len(time))
+    while True:
+        piece = time[:n] - time[0]
+        resolution = 1 / (4 * max(float(piece[-1]), guess))
+        candidates = frequency + resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)
+        phases = np.exp(2j * np.pi * np.outer(candidates, piece))
+        frequency, reach = float(candidates[np.argmax(np.abs(phases.sum(1)))]), 2 * resolution
+        if n == min(len(time), 16 * _BLOCK):
+            return 1 / frequency
+        n = min(2 * n, len(time), 16 * _BLOCK)
+
+
+def _wrap(x: NDArray[np.float64], period: float) -> NDArray[np.float64]:
+    """Into [-period/2, period/2)."""
+    return np.asarray((x + period / 2) % period - period / 2)
+
+
+def _phases(time: NDArray[np.float64], period: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Circular median phase of blocks of stamps, unwrapped, with the middle time of each block."""
+    blocks = max(1, len(time) // _BLOCK)
+    anchor, phase = np.empty(blocks), np.empty(blocks)
+    for i, part in enumerate(np.array_split(time, blocks)):
+        angle = np.exp(2j * np.pi * part / period)
+        centre = float(np.angle(angle.mean())) / (2 * np.pi) * period
+        for _ in range(2):
+            centre += float(np.median(_wrap(part - centre, period)))
+        anchor[i], phase[i] = part.mean(), centre
+    return anchor, np.unwrap(phase, period=period)
+
+
+def _median_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Theil-Sen slope; zero for a single point."""
+    if len(x) < 2:
+        return 0.0
+    if len(x) > 200:
+        pick = np.linspace(0, len(x) - 1, 200).astype(int)
+        x, y = x[pick], y[pick]
+    i, j = np.triu_indices(len(x), 1)
+    return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
+
+
+def _emptiest(deviation: NDArray[np.float64], period: float) -> float:
+    """Where on the circle the fewest deviations lie, at or below zero: the place to unroll it."""
+    counts, edges = np.histogram(deviation, bins=_BINS, range=(-period / 2, period / 2))
+    # Stamps never come before their reading by much: the cut lies between half a period early and now.
+    half = counts[: _BINS // 2].astype(float)
+    smooth = np.convolve(np.pad(half, 1, mode="edge"), np.ones(3) / 3, mode="valid")
+    quiet = np.flatnonzero(smooth <= smooth.min() + 0.001 * len(deviation))
+    return float(edges[quiet[len(quiet) // 2]])

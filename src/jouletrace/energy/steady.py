@@ -1,0 +1,178 @@
+"""What is known of the record between edges, and how well a plain sum of readings does there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from jouletrace.energy.noise import averaged_correlation
+from jouletrace.energy.response import Response
+
+Floats = NDArray[np.float64]
+
+_PRIOR_COUNT = 6.0
+"""The calibrated fluctuation weighs as much as so many readings of the stretch itself."""
+
+_SHORT, _LONG = 12, 120
+"""Readings in a sum that is too short to judge, and in one that is long enough."""
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """The record between known edges: before, between and after them.
+
+    Attributes:
+        edges_s: The edges, shape (m,).
+        level_w: Mean power of each stretch, shape (m + 1,).
+        wander_w: Standard deviation of the power's correlated fluctuation in each, shape (m + 1,).
+        error_j2: Variance of a plain sum of readings from the first edge to each, shape (m,).
+        rate: Variance that such a sum gains in each stretch, in J²/s, shape (m + 1,).
+    """
+
+    edges_s: Floats
+    level_w: Floats
+    wander_w: Floats
+    error_j2: Floats
+    rate: Floats
+
+    @property
+    def jump_w(self) -> Floats:
+        """Change of level at each edge, shape (m,)."""
+        return np.diff(self.level_w)
+
+    def index(self, time_s: Floats) -> NDArray[np.intp]:
+        """Number of the stretch in which each time lies; same shape."""
+        return np.searchsorted(self.edges_s, time_s, side="right")
+
+    def sum_variance(self, start_s: Floats, end_s: Floats) -> Floats:
+        """Variance in J² of plain sums over [start, end]; zero if the end comes first."""
+
+        def until(time: Floats) -> Floats:
+            if len(self.edges_s) == 0:
+                return np.asarray(time * self.rate[0])
+            at = self.index(time)
+            known = self.error_j2[np.maximum(at - 1, 0)]
+            since = time - self.edges_s[np.maximum(at - 1, 0)]
+            return np.asarray(known + since * self.rate[at])
+
+        return np.maximum(until(np.maximum(start_s, end_s)) - until(start_s), 0.0)
+
+
+def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Response) -> Stretches:
+    """Level and fluctuation of each stretch, from the readings that saw nothing but it."""
+    begin = np.append(-np.inf, edges_s)
+    end = np.append(edges_s, np.inf)
+    first = np.searchsorted(time_s, begin + response.memory_s, side="left")
+    last = np.searchsorted(time_s, end + response.lag_s, side="right")
+    count = np.maximum(last - first, 0)
+    total = np.append(0.0, np.cumsum(power_w))
+    mean = (total[np.maximum(last, first)] - total[first]) / np.maximum(count, 1)
+    middle = np.where(np.isfinite(begin) & np.isfinite(end), (begin + end) / 2, 0) + response.delay_s
+    nearest = np.clip(np.searchsorted(time_s, middle), 0, len(time_s) - 1)
+    level = np.where(count > 0, mean, power_w[nearest])
+    wander = _wander(power_w, first, last, level, response)
+    noise = response.noise_sd(level)
+    rate = wander**2 * sum_rate(time_s, response) + noise**2 * response.period_s
+    jumps = np.diff(level)
+    gained = np.append(0.0, np.diff(edges_s) * rate[1:-1]) if len(edges_s) else np.empty(0)
+    error = np.cumsum(gained + jumps**2 * edge_variance(response)) if len(edges_s) else np.empty(0)
+    return Stretches(edges_s, level, wander, error, rate)
+
+
+def _wander(
+    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, response: Response
+) -> Floats:
+    """Fluctuation from successive differences, which a drift or a slow settling hardly touches.
+
+    A stretch too short to tell borrows from the others of its kind, at rest or at work, and they
+    from the calibration.
+    """
+    size = np.maximum(np.abs(level), 1e-9)
+    prior = np.full(len(level), response.wander_relative)
+    both = averaged_correlation(np.array([0.0, response.period_s]), response.noise_tau_s, response.seen_s)
+    lost = float(both[0] - both[1])
+    if lost < 0.02:
+        return prior * size  # readings overlap so much that their differences hold noise alone
+    at_work = level > (level.min() + level.max()) / 2
+    squares = np.append(0.0, np.cumsum(_clipped_squares(power_w, first, last, at_work)))
+    count = np.maximum(last - first - 1, 0)
+    top = len(squares) - 1
+    mean = (squares[np.clip(last - 1, first, None).clip(0, top)] - squares[first.clip(0, top)]) / np.maximum(count, 1)
+    seen = np.maximum(mean / 2 - response.noise_sd(level) ** 2, 0.0) / lost / size**2
+    for kind in (at_work, ~at_work):
+        total = count[kind].sum()
+        pooled = (_PRIOR_COUNT * prior[kind] ** 2 + (count * seen)[kind].sum()) / (_PRIOR_COUNT + total)
+        prior[kind] = np.sqrt(pooled)
+    return np.asarray(size * np.sqrt((_PRIOR_COUNT * prior**2 + count * seen) / (_PRIOR_COUNT + count)))
+
+
+def _clipped_squares(
+    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], at_work: NDArray[np.bool_]
+) -> Floats:
+    """Squared successive differences, held to four robust deviations of their kind of stretch.
+
+    An edge that the response puts in the wrong place is no fluctuation: left in, it would hide
+    itself by making readings look noisy.
+    """
+    squares = np.asarray(np.diff(power_w) ** 2)
+    number = np.arange(len(squares))
+    stretch = np.clip(np.searchsorted(first, number, side="right") - 1, 0, len(first) - 1)
+    inside = (number >= first[stretch]) & (number + 1 < last[stretch])
+    for kind in (True, False):
+        members = inside & (at_work[stretch] == kind)
+        if members.sum() >= 8:
+            # The median of a squared Gaussian is 0.455 of its mean.
+            squares[members] = np.minimum(squares[members], 16 * np.median(squares[members]) / 0.455)
+    return squares
+
+
+def sum_rate(time_s: Floats, response: Response) -> float:
+    """Variance in s (J²/s for a fluctuation of 1 W) that a plain sum gains with its length.
+
+    Found on a piece of the record itself, since readings that come unevenly tile time unevenly:
+    the weight of each instant in the sum, less one, goes through the fluctuation's covariance. The
+    difference between a long and a short sum leaves out what happens at their ends.
+    """
+    if len(time_s) < _SHORT + 4:
+        return 2 * response.noise_tau_s
+    middle = time_s - response.delay_s
+    cells = (middle[1:] + middle[:-1]) / 2
+    long = min(_LONG, len(cells) - 2)
+    starts = np.unique(np.linspace(0, len(cells) - 1 - long, 6).astype(int))
+    gains = []
+    for start in starts:
+        short = _sum_variance(time_s, cells, start, start + long // 3, response)
+        gains.append(
+            (_sum_variance(time_s, cells, start, start + long, response) - short)
+            / (cells[start + long] - cells[start + long // 3])
+        )
+    return max(float(np.mean(gains)), 0.0)
+
+
+def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: Response) -> float:
+    """Variance in s² of the sum of readings over cells first to last, for a fluctuation of 1 W."""
+    step = response.period_s / 8
+    since, until = cells[first] - response.memory_s, cells[last] + response.memory_s
+    bounds = since + step * np.arange(int((until - since) / step) + 2)
+    taken = time_s[first + 1 : last + 1]
+    share = response.step(taken[:, None] - bounds)
+    weight = np.diff(cells[first : last + 1]) @ (share[:, :-1] - share[:, 1:])
+    missed = np.diff(np.clip(bounds, cells[first], cells[last])) - weight
+    # Two passes of a recursive filter are the exponential kernel, without its n² entries.
+    decay = np.exp(-step / response.noise_tau_s)
+    ahead = lfilter([1.0], [1.0, -decay], missed)
+    behind = lfilter([1.0], [1.0, -decay], missed[::-1])[::-1]
+    return float(missed @ (ahead + behind - missed))
+
+
+def edge_variance(response: Response) -> float:
+    """Variance in s² of the plain sum over a unit step inside a window, over all phases."""
+    period = response.period_s
+    phases = (np.arange(32) + 0.5) / 32 * period
+    reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 2
+    delays = phases[:, None] + period * np.arange(-reach, reach)
+    shown = response.step(delays).sum(1) * period
+    return float(np.var(shown + phases))

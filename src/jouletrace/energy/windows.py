@@ -1,0 +1,197 @@
+"""Energy of windows, corrected for the sensor's response, with an uncertainty budget.
+
+A record as is smears the edges of a burst out of its window. What is sought is the energy that the
+load asked for in the window: in a steady state what the board drew; of an isolated burst, the
+board's settling after it too. Near its edges it is inferred from the readings there, the response
+and the times of the edges (``energy.posterior``); in between readings are summed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.energy.neighbourhood import Neighbourhoods
+from jouletrace.energy.posterior import Posterior
+from jouletrace.energy.record import Record
+from jouletrace.energy.response import SHAPE, Response
+from jouletrace.energy.stamps import find_grid
+from jouletrace.energy.steady import Stretches, stretches
+from jouletrace.errors import BadInputError
+
+Floats = NDArray[np.float64]
+
+Z95 = 1.959963984540054
+_CHUNK = 128
+_MISFIT = 4.0
+_HOLE_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class WindowEnergies:
+    """Energies of windows.
+
+    Attributes:
+        energy_j: Joules, NaN where there is none, shape (m,).
+        sd_j: Standard uncertainty of each, shape (m,).
+        sd_statistical_j: Its part that differs from window to window: noise, phase, stamps.
+        sd_model_j: Its part that all windows share: what is not known of the response. A mean over
+            windows has it in full. The gain of the sensor is in neither.
+        low_j, high_j: 95 % interval, shape (m,).
+        reason: Why there is no energy, or None; length m: "no_samples", "outside_record",
+            "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the
+            energy), "edges_too_dense" (more edges near than the sensor can tell apart).
+        flags: Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at
+            the mean power, its energy in the interval), "unmodelled" (readings around it don't fit
+            the model, or the calibration said so), "nominal_response".
+    """
+
+    energy_j: Floats
+    sd_j: Floats
+    sd_statistical_j: Floats
+    sd_model_j: Floats
+    low_j: Floats
+    high_j: Floats
+    reason: list[str | None]
+    flags: list[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(self.energy_j)
+
+
+def window_energy(
+    record: Record,
+    response: Response,
+    start_ns: ArrayLike,
+    end_ns: ArrayLike,
+    *,
+    edges_ns: ArrayLike | None = None,
+) -> WindowEnergies:
+    """Energy of each window [start, end] with its uncertainty.
+
+    Args:
+        record: A cleaned power record.
+        response: The sensor's response, best calibrated.
+        start_ns: Starts in ns since the Unix epoch, shape (m,).
+        end_ns: Ends, shape (m,).
+        edges_ns: Other times at which the load is known to change. The windows' own ends always
+            count; windows that neighbour each other are best asked for together.
+
+    Returns:
+        Energies in the order given. One is null, with a reason, where the record doesn't reach,
+        where holes take more than a twentieth of the window, or where its interval would be wider
+        than the energy.
+
+    Raises:
+        BadInputError: If starts and ends don't match.
+    """
+    start = np.atleast_1d(np.asarray(start_ns, np.int64))
+    end = np.atleast_1d(np.asarray(end_ns, np.int64))
+    if start.shape != end.shape or start.ndim != 1:
+        raise BadInputError(f"windows: {start.shape} starts do not go with {end.shape} ends")
+    other = np.empty(0, np.int64) if edges_ns is None else np.asarray(edges_ns, np.int64).ravel()
+
+    m = len(start)
+    reason: list[str | None] = [None] * m
+    mean, statistical, model, misfit = (np.full(m, np.nan) for _ in range(4))
+    missing = record.hole_seconds(start, end)
+    a, b = record.seconds(start), record.seconds(end)
+    ok = _judge(record, response, a, b, missing, reason)
+    if ok.any():
+        shared = _Edges(record, response, np.concatenate([start, end, other]))
+        found, crowded = shared.energies(a[ok], b[ok], response)
+        mean[ok], misfit[ok] = found.mean, found.misfit
+        # Nobody knows what went on in a hole: anything from nothing to twice the mean power.
+        unseen = missing[ok] / (b - a)[ok] * np.abs(found.mean) / np.sqrt(3)
+        statistical[ok] = np.hypot(np.sqrt(found.variance), unseen)
+        model[ok] = shared.model_sd(a[ok], b[ok], response, found.mean)
+        dense = np.zeros(m, bool)
+        dense[ok] = crowded & (found.misfit > _MISFIT)
+        slow = ok & (Z95 * np.hypot(statistical, model) > 0.5 * np.abs(mean))
+        for i in np.flatnonzero(dense | slow):
+            reason[i] = "edges_too_dense" if dense[i] else "sensor_too_slow"
+            mean[i] = statistical[i] = model[i] = np.nan
+    sd = np.hypot(statistical, model)
+    flags = [_flags(response, missing[i], misfit[i]) for i in range(m)]
+    return WindowEnergies(mean, sd, statistical, model, mean - Z95 * sd, mean + Z95 * sd, reason, flags)
+
+
+def _judge(
+    record: Record, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
+) -> NDArray[np.bool_]:
+    """Which windows the record can speak for at all; the others get their reason."""
+    if len(record) < 2:
+        reason[:] = ["no_samples"] * len(a)
+        return np.zeros(len(a), bool)
+    first = record.seconds(record.time_ns[0]) - response.delay_s - response.period_s / 2
+    last = record.seconds(record.time_ns[-1]) - response.delay_s + response.period_s / 2
+    outside, empty, holed = (a < first) | (b > last), b <= a, missing > _HOLE_SHARE * (b - a)
+    for i in np.flatnonzero(outside | empty | holed):
+        reason[i] = "empty_window" if empty[i] else "outside_record" if outside[i] else "hole_in_record"
+    return np.asarray(~(outside | empty | holed))
+
+
+def _flags(response: Response, missing: float, misfit: float) -> tuple[str, ...]:
+    flags = []
+    if missing > 0:
+        flags.append("hole_in_record")
+    if misfit > _MISFIT or not response.modelled:
+        flags.append("unmodelled")
+    if response.origin == "nominal":
+        flags.append("nominal_response")
+    return tuple(flags)
+
+
+class _Edges:
+    """The record, its edges and what lies between them: all that windows share."""
+
+    def __init__(self, record: Record, response: Response, edges_ns: NDArray[np.int64]) -> None:
+        self.time = record.seconds(record.time_ns)
+        self.time_sd = np.full(len(self.time), response.jitter_s)
+        if response.stamp_grid:
+            grid = find_grid(record.time_ns, response.period_s)
+            self.time = np.maximum.accumulate(grid.taken(response.stamp_grid))
+            # Of a stamp that is half a period late or more nobody knows to which slot it belongs.
+            self.time_sd[grid.late_s > 0.45 * response.period_s] = response.period_s / 4
+        self.power = record.power_w
+        edges = np.unique(record.seconds(edges_ns))
+        # Edges that the sensor can't tell apart are one.
+        self.edges = edges[np.append(True, np.diff(edges) > 0.02 * response.period_s)[: len(edges)]]
+        self.stretches: Stretches = stretches(self.time, self.power, self.edges, response)
+
+    def energies(self, a: Floats, b: Floats, response: Response) -> tuple[Posterior, NDArray[np.bool_]]:
+        """Posterior of each window's energy, and where edges were too many."""
+        near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
+        mean, variance, misfit = np.empty(len(a)), np.empty(len(a)), np.empty(len(a))
+        crowded = np.zeros(len(a), bool)
+        long = b - a > 2 * near.margin + response.period_s
+        for part in _chunks(np.flatnonzero(~long), b - a):
+            found, crowded[part] = near.whole(a[part], b[part])
+            mean[part], variance[part], misfit[part] = found.mean, found.variance, found.misfit
+        for part in _chunks(np.flatnonzero(long), b - a):
+            found, crowded[part] = near.ends(a[part], b[part])
+            mean[part], variance[part], misfit[part] = found.mean, found.variance, found.misfit
+        return Posterior(mean, variance, misfit), crowded
+
+    def model_sd(self, a: Floats, b: Floats, response: Response, energy: Floats) -> Floats:
+        """What the uncertainty of lag, window and rise does to each energy, by finite differences."""
+        covariance = np.array(response.covariance)
+        if not covariance.any():
+            return np.zeros(len(a))
+        gradient = np.zeros((len(a), len(SHAPE)))
+        for i, name in enumerate(SHAPE):
+            if covariance[i, i] <= 0:
+                continue
+            step = max(float(np.sqrt(covariance[i, i])), 1e-3 * response.period_s)
+            moved = replace(response, **{name: getattr(response, name) + step})
+            gradient[:, i] = (self.energies(a, b, moved)[0].mean - energy) / step
+        variance = np.einsum("ni,ij,nj->n", gradient, covariance, gradient)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+
+def _chunks(index: NDArray[np.intp], length: Floats) -> list[NDArray[np.intp]]:
+    """Batches of windows of like length, so that little is padded."""
+    ordered = index[np.argsort(length[index], kind="stable")]
+    return [ordered[i : i + _CHUNK] for i in range(0, len(ordered), _CHUNK)]

@@ -1,0 +1,67 @@
+"""Levels of a record: quiet, against temperature, idle and working."""
+
+import numpy as np
+import pytest
+
+from energy_signals import T0, wander
+from jouletrace.energy.baseline import idle_and_working_levels, quiet_level, temperature_slope
+from jouletrace.errors import BadInputError
+
+SECOND = 10**9
+
+
+def test_a_quiet_level_covers_in_spite_of_correlation():
+    hits = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        found = quiet_level(125 + 2 * wander(rng, 250, 3.0, 1.0))
+        hits += found.low <= 125 <= found.high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_the_slope_with_temperature_is_found():
+    rng = np.random.default_rng(1)
+    temperature = np.round(np.linspace(45, 55, 400))
+    found = temperature_slope(temperature, 120 + 0.6 * (temperature - 50) + rng.normal(0, 0.5, 400))
+    assert found.low < 0.6 < found.high
+    assert found.half_width < 0.1
+
+
+def test_a_temperature_that_does_not_vary_gives_no_slope():
+    assert temperature_slope(np.full(50, 45.0), np.full(50, 120.0)).reason == "temperature_did_not_vary"
+    assert temperature_slope([45.0, 50.0], [1.0, 2.0]).reason == "too_few_values"
+
+
+def log(rng, ramp=0):
+    """Idle, work, idle, once a second, with a ramp of some readings at the start of work."""
+    power = np.concatenate([np.full(40, 62.0), np.full(80, 180.0), np.full(30, 62.0)])
+    power[40 : 40 + ramp] = np.linspace(75, 175, ramp)
+    return T0 + np.arange(150) * SECOND, power + rng.normal(0, 0.5, 150)
+
+
+@pytest.mark.parametrize("ramp", [0, 6])
+def test_a_log_is_split_in_two_levels_and_the_ramp_dropped(ramp):
+    found = idle_and_working_levels(*log(np.random.default_rng(2), ramp))
+    assert found.idle.value == pytest.approx(62, abs=0.4)
+    assert found.working.value == pytest.approx(180, abs=0.4)
+    assert found.difference.low < 118 < found.difference.high
+    assert found.working_s == pytest.approx(80, abs=ramp)
+    assert found.dropped >= ramp
+
+
+def test_a_log_of_one_level_is_not_split():
+    rng = np.random.default_rng(0)
+    found = idle_and_working_levels(T0 + np.arange(200) * SECOND, rng.normal(62, 1, 200))
+    assert found.difference.reason == "one_level"
+    assert np.isnan(found.threshold_w)
+
+
+def test_a_log_too_short_to_split_says_so():
+    assert idle_and_working_levels([T0, T0 + 1], [1.0, 2.0]).idle.reason == "too_few_values"
+
+
+def test_bad_logs_are_refused():
+    with pytest.raises(BadInputError, match="finite"):
+        idle_and_working_levels([T0, T0 + 1], [1.0, np.nan])
+    with pytest.raises(BadInputError, match="do not go with"):
+        temperature_slope([1.0], [1.0, 2.0])

@@ -1,0 +1,112 @@
+"""Stepping energy counters: only their own steps tell the truth."""
+
+import numpy as np
+import pytest
+
+from energy_signals import SENSORS, T0, Load
+from jouletrace.energy.counter import bracket, find_steps, record_over_counter
+from jouletrace.energy.record import clean
+from jouletrace.energy.response import Response
+from jouletrace.errors import BadInputError
+
+
+def polled(load, poll=0.007, update=0.1, gain=1.0, offset=1000.0):
+    """Reads of a counter that is refreshed every ``update`` seconds."""
+    at = np.arange(0.5, load.duration - 0.5, poll)
+    fresh = np.floor(at / update) * update
+    energy = offset + gain * load.energy(np.zeros_like(fresh), fresh)
+    return T0 + np.round(at * 1e9).astype(np.int64), energy
+
+
+def make(seed=0):
+    rng = np.random.default_rng(seed)
+    edges = np.arange(2, 17, 1.5) + rng.uniform(0, 0.5, 10)
+    return rng, Load(rng, 20, edges, np.where(np.arange(11) % 2, 600.0, 120.0))
+
+
+def test_steps_are_found_where_the_value_changes():
+    _, load = make()
+    steps = find_steps(*polled(load))
+    assert steps.period_s == pytest.approx(0.1, abs=0.008)
+    assert np.all(steps.before_ns < steps.time_ns)
+    late = (steps.time_ns - T0) / 1e9 % 0.1
+    assert np.all(np.minimum(late, 0.1 - late) < 0.0075)
+    assert steps.issues == {}
+
+
+def test_energy_between_own_steps_is_exact():
+    _, load = make()
+    steps = find_steps(*polled(load))
+    found = bracket(steps, T0 + 3 * 10**9, T0 + 8 * 10**9)
+    assert found is not None
+    start, end = np.round(np.array([found.start_ns - T0, found.end_ns - T0]) / 1e8) / 10
+    assert start <= 3 < 8 <= end
+    assert end - start < 5.3
+    assert found.energy_j == pytest.approx(load.energy(start, end), rel=1e-9)
+
+
+def test_the_record_agrees_with_the_counter_within_its_interval():
+    hits, widths = 0, []
+    for seed in range(20):
+        rng, load = make(seed)
+        record = clean(*SENSORS["h100"].read(rng, load))
+        found = record_over_counter(record, Response(0.02, 0.025, origin="calibrated"), find_steps(*polled(load)))
+        hits += found.low <= 1 <= found.high
+        widths.append(found.half_width)
+    assert hits >= 17
+    assert np.median(widths) < 0.005
+
+
+def test_a_counter_that_disagrees_shows():
+    rng, load = make()
+    record = clean(*SENSORS["h100"].read(rng, load))
+    found = record_over_counter(record, Response(0.02, 0.025), find_steps(*polled(load, gain=0.95)))
+    assert found.low < 1 / 0.95 < found.high
+    assert found.low > 1.03
+
+
+def test_a_wrap_is_unwrapped_and_named():
+    time = T0 + np.arange(100) * 10**8
+    energy = (250.0 + 12.0 * np.arange(100)) % 1000.0
+    steps = find_steps(time, energy, wrap_j=1000.0)
+    assert steps.issues == {"counter_wrapped": 1}
+    assert np.diff(steps.energy_j) == pytest.approx(12.0)
+    assert len(steps.resets) == 0
+
+
+@pytest.mark.parametrize("wrap", [None, 1e6])
+def test_a_reset_is_named_and_no_energy_is_given_across_it(wrap):
+    time = T0 + np.arange(100) * 10**8
+    energy = 5000 + 12.0 * np.arange(100)
+    energy[50:] -= 5500
+    steps = find_steps(time, energy, wrap_j=wrap)
+    assert steps.issues == {"counter_reset": 1}
+    assert bracket(steps, int(time[30]), int(time[70])) is None
+    after = bracket(steps, int(time[60]), int(time[70]))
+    assert after is not None
+    assert after.energy_j == pytest.approx(12 * 11, abs=13)
+
+
+def test_a_bracket_that_the_counter_does_not_cover_is_none():
+    steps = find_steps(T0 + np.arange(10) * 10**8, 12.0 * np.arange(10))
+    assert bracket(steps, T0 - 10**9, T0) is None
+    assert bracket(steps, T0, T0 + 10**10) is None
+
+
+def test_a_counter_that_stands_still_is_null():
+    record = clean(T0 + np.arange(100) * 20_000_000, np.full(100, 100.0))
+    still = find_steps(T0 + np.arange(10) * 10**8, np.full(10, 5.0))
+    assert record_over_counter(record, Response(0.02, 0.02), still).reason == "counter_did_not_step"
+    assert record_over_counter(clean([], []), Response(0.02, 0.02), still).reason == "no_samples"
+
+
+def test_nan_reads_and_clock_steps_are_counted():
+    time = T0 + np.arange(10) * 10**8
+    time[5] -= 3 * 10**8
+    energy = 12.0 * np.arange(10)
+    energy[2] = np.nan
+    issues = find_steps(time, energy).issues
+    assert issues["nan"] == 1
+    assert issues["clock_stepped_back"] == 1
+    with pytest.raises(BadInputError, match="do not go with"):
+        find_steps(time, energy[:3])

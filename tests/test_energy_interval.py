@@ -1,0 +1,106 @@
+"""Intervals that cover as often as they say."""
+
+import numpy as np
+import pytest
+
+from energy_signals import wander
+from jouletrace.energy import interval
+from jouletrace.errors import BadInputError
+from jouletrace.run import Estimate
+
+
+def coverage(make, truth, n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    found = [make(rng) for _ in range(n)]
+    return np.mean([e.low <= truth <= e.high for e in found])
+
+
+def test_the_mean_of_eight_windows_is_covered_in_95_percent():
+    assert coverage(lambda rng: interval.mean_estimate(rng.normal(7, 2, 8)), 7) == pytest.approx(0.95, abs=0.025)
+
+
+def test_a_t_interval_equals_the_textbook():
+    found = interval.mean_estimate([1.0, 2.0, 3.0, 4.0])
+    assert found.value == 2.5
+    assert found.half_width == pytest.approx(3.182446 * np.sqrt(5 / 3 / 4), rel=1e-6)
+    assert found.n == 4
+
+
+def test_a_weighted_mean_uses_its_weights():
+    found = interval.mean_estimate([1.0, 3.0], [3.0, 1.0])
+    assert found.value == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("rho", "n", "least"), [(0.0, 200, 0.93), (0.5, 60, 0.92), (0.9, 400, 0.90)])
+def test_correlated_samples_still_cover(rho, n, least):
+    def make(rng):
+        return interval.mean_estimate(wander(rng, n, -1 / np.log(rho) if rho else 1e-3, 1.0), correlated=True)
+
+    assert least <= coverage(make, 0, 400) <= 0.99
+
+
+def test_treating_correlated_samples_as_independent_would_not_cover():
+    assert coverage(lambda rng: interval.mean_estimate(wander(rng, 400, 9.5, 1.0)), 0, 300) < 0.6
+
+
+def test_effective_size_matches_theory():
+    x = wander(np.random.default_rng(3), 20_000, -1 / np.log(0.8), 1.0)
+    assert interval.effective_n(x) == pytest.approx(20_000 * 0.2 / 1.8, rel=0.25)
+    assert interval.effective_n(np.ones(50)) == 50
+
+
+def test_what_all_windows_share_does_not_shrink():
+    values = np.random.default_rng(0).normal(100, 1, 10_000)
+    found = interval.mean_estimate(values, common_sd=2.0)
+    assert found.half_width == pytest.approx(1.96 * 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [6, 11, 40])
+def test_the_median_is_covered_whatever_the_distribution(n):
+    truth = np.log(2)
+    assert coverage(lambda rng: interval.median_estimate(rng.exponential(1, n)), truth) >= 0.935
+
+
+def test_few_values_give_no_interval():
+    assert interval.mean_estimate([1.0]).reason == "too_few_values"
+    assert interval.median_estimate([1.0, 2.0, 3.0, 4.0, 5.0]).reason == "too_few_values"
+
+
+def test_differences_and_ratios_are_covered():
+    def pair(rng):
+        return interval.mean_estimate(rng.normal(20, 3, 9)), interval.mean_estimate(rng.normal(10, 1, 6))
+
+    assert coverage(lambda rng: interval.difference(*pair(rng)), 10) == pytest.approx(0.95, abs=0.025)
+    assert coverage(lambda rng: interval.ratio(*pair(rng)), 2) == pytest.approx(0.95, abs=0.025)
+
+
+def test_a_sum_adds_variances():
+    parts = [Estimate(10.0, 9.0, 11.0, 50, "x"), Estimate(20.0, 18.0, 22.0, 50, "x")]
+    found = interval.total(parts)
+    assert found.value == 30
+    assert found.half_width == pytest.approx(np.hypot(1, 2), rel=0.02)
+
+
+def test_a_ratio_to_something_near_zero_is_null():
+    found = interval.ratio(Estimate(10.0, 9.0, 11.0, 9), Estimate(0.5, -0.1, 1.1, 9))
+    assert found.reason == "denominator_near_zero"
+
+
+def test_nulls_carry_their_reason_on():
+    null = Estimate.null("no_power_sensor")
+    some = Estimate(1.0, 0.9, 1.1, 5)
+    assert interval.difference(some, null).reason == "no_power_sensor"
+    assert interval.ratio(null, some).reason == "no_power_sensor"
+    assert interval.widened(null, 1.0).reason == "no_power_sensor"
+
+
+def test_widening_adds_in_quadrature():
+    found = interval.widened(Estimate(10.0, 7.0, 13.0, 9), 4 / 1.959964)
+    assert found.half_width == pytest.approx(5)
+
+
+def test_values_that_are_not_finite_are_refused():
+    with pytest.raises(BadInputError, match="finite"):
+        interval.mean_estimate([1.0, np.nan])
+    with pytest.raises(BadInputError, match="weights"):
+        interval.mean_estimate([1.0, 2.0], [1.0, -1.0])

@@ -1,0 +1,127 @@
+"""A record made fit for integration, with nothing repaired in silence."""
+
+import numpy as np
+import pytest
+
+from energy_signals import T0
+from jouletrace.energy.record import clean
+from jouletrace.energy.stamps import find_grid, updates
+from jouletrace.errors import BadInputError
+
+MS = 1_000_000
+
+
+def regular(n, period_ms=20):
+    return T0 + np.arange(n, dtype=np.int64) * period_ms * MS
+
+
+def test_a_clean_record_passes_untouched():
+    time, power = regular(50), np.linspace(100, 200, 50)
+    record = clean(time, power)
+    assert np.array_equal(record.time_ns, time)
+    assert np.array_equal(record.power_w, power)
+    assert record.period_s == pytest.approx(0.02)
+    assert record.issues == {}
+    assert len(record.holes) == 0
+
+
+def test_nan_infinite_and_negative_readings_are_dropped_and_counted():
+    power = np.full(50, 100.0)
+    power[[3, 4]], power[10], power[20] = np.nan, np.inf, -5
+    record = clean(regular(50), power, 0.02)
+    assert record.issues["nan"] == 3
+    assert record.issues["negative"] == 1
+    assert len(record) == 46
+    assert np.all(record.power_w == 100)
+
+
+def test_a_reading_delivered_late_is_sorted_in_and_flagged():
+    time, power = regular(50), np.arange(50.0)
+    order = np.arange(50)
+    order[[20, 21]] = [21, 20]
+    record = clean(time[order], power[order])
+    assert record.issues == {"out_of_order": 1}
+    assert np.array_equal(record.power_w, power)
+
+
+def test_duplicates_and_conflicting_stamps_are_told_apart():
+    time = np.sort(np.append(regular(50), regular(50)[[5, 9]]))
+    power = np.full(52, 100.0)
+    power[11] = 250.0  # the second reading of slot 9
+    record = clean(time, power)
+    assert record.issues == {"duplicate": 1, "conflicting_stamps": 1}
+    assert record.power_w[9] == 250.0
+
+
+def test_a_hole_in_the_record_is_flagged():
+    time = np.delete(regular(100), slice(40, 45))
+    record = clean(time, np.full(95, 100.0), 0.02)
+    assert record.issues == {"hole": 1}
+    assert np.array_equal(record.holes, [[time[39], time[40]]])
+    start, end = regular(100)[[0, 38, 60]], regular(100)[[30, 42, 90]]
+    assert record.hole_seconds(start, end) == pytest.approx([0, 0.06, 0])
+
+
+def test_one_lost_reading_is_no_hole_but_is_counted():
+    record = clean(np.delete(regular(100), 40), np.full(99, 100.0), 0.02)
+    assert record.issues == {"skipped": 1}
+    assert len(record.holes) == 0
+
+
+def test_a_clock_that_steps_back_leaves_a_hole_where_time_was_lived_twice():
+    time = regular(200)
+    time[100:] -= 500 * MS
+    record = clean(time, np.full(200, 100.0), 0.02)
+    assert record.issues["clock_stepped_back"] == 1
+    assert np.all(np.diff(record.time_ns) > 0)
+    twice = [time[100], time[99]]
+    assert record.hole_seconds([twice[0]], [twice[1]]) == pytest.approx([(twice[1] - twice[0]) / 1e9])
+
+
+@pytest.mark.parametrize(("n", "code"), [(0, "no_samples"), (1, "one_sample")])
+def test_a_record_too_short_to_integrate_says_so(n, code):
+    assert clean(regular(n), np.full(n, 100.0)).issues == {code: 1}
+
+
+def test_stamps_and_readings_that_do_not_match_are_refused():
+    with pytest.raises(BadInputError, match="do not go with"):
+        clean(regular(5), np.ones(4))
+    with pytest.raises(BadInputError, match="integer nanoseconds"):
+        clean(np.linspace(0, 1, 5), np.ones(5))
+
+
+def test_of_a_polled_sensor_only_reads_that_bring_news_are_kept():
+    time, value = updates(np.arange(9), [5, 5, 5, 7, 7, 6, 6, 6, 5])
+    assert time.tolist() == [3, 5, 8]
+    assert value.tolist() == [7, 6, 5]
+
+
+@pytest.mark.parametrize("late", ["late only", "both sides"])
+def test_the_grid_behind_jittering_stamps_is_found(late):
+    rng = np.random.default_rng(3)
+    true = np.arange(2000) * 0.020006
+    if late == "late only":  # most on time, some late by up to 0.7 periods, as an H100's are
+        stamp = true + np.where(rng.random(2000) < 0.25, rng.choice([0.003, 0.0045, 0.014], 2000), 0)
+    else:
+        stamp = true + np.clip(rng.normal(0, 0.003, 2000), -0.008, 0.008)
+    grid = find_grid(T0 + np.round(stamp * 1e9).astype(np.int64))
+    error = grid.time_s - true
+    assert grid.period_s == pytest.approx(0.020006, rel=1e-5)
+    assert np.std(error) < 2e-4
+    assert grid.lost == 0
+
+
+def test_slots_without_a_reading_are_counted_as_lost():
+    keep = np.random.default_rng(1).random(1000) > 0.1
+    assert find_grid(regular(1000)[keep]).lost == pytest.approx(1 - keep.mean(), abs=0.005)
+
+
+def test_a_reading_made_half_a_period_late_is_put_there():
+    time = regular(500)
+    time[100] += 13 * MS  # read at the half slot, stamped 3 ms later
+    time[200] += 3 * MS
+    grid = find_grid(time)
+    taken = grid.taken(2) - grid.taken(1)
+    assert taken[100] == pytest.approx(0.010)
+    assert np.delete(taken, 100) == pytest.approx(0)
+    assert grid.taken(0) == pytest.approx((time - time[0]) / 1e9, abs=1e-9)

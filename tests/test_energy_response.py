@@ -1,0 +1,153 @@
+"""The response model, and its recovery from a commanded load."""
+
+import json
+
+import numpy as np
+import pytest
+
+from energy_signals import SENSORS, Load, Sensor, calibration, ns, pulse_train
+from jouletrace.energy.features import load_features
+from jouletrace.energy.fit import fit_response
+from jouletrace.energy.response import NOMINAL, Response
+from jouletrace.errors import BadInputError, NotPossibleError
+
+
+def test_the_step_response_of_a_boxcar_is_a_ramp():
+    response = Response(0.02, window_s=0.01, lag_s=0.005)
+    assert response.step([0, 0.005, 0.0075, 0.015, 1]) == pytest.approx([0, 0, 0.25, 1, 1], abs=1e-6)
+
+
+def test_the_step_response_equals_a_numerical_convolution():
+    response = Response(0.02, window_s=0.025, rise_s=0.008, lag_s=-0.002)
+    h = 1e-5
+    d = np.arange(0, 0.2, h)
+    box = (d < 0.025) / 0.025
+    kernel = np.convolve(box, np.exp(-d / 0.008) / 0.008 * h)[: len(d)]
+    by_hand = np.cumsum(kernel) * h
+    at = np.array([0.003, 0.01, 0.02, 0.03, 0.05])
+    assert response.step(at - 0.002) == pytest.approx(np.interp(at, d, by_hand), abs=2e-3)
+
+
+def test_mean_delay_is_the_area_above_the_step_response():
+    response = Response(0.02, window_s=0.025, rise_s=0.008, lag_s=0.004)
+    d = np.linspace(0, 0.5, 500_001)
+    assert np.trapezoid(1 - response.step(d), d) == pytest.approx(response.delay_s, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (Response(0.02, 0.025), "gapless"),
+        (Response(0.02, 0.002, rise_s=0.0125), "gapless"),
+        (Response(0.02, 0.010), "sampled"),
+        (Response(0.1, 0.025), "sampled"),
+        (Response(0.1, 1.0), "averaged"),
+    ],
+)
+def test_kinds_of_sensor_are_told_apart(response, kind):
+    assert response.kind == kind
+    assert response.gapless == (kind != "sampled")
+
+
+@pytest.mark.parametrize("name", sorted(NOMINAL))
+def test_a_response_survives_json(name):
+    response = NOMINAL[name]
+    assert Response.from_dict(json.loads(json.dumps(response.to_dict()))) == response
+
+
+def test_features_read_through_a_sensor_equal_its_step_response():
+    features = load_features(np.array([1.0003]), np.array([0, 1]), -1.0, 3.0, 0.02)
+    at = np.linspace(0.9, 1.5, 301)
+    for lag, window, rise in ((0, 0.025, 0.01), (0.004, 0.01, 0.0), (0, 0.3, 0.05)):
+        seen = features.read(at, lag, window, rise)[:, 1]
+        assert seen == pytest.approx(Response(0.02, window, rise, lag).step(at - 1.0003), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(SENSORS))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_commanded_load_gives_the_sensor_back(name, seed):
+    truth = SENSORS[name]
+    fit = fit_response(*calibration(name, seed, overshoot=0.1 * (seed == 2), drift=0.01))
+    found = fit.response
+    assert found.period_s == pytest.approx(truth.period, rel=0.05)
+    assert abs(found.window_s - truth.window) < max(0.005, 0.02 * truth.window)
+    delay = truth.lag + truth.window / 2 + truth.rise
+    assert abs(found.delay_s - delay) < max(0.005, 0.1 * truth.period)
+    assert abs(found.lag_s - truth.lag) < max(0.005, 0.1 * truth.period)
+    assert found.modelled, found.flags
+    assert found.explained is not None
+    assert found.explained > 0.97
+
+
+def test_stamps_that_jitter_about_a_regular_grid_are_recognised():
+    assert fit_response(*calibration("h100 slow", 1)).response.stamp_grid > 0
+    assert fit_response(*calibration("h100", 1)).response.stamp_grid == 0
+
+
+def test_standard_errors_are_of_the_size_of_the_errors():
+    truth = SENSORS["v100"]
+    z = []
+    for seed in range(6):
+        found = fit_response(*calibration("v100", 20 + seed, duration=15)).response
+        z.append((found.delay_s - truth.lag - truth.window / 2) / found.uncertainty["delay_s"])
+    assert 0.1 < np.sqrt(np.mean(np.square(z))) < 2.5
+
+
+def test_noise_and_fluctuation_are_split():
+    found = fit_response(*calibration("h100 slow", 3, relative=0.05, tau=0.08)).response
+    assert found.wander_relative == pytest.approx(0.05, rel=0.25)
+    assert found.noise_tau_s == pytest.approx(0.08, rel=0.5)
+    assert found.noise_w < 2
+
+
+def broken(kind, seed):
+    """Readings of a gapless sensor spoilt in one way."""
+    rng = np.random.default_rng(seed)
+    edges = pulse_train(rng, 40, 0.02)
+    load = Load(rng, 40, edges, np.where(np.arange(len(edges) + 1) % 2, 420.0, 120.0))
+    sensor = Sensor(0.02, 0.025)
+    stamps, power = sensor.read(rng, load)
+    if kind == "echo":
+        power = 0.6 * power + 0.4 * np.append(power[:3], power[:-3])
+    elif kind == "drifting":
+        power = power * (1 + 0.08 * np.sin(2 * np.pi * (stamps - stamps[0]) / 25e9))
+    elif kind == "stale":
+        fresh = np.maximum.accumulate(np.where(rng.random(len(power)) < 0.15, 0, np.arange(len(power))))
+        power = power[fresh]
+    elif kind == "dropping":
+        keep = rng.random(len(power)) > 0.12
+        stamps, power = stamps[keep], power[keep]
+    return fit_response(stamps, power, ns(edges)).response
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        ("echo", "misfit_at_edges"),
+        ("drifting", "drifting"),
+        ("stale", "misfit_at_edges"),
+        ("dropping", "drops_samples"),
+    ],
+)
+def test_a_sensor_that_fits_no_model_is_flagged(kind, flag):
+    flags = broken(kind, 5).flags
+    assert flags[0] == "unmodelled"
+    assert flag in flags
+
+
+def test_the_same_sensor_unspoilt_is_not_flagged():
+    assert broken("nothing", 5).flags == ()
+
+
+def test_calibration_refuses_what_it_cannot_use():
+    stamps, power, edges = calibration("v100", 1, duration=8)
+    with pytest.raises(NotPossibleError, match="too few"):
+        fit_response(stamps, power, edges[:4])
+    with pytest.raises(NotPossibleError, match="within the record"):
+        fit_response(stamps, power, edges + 10**12)
+    with pytest.raises(BadInputError, match="need"):
+        fit_response(stamps, power, edges, [0, 1])
+    with pytest.raises(BadInputError, match="finite"):
+        fit_response(stamps, np.where(np.arange(len(power)) == 3, np.nan, power), edges)
+    with pytest.raises(BadInputError, match="increase"):
+        fit_response(stamps[::-1], power, edges)
