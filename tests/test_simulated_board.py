@@ -131,8 +131,8 @@ def test_the_energy_of_a_run_is_that_of_its_kernels():
     assert caused == pytest.approx(active + idle * (end - start) / 1e9, rel=1e-4)
     # the tail falls outside of the run
     drawn = gpu.truth.energy_j(start, end)
-    gpu.board.wait(0.3)
-    tail = gpu.truth.energy_j(end, gpu.clock.time_ns()) - idle * 0.3
+    gpu.board.wait(0.1)
+    tail = gpu.truth.energy_j(end, gpu.clock.time_ns()) - gpu.truth.idle_w(end) * 0.1
     assert 0.1 < caused - drawn < 5
     assert tail == pytest.approx(caused - drawn, rel=0.05)
 

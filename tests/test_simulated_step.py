@@ -5,7 +5,8 @@ import pytest
 
 from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.steps.simulated import SimulatedStep, SimulatedUnit
+from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.steps.units import Unit
 
 
 def block(i):
@@ -52,7 +53,7 @@ def warm(one):
 def test_units_are_operator_shapes_and_module_with_their_count():
     units = step(kernels=[*KERNELS, KERNELS[1]]).units()
     assert len(units) == 16
-    assert units[1] == SimulatedUnit("mm", "f16[4]", "0.up", 2)
+    assert units[1] == Unit("mm", "f16[4]", "0.up", 2)
     assert sum(unit.count for unit in units) == 17
 
 
@@ -82,7 +83,7 @@ def test_a_step_holds_a_context_until_the_device_is_closed():
 def test_a_variant_launches_its_unit_so_often_and_all_others_once(multiplicity):
     one = step()
     unit = one.units()[1]
-    variant = one.variant(unit, multiplicity)
+    variant = one.variant({unit: multiplicity})
     variant.check()
     launched = [kernel.module for kernel in variant.schedule.kernels]
     assert launched.count("0.up") == multiplicity
@@ -93,15 +94,19 @@ def test_a_variant_launches_its_unit_so_often_and_all_others_once(multiplicity):
 def test_a_variant_can_be_varied_further():
     one = step()
     a, b = one.units()[1], one.units()[5]
-    both = one.variant(a, 0).variant(b, 3)
+    both = one.variant({a: 0, b: 3})
     both.check()
     assert len(both.schedule.kernels) == 14 + 3
+    assert [kernel.name for kernel in one.variant({a: 0}).variant({b: 3}).schedule.kernels] == [
+        kernel.name for kernel in both.schedule.kernels
+    ]
+    assert both.changes == {a: 0, b: 3}
 
 
 def test_check_finds_a_variant_with_other_kernels():
     one = step()
-    variant = one.variant(one.units()[1], 0)
-    variant._changed = frozenset()
+    variant = one.variant({one.units()[1]: 0})
+    variant._changes = {}
     with pytest.raises(JouletraceError, match="15 other kernels"):
         variant.check()
 
@@ -109,9 +114,9 @@ def test_check_finds_a_variant_with_other_kernels():
 def test_unknown_units_and_negative_multiplicities_are_refused():
     one = step()
     with pytest.raises(BadInputError, match="no unit conv"):
-        one.variant(SimulatedUnit("conv", "", "x"), 0)
+        one.variant({Unit("conv", "", "x"): 0})
     with pytest.raises(BadInputError, match="0 or more"):
-        one.variant(one.units()[0], -1)
+        one.variant({one.units()[0]: -1})
     with pytest.raises(BadInputError, match="at least one kernel"):
         step(kernels=[])
     with pytest.raises(BadInputError, match="--mode compile"):
@@ -122,7 +127,7 @@ def test_removal_by_a_fresh_capture_recovers_the_operator_without_a_cap():
     one = warm(step("sim:h100?noise=0&cap=off"))
     gap = one._device.truth.parameters().kernel_gap_s
     for place in (0, 1, 3):
-        saved_j, saved_s = saving(one, one.variant(one.units()[place], 0))
+        saved_j, saved_s = saving(one, one.variant({one.units()[place]: 0}))
         truth = one._device.truth.steady(one.schedule)
         assert saved_s == pytest.approx(truth.kernel_s[place] + gap, rel=1e-3)
         assert saved_j == pytest.approx(truth.kernel_j[place] + gap * truth.gap_j / truth.gap_s, rel=0.03)
@@ -132,13 +137,13 @@ def test_a_repetition_is_cheaper_by_what_the_cache_holds():
     one = step("sim:h100?noise=0&cap=off")
     cold, cached = one.units()[1], one.units()[3]
     gap = one._device.truth.parameters().kernel_gap_s
-    assert -saving(one, one.variant(cold, 2))[1] == pytest.approx(90e-6 + gap, rel=1e-3)
-    assert -saving(one, one.variant(cached, 2))[1] == pytest.approx(0.7 * 15e-6 + gap, rel=1e-3)
+    assert -saving(one, one.variant({cold: 2}))[1] == pytest.approx(90e-6 + gap, rel=1e-3)
+    assert -saving(one, one.variant({cached: 2}))[1] == pytest.approx(0.7 * 15e-6 + gap, rel=1e-3)
 
 
 def test_under_the_cap_removing_work_speeds_up_the_rest():
     one = warm(step())
-    _, saved_s = saving(one, one.variant(one.units()[1], 0))
+    _, saved_s = saving(one, one.variant({one.units()[1]: 0}))
     in_context = one._device.truth.steady(one.schedule).kernel_s[1]
     assert saved_s > 1.02 * in_context
 
@@ -146,7 +151,7 @@ def test_under_the_cap_removing_work_speeds_up_the_rest():
 def test_a_naive_leave_one_out_under_the_cap_visibly_fails():
     one = warm(step("sim:h100"))
     reference, _ = energy(one, n=20000)
-    fresh = sum(saving(one, one.variant(unit, 0))[0] for unit in one.units()) / reference
+    fresh = sum(saving(one, one.variant({unit: 0}))[0] for unit in one.units()) / reference
     naive = 0.0
     for unit in one.units():
         one.toggle(unit, False)
@@ -163,7 +168,7 @@ def test_toggling_slows_the_graph_for_good():
     one.toggle(one.units()[0], True)
     _, after_s = energy(one)
     assert after_s == pytest.approx(1.05 * before_s, rel=0.01)
-    _, fresh_s = energy(one.variant(one.units()[0], 1))
+    _, fresh_s = energy(one.variant({one.units()[0]: 1}))
     assert fresh_s == pytest.approx(before_s, rel=1e-4)
 
 
@@ -188,7 +193,7 @@ def test_pacing_keeps_every_variant_below_the_cap():
     paced.check()
     assert truth.steady(paced.schedule).clock_mhz == pytest.approx(1980)
     assert paced.describe()["spin_s"] == 600e-6
-    assert len(paced.variant(paced.units()[0], 0).schedule.kernels) == 16
+    assert len(paced.variant({paced.units()[0]: 0}).schedule.kernels) == 16
 
 
 def test_the_host_makes_an_eager_step_of_small_kernels_longer():
@@ -202,6 +207,6 @@ def test_the_host_makes_an_eager_step_of_small_kernels_longer():
 
 def test_removing_every_unit_leaves_the_launch():
     one = step(kernels=KERNELS[:1])
-    nothing = one.variant(one.units()[0], 0)
+    nothing = one.empty()
     nothing.check()
     assert nothing.replay(100).seconds / 100 == pytest.approx(one._device.truth.parameters().launch_gap_s, rel=0.01)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.devices.simulated.board import Board
 from jouletrace.devices.simulated.parameters import draw
@@ -34,7 +37,7 @@ class SimulatedGpu:
     def __init__(self, spec: str) -> None:
         asked = parse(spec)
         preset = find(asked.name)
-        parameters = draw(preset, asked.seed)
+        parameters = draw(preset, asked.seed, asked.given)
         self.spec = spec
         self.board = Board(preset, parameters, asked)
         self.clock: Clock = self.board.clock
@@ -47,7 +50,7 @@ class SimulatedGpu:
             power_limit_w=self.board.cap_w,
             power_limits_w={"min": preset.cap_min_w, "max": preset.cap_w, "default": preset.cap_w},
             memory_bytes=preset.memory_bytes,
-            details={"preset": preset.name, "seed": asked.seed, "run": asked.run},
+            details={"preset": preset.name, "seed": asked.seed, "run": asked.run, **dict(asked.given)},
         )
         self._sensors = SensorSet(self.board, preset, parameters, asked, self.info.id)
 
@@ -55,6 +58,16 @@ class SimulatedGpu:
     def truth(self) -> Truth:
         """The exact energies; for tests and benchmarks only."""
         return self.board.truth
+
+    def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What a power channel says (W) of readings taken at given times of the past, shape as ``time_ns``.
+
+        For holding a simulated board against a recording of a real one.
+
+        Raises:
+            NotPossibleError: If the board has no such power channel.
+        """
+        return self._sensors.read_at(channel, time_ns)
 
     def sources(self) -> list[Source]:
         """New sources over the board's instruments, the best power source first."""

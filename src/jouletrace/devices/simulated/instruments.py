@@ -11,24 +11,22 @@ from jouletrace.devices.simulated.response import Faults, Response
 from jouletrace.devices.simulated.trace import ENERGY, Trace
 
 RING_SIZE = 119
-_LATE_SHARE = 0.3
-_LATE_MEAN = 0.2
-_LATE_MOST = 0.6
+_LATE = ((0.25, 0.08, 0.25), (0.05, 0.62, 0.72))
+"""Share of the stamps that come late, and by how much of a period at least and at most."""
+
+_SCATTER = 0.004
 _SLACK_PERIODS = 2
 
 
-class Ring:
-    """A record kept by the driver: the last 119 readings, each overwritten in its turn.
-
-    A reading is due every period; most are taken at once and some a little later, as on the
-    recorded H100, where stamps lie 9 to 35 ms apart.
+class PowerInstrument:
+    """Takes readings of power with a period, from a random phase on.
 
     Args:
         trace: The life of the board.
         period_s: Time between readings.
-        response: What a reading sees.
+        response: What a reading sees; a window shorter than the period leaves time unseen.
         faults: What spoils it.
-        rng: Source of jitter and noise.
+        rng: Source of phase, jitter and noise.
     """
 
     def __init__(
@@ -40,8 +38,39 @@ class Ring:
         self._faults = faults
         self._rng = rng
         self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+
+    def taken_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What readings taken at these times say (W), which must have been lived through."""
+        power = self._response.power_w(self._trace, time_ns)
+        return self._faults.apply(power, (time_ns - self._trace.start_ns) / 1e9, self._rng)
+
+
+class Ring(PowerInstrument):
+    """A record kept by the driver: the last 119 readings, each overwritten in its turn.
+
+    A reading is due every period; most are stamped at once and some later, as on the recorded
+    H100, where stamps lie 8 to 35 ms apart. There a late stamp doesn't mean a late reading.
+
+    Args:
+        trace, period_s, response, faults, rng: As those of ``PowerInstrument``.
+        parts: Readings are taken at multiples of period / ``parts`` only, the last before their
+            stamp; with 0 they are taken when they are stamped.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        period_s: float,
+        response: Response,
+        faults: Faults,
+        rng: np.random.Generator,
+        parts: int = 0,
+    ) -> None:
+        super().__init__(trace, period_s, response, faults, rng)
+        self._parts = parts
         self._next = 0
-        self._ahead = np.empty(0, dtype=np.int64)
+        # when readings are taken, and their stamps
+        self._ahead = np.empty((2, 0), dtype=np.int64)
         self._stamps = np.empty(0, dtype=np.int64)
         self._values = np.empty(0)
         self._dropping = False
@@ -54,17 +83,15 @@ class Ring:
 
     def _record(self, until_ns: int) -> None:
         self._schedule(until_ns)
-        count = int(np.searchsorted(self._ahead, until_ns, "right"))
+        count = int(np.searchsorted(self._ahead[1], until_ns, "right"))
         if count == 0:
             return
-        due, self._ahead = self._ahead[:count], self._ahead[count:]
+        due, self._ahead = self._ahead[:, :count], self._ahead[:, count:]
         # the ring forgets all but its last readings, so there is no need to take the others
-        due = due[-RING_SIZE * 2 :]
-        stamps = due[self._kept(len(due))]
-        power = self._response.power_w(self._trace, stamps)
-        values = self._faults.apply(power, (stamps - self._trace.start_ns) / 1e9, self._rng)
+        due = due[:, -RING_SIZE * 2 :]
+        taken, stamps = due[:, self._kept(due.shape[1])]
         self._stamps = np.concatenate([self._stamps, stamps])[-RING_SIZE:]
-        self._values = np.concatenate([self._values, values])[-RING_SIZE:]
+        self._values = np.concatenate([self._values, self.taken_at(taken)])[-RING_SIZE:]
 
     def _schedule(self, until_ns: int) -> None:
         """Draw the times of readings up to a little after ``until_ns``."""
@@ -72,11 +99,15 @@ class Ring:
         if last <= self._next:
             return
         index = np.arange(self._next, last)
-        late = (self._rng.random(len(index)) < _LATE_SHARE) * self._rng.exponential(_LATE_MEAN, len(index))
-        delay = np.minimum(np.abs(self._rng.normal(0.0, 0.015, len(index))) + late, _LATE_MOST)
+        delay = np.abs(self._rng.normal(0.0, _SCATTER, len(index)))
+        kind = self._rng.random(len(index))
+        for share, least, most in _LATE:
+            delay += ((kind >= 0) & (kind < share)) * self._rng.uniform(least, most, len(index))
+            kind -= share
+        missed = np.floor(delay * self._parts) / self._parts if self._parts else delay
         # the driver's stamps are whole microseconds
-        times = np.rint((self._phase_ns + (index + delay) * self._period_ns) / 1e3).astype(np.int64) * 1000
-        self._ahead = np.concatenate([self._ahead, times])
+        times = [np.rint((self._phase_ns + (index + late) * self._period_ns) / 1e3) for late in (missed, delay)]
+        self._ahead = np.concatenate([self._ahead, np.array(times, dtype=np.int64) * 1000], axis=1)
         self._next = last
 
     def _kept(self, count: int) -> NDArray[np.bool_]:
@@ -90,26 +121,13 @@ class Ring:
         return kept
 
 
-class Held:
-    """A reading that is updated now and then and stands still in between.
-
-    Args:
-        trace: The life of the board.
-        period_s: Time between updates.
-        response: What a reading sees; a window shorter than the period leaves time unseen.
-        faults: What spoils it.
-        rng: Source of phase and noise.
-    """
+class Held(PowerInstrument):
+    """A reading that is updated now and then and stands still in between."""
 
     def __init__(
         self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
     ) -> None:
-        self._trace = trace
-        self._period_ns = period_s * 1e9
-        self._response = response
-        self._faults = faults
-        self._rng = rng
-        self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+        super().__init__(trace, period_s, response, faults, rng)
         self._index = -1
         self._value = 0.0
         self._latest = -1
@@ -122,8 +140,7 @@ class Held:
             if self._index >= 0 and self._rng.random() < self._faults.dropped:
                 return self._index, self._value
             update = np.array([round(self._phase_ns + index * self._period_ns)], dtype=np.int64)
-            power = self._response.power_w(self._trace, update)
-            self._value = float(self._faults.apply(power, (update - self._trace.start_ns) / 1e9, self._rng)[0])
+            self._value = float(self.taken_at(update)[0])
             self._index = index
         return self._index, self._value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -55,7 +56,7 @@ class Parameters:
         record_rise_s: Mean of an exponential delay on top.
         record_noise_w: White noise of a reading.
         average_window_s: Boxcar of the long average.
-        instant_window_s: Boxcar of the instant reading.
+        instant_window_s: Boxcar of the instant reading, behind the record's rise as the average's is.
         slow_period_s: Update period of those two and of the energy counter.
         slow_lag_s: Time from the end of their boxcar to their update.
     """
@@ -111,8 +112,9 @@ def generator(preset: Preset, seed: int, *tags: int) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(preset.name.encode()), *tags])
 
 
-def draw(preset: Preset, seed: int) -> Parameters:
-    """The parameters of board number ``seed`` of its kind, uniform in the preset's ranges."""
+def draw(preset: Preset, seed: int, given: Iterable[tuple[str, float]] = ()) -> Parameters:
+    """The parameters of board number ``seed`` of its kind, uniform in the preset's ranges but for those given."""
     # a stream for each name: a board stays what it is when a parameter is added
     streams = {field.name: generator(preset, seed, zlib.crc32(field.name.encode())) for field in fields(Parameters)}
-    return Parameters(**{name: float(rng.uniform(*preset.ranges[name])) for name, rng in streams.items()})
+    drawn = {name: float(rng.uniform(*preset.ranges[name])) for name, rng in streams.items()}
+    return Parameters(**{**drawn, **dict(given)})

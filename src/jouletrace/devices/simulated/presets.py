@@ -4,8 +4,9 @@ What is public (name, memory, limits, clocks) is what a driver would tell. Every
 ``ranges`` is drawn for each board by its seed and stays hidden (``parameters``).
 
 Sources: NVIDIA's data sheets for peaks, bandwidths and limits; our recordings of an H100 and
-four H200s for idle levels, the cap and the record; published measurements of A100 and V100
-sensors (boxcars of 18-25 ms every 100 ms; a 20 ms period).
+four H200s for idle levels, the cap and the record (a first-order low pass of 13 ms: see
+docs/simulator.md); published measurements of A100 and V100 sensors (boxcars of 18-25 ms every
+100 ms; a 20 ms period).
 """
 
 from __future__ import annotations
@@ -127,7 +128,18 @@ _A100 = {
     "record_window_s": (0.018, 0.026),
     "record_lag_s": (0.0, 0.010),
 }
-_HOPPER = {**_COMMON, "deep_idle_w": (70.0, 78.0), "context_idle_w": (120.0, 130.0)}
+_HOPPER = {
+    **_COMMON,
+    "deep_idle_w": (70.0, 78.0),
+    "context_idle_w": (120.0, 130.0),
+    # behind the record's exponential next to nothing is left for the board itself
+    "fast_s": (0.0005, 0.0015),
+    "slow_share": (0.0, 0.01),
+    "record_window_s": (0.0005, 0.003),
+    "record_lag_s": (0.0010, 0.0025),
+    "record_rise_s": (0.0122, 0.0132),
+    "instant_window_s": (0.015, 0.025),
+}
 
 _V100_FLOPS = {"fp16": 125e12, "bf16": 15.7e12, "tf32": 15.7e12, "fp32": 15.7e12, "fp64": 7.8e12}
 _A100_FLOPS = {"fp16": 312e12, "bf16": 312e12, "tf32": 156e12, "fp32": 19.5e12, "fp64": 19.5e12}

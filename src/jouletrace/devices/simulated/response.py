@@ -1,4 +1,4 @@
-"""How a sensor sees power: a boxcar, or a mixture of delayed ones, and what spoils its readings."""
+"""How a sensor sees power: a mean over time before its stamp, and what spoils its readings."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.simulated.trace import ENERGY, Trace
 
-_QUANTILES = 8
-_FINE_QUANTILES = 48
+_PIECES_PER_RISE = 10
+_RISES = 10
+_MOST_PIECES = 1000
+_SHORTEST_S = 1e-6
 
 
 @dataclass(frozen=True)
 class Response:
-    """Mean power over a window that ends some time before the stamp, averaged over ``delays_s``.
+    """A weighted mean of the power over pieces of time before the stamp.
 
     Attributes:
-        window_s: Length of the boxcar.
-        delays_s: Times from the end of the boxcar to the stamp, equally weighted; negative where
-            the stamp is early.
+        bounds_s: Bounds of the pieces, as times before the stamp, increasing; negative where the
+            stamp is early.
+        weights: Weight of the mean power of each piece; one less than there are bounds, of sum 1.
     """
 
-    window_s: float
-    delays_s: tuple[float, ...]
+    bounds_s: tuple[float, ...]
+    weights: tuple[float, ...]
 
     @property
     def ahead_ns(self) -> int:
         """How long after its stamp a reading can be known at the earliest."""
-        return max(0, -round(min(self.delays_s) * 1e9))
+        return max(0, -round(self.bounds_s[0] * 1e9))
 
     def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
-        ends = stamp_ns[:, None] - np.rint(np.array(self.delays_s) * 1e9).astype(np.int64)
-        window_ns = max(round(self.window_s * 1e9), 1)
-        energy = trace.reached(ENERGY, ends) - trace.reached(ENERGY, ends - window_ns)
-        mean: NDArray[np.float64] = energy.mean(axis=1) / (window_ns / 1e9)
-        return mean
+        before_ns = np.rint(np.array(self.bounds_s) * 1e9).astype(np.int64)
+        energy = trace.reached(ENERGY, stamp_ns[:, None] - before_ns)
+        mean = -np.diff(energy, axis=1) / (np.diff(before_ns) / 1e9)
+        return np.asarray(mean @ np.array(self.weights), dtype=np.float64)
 
 
-def boxcar(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
-    """A boxcar that ends ``lag_s`` before the stamp, smeared by an exponential of mean ``rise_s``."""
-    return Response(window_s, _delays(lag_s, rise_s, _QUANTILES if rise_s > 0 else 1))
+def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
+    """A boxcar that ends ``lag_s`` before the stamp, smeared by an exponential of mean ``rise_s``.
 
-
-def exponential(time_s: float, lag_s: float) -> Response:
-    """A first-order low pass: no boxcar fits it."""
-    return Response(1e-3, _delays(lag_s, time_s, _FINE_QUANTILES))
-
-
-def _delays(lag_s: float, mean_s: float, count: int) -> tuple[float, ...]:
-    """Midpoints of ``count`` equally likely parts of an exponential distribution, its mean kept."""
-    parts = -np.log(1 - (np.arange(count) + 0.5) / count)
-    return tuple((lag_s + mean_s * parts / parts.mean()).tolist()) if mean_s > 0 else (lag_s,)
+    The exponential goes by pieces in which it hardly changes, so that its step response is smooth.
+    """
+    window_s = max(window_s, _SHORTEST_S)
+    if rise_s <= _SHORTEST_S:
+        return Response((lag_s, lag_s + window_s), (1.0,))
+    end_s = window_s + _RISES * rise_s
+    pieces = min(int(np.ceil(end_s / rise_s * _PIECES_PER_RISE)), _MOST_PIECES)
+    delay = np.linspace(0.0, end_s, pieces + 1)
+    past = np.maximum(delay - window_s, 0.0)
+    shown = (delay - past + rise_s * (np.exp(-delay / rise_s) - np.exp(-past / rise_s))) / window_s
+    weights = np.diff(shown) / (shown[-1] - shown[0])
+    return Response(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,22 @@ from math import pi
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jouletrace.devices.base import Samples, Source
 from jouletrace.devices.simulated import trace as columns
 from jouletrace.devices.simulated.board import Board
-from jouletrace.devices.simulated.instruments import RING_SIZE, Counter, Held, Ring
+from jouletrace.devices.simulated.instruments import RING_SIZE, Counter, Held, PowerInstrument, Ring
 from jouletrace.devices.simulated.parameters import Parameters, generator
 from jouletrace.devices.simulated.presets import Preset
-from jouletrace.devices.simulated.response import Faults, Response, boxcar, exponential
+from jouletrace.devices.simulated.response import Faults, Response, smoothed
 from jouletrace.devices.simulated.spec import SimSpec
+from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
 _GAIN_PCT = 5.0
+_SLOW_RISE_S = 0.05
 _CONTEXT_BYTES = 620 << 20
 _DRIVER_BYTES = 510 << 20
 _UTILIZATION_NS = 200_000_000
@@ -129,12 +132,16 @@ class SensorSet:
         self._ring: Ring | None = None
         self._sparse = self._average = self._instant = None
         if preset.record == "gapless":
-            self._ring = Ring(trace, p.record_period_s, _record_response(p, spec), faults, streams[0])
+            # seen on Hopper: what is too late for its slot is read at the next half of it
+            parts = 2 if preset.average else 0
+            self._ring = Ring(trace, p.record_period_s, _record_response(p, spec), faults, streams[0], parts)
         else:
             self._sparse = Held(trace, p.record_period_s, _record_response(p, spec), faults, streams[0])
         if preset.average:
-            average = boxcar(p.average_window_s, p.slow_lag_s)
-            instant = boxcar(p.instant_window_s, p.slow_lag_s)
+            # behind the same filter as the record, whatever it is that the driver does afterwards
+            lag_s = p.slow_lag_s + p.record_lag_s
+            average = smoothed(p.average_window_s, lag_s, p.record_rise_s)
+            instant = smoothed(p.instant_window_s, lag_s, p.record_rise_s)
             self._average = Held(trace, p.slow_period_s, average, whole, streams[1])
             self._instant = Held(trace, p.slow_period_s, instant, whole, streams[2])
         self._counter = Counter(trace, p.slow_period_s, faults, streams[3])
@@ -160,6 +167,22 @@ class SensorSet:
         found.append(HeldSource(self._board, self._counter, counter, 1.0))
         found.append(StateSource(self._board, self._preset, self._state_channels()))
         return found
+
+    def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Readings (W) of a power channel at given times of the past.
+
+        Raises:
+            NotPossibleError: If there is no such channel.
+        """
+        instruments: dict[str, PowerInstrument | None] = {
+            POWER: self._ring or self._sparse,
+            "power_average_w": self._average,
+            "power_instant_w": self._instant,
+        }
+        found = instruments.get(channel)
+        if found is None:
+            raise NotPossibleError(f"simulated {self._preset.name} has no {channel}")
+        return found.taken_at(time_ns)
 
     def _channel(
         self, name: str, source: str, period_s: float, window_s: float | None, gapless: bool | None
@@ -211,5 +234,5 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
 
 def _record_response(p: Parameters, spec: SimSpec) -> Response:
     if spec.sensor == "exponential":
-        return exponential(1.5 * p.record_window_s + 0.02, p.record_lag_s)
-    return boxcar(p.record_window_s, p.record_lag_s, p.record_rise_s)
+        return smoothed(p.record_window_s, p.record_lag_s, _SLOW_RISE_S + p.record_rise_s)
+    return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any
 
+from jouletrace.devices.simulated.parameters import Parameters
 from jouletrace.devices.simulated.presets import Preset, find
 from jouletrace.errors import BadInputError
 
 PREFIX = "sim:"
+_MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
 SENSORS = ("modelled", "exponential", "drifting", "dropping")
 
 
@@ -28,6 +30,7 @@ class SimSpec:
         cap: Power limit in watts; None for the preset's, infinity for none.
         sensor: "modelled", or a way in which its power sensors fit no model.
         gain: Whether its power sensors have a gain error of up to 5 %.
+        given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated board.
     """
 
     name: str
@@ -39,6 +42,7 @@ class SimSpec:
     cap: float | None = None
     sensor: str = "modelled"
     gain: bool = False
+    given: tuple[tuple[str, float], ...] = ()
 
     def cap_w(self, preset: Preset) -> float | None:
         """The power limit in force in watts; None for none.
@@ -128,6 +132,24 @@ def _plan(text: str) -> tuple[tuple[float, float], ...]:
     return tuple(pieces)
 
 
+def _given(text: str) -> tuple[tuple[str, float], ...]:
+    names = {field.name for field in fields(Parameters)}
+    given = {}
+    for piece in text.split(","):
+        name, colon, value = piece.partition(":")
+        if not colon or name in given:
+            raise ValueError("NAME:VALUE,NAME:VALUE,..., each name once")
+        if name not in names:
+            raise ValueError(f"no parameter {name!r}; there are: {', '.join(sorted(names))}")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise ValueError(f"{name} is not a number") from None
+        if not isfinite(given[name]) or (given[name] <= 0 and name not in _MAY_BE_NEGATIVE):
+            raise ValueError(f"{name} must be positive")
+    return tuple(given.items())
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "seed": _whole,
     "run": _whole,
@@ -137,4 +159,5 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "cap": _cap,
     "sensor": _sensor,
     "gain": _flag,
+    "given": _given,
 }

@@ -1,0 +1,253 @@
+"""Draw the figures of docs/method.md and docs/simulator.md from what was recorded on real boards.
+
+python benchmarks/figures.py
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("svg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+import reality
+import sensor_models
+from jouletrace.energy.integrate import integrate
+from jouletrace.energy.record import clean
+from jouletrace.energy.response import Response
+from jouletrace.energy.windows import window_energy
+from recordings import Recording, recording
+
+FOLDER = Path(__file__).parent.parent / "docs" / "figures"
+REAL, SIMULATED, OTHER, FAINT = "#2a6f97", "#c1121f", "#e09f3e", "#9aa5b1"
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "jouletrace",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.markersize": 2.5,
+    "figure.constrained_layout.use": True,
+}
+
+
+def response() -> Figure:
+    """Readings of copies after an edge, with the exponential and the best boxcar."""
+    source = recording("h100_copies")
+    exponential, boxcar = (_fitted(source, model) for model in ("both", "boxcar"))
+    figure, axes = plt.subplots(2, 2, figsize=(7.5, 4.2), sharex=True, height_ratios=(2, 1))
+    time = np.linspace(-0.01, 0.09, 400)
+    for way, title in ((0, "load goes on"), (1, "load goes off")):
+        top, bottom = axes[0, way], axes[1, way]
+        delay, power = _isolated(source, way)
+        rest, work = np.median(power[delay < 0]), np.median(power[delay > 0.09])
+        share = (power - rest) / (work - rest)
+        top.plot(1e3 * delay, 100 * share, "o", color=REAL, label="reading")
+        top.plot(1e3 * time, 100 * exponential.step(time), color=SIMULATED, label="lag, window and rise")
+        top.plot(1e3 * time, 100 * boxcar.step(time), "--", color=OTHER, label="best boxcar")
+        for model, color in ((boxcar, OTHER), (exponential, SIMULATED)):
+            bottom.plot(1e3 * delay, 100 * (share - model.step(delay)), "o", color=color)
+        top.set_title(title, fontsize=9)
+        bottom.set(xlabel="ms since the edge", xlim=(-10, 90), ylim=(-20, 20))
+    axes[0, 0].set_ylabel("% of the step")
+    axes[1, 0].set_ylabel("residual, %")
+    axes[0, 0].legend(loc="lower right")
+    return figure
+
+
+def stamps() -> Figure:
+    """How late stamps come, and which time late readings fit."""
+    source = recording("h100_segments")
+    late = 1e3 * source.grid.late_s
+    figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.6))
+    axes[0].hist(late, bins=np.arange(-1, 20, 0.5), color=REAL)
+    axes[0].set(xlabel="ms by which a stamp trails its slot", ylabel="readings", yscale="log")
+    levels = sensor_models.Levels(source)
+    shape = np.array([0.0025, 0.0023, 0.01276])
+    groups = [late < 1, (late >= 1) & (late < 8), late >= 8]
+    # the load's powers come from readings whose time is beyond doubt
+    power = levels.amplitudes(levels.features.read(levels.time, *shape), groups[0])
+    taken = ((source.time_ns - source.time_ns[0]) / 1e9, levels.time)
+    by_stamp, by_slot = (np.abs(source.power_w - levels.features.read(time, *shape) @ power) for time in taken)
+    place = np.arange(3)
+    for error, shift, color, label in (
+        (by_stamp, -0.2, FAINT, "at its stamp"),
+        (by_slot, 0.2, REAL, "at its half slot"),
+    ):
+        axes[1].bar(place + shift, [np.median(error[group]) for group in groups], 0.4, color=color, label=label)
+    axes[1].set_xticks(place, ["on time", "1–8 ms late", "over 8 ms late"])
+    axes[1].set_ylabel("median |residual|, W")
+    axes[1].legend(title="reading taken", loc="upper left")
+    return figure
+
+
+def edges() -> Figure:
+    """Where the energy of a burst goes that the record loses."""
+    source = recording("h100_copies")
+    gap = np.diff(source.edge_ns)
+    alone = np.minimum(np.append(10**9, gap[1::2]), np.append(gap[1::2], 10**9))
+    pulse = int(np.argmin(np.abs(gap[::2] - 1.5e8) + 1e9 * (alone < 150_000_000)))
+    on, off = source.edge_ns[2 * pulse], source.edge_ns[2 * pulse + 1]
+    shape = reality.calibrated()
+    rest, work = np.percentile(source.power_w, (20, 90))
+    figure, axis = plt.subplots(figsize=(7.5, 2.8))
+    time = np.linspace(-0.05, (off - on) / 1e9 + 0.12, 600)
+    length = (off - on) / 1e9
+    load = np.where((time > 0) & (time < length), work, rest)
+    shown = rest + (work - rest) * (shape.step(time) - shape.step(time - length))
+    inside = (time > 0) & (time < length)
+    axis.fill_between(1e3 * time, shown, load, where=inside, color=SIMULATED, alpha=0.25, lw=0, label="missing inside")
+    axis.fill_between(
+        1e3 * time, rest, shown, where=time >= length, color=OTHER, alpha=0.4, lw=0, label="found too late"
+    )
+    axis.plot(1e3 * time, load, color="#333", lw=1, label="load")
+    axis.plot(1e3 * time, shown, color=SIMULATED, lw=1, label="what the sensor shows")
+    near = (source.read_ns > on - 50_000_000) & (source.read_ns < off + 120_000_000)
+    axis.plot((source.read_ns[near] - on) / 1e6, source.power_w[near], "o", color=REAL, label="readings", ms=4)
+    axis.set(xlabel="ms since the burst's start", ylabel="W")
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def lost_energy() -> Figure:
+    """Energy of each pulse of copies, as is and corrected, less its length times the load's power."""
+    source = recording("h100_copies")
+    shape = reality.calibrated()
+    record = clean(source.time_ns, source.power_w, shape.period_s)
+    start, end = source.edge_ns[::2], source.edge_ns[1::2]
+    length = (end - start) / 1e9
+    expected = length * _power_by_time(source, (start + end) // 2)
+    as_is = integrate(record.time_ns, record.power_w, start, end) - expected
+    found = window_energy(record, shape, start, end)
+    figure, axis = plt.subplots(figsize=(7.5, 2.8))
+    axis.axhline(0, color="#333", lw=0.8)
+    label = f"record summed as is: {as_is.mean():.1f} ± {as_is.std(ddof=1):.1f} J"
+    axis.plot(length, as_is, "o", color=OTHER, ms=4, label=label)
+    error = found.energy_j - expected
+    label = f"corrected: {error.mean():+.1f} ± {error.std(ddof=1):.1f} J"
+    axis.errorbar(length, error, 1.96 * found.sd_j, fmt="o", color=REAL, ms=4, lw=1, label=label)
+    axis.set(xscale="log", xlabel="length of the pulse, s", ylabel="error, J", ylim=(-8, 5))
+    axis.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
+    axis.legend(loc="upper left", ncols=2)
+    return figure
+
+
+def sensors() -> Figure:
+    """The same seconds of the same board, as three of its readings tell them."""
+    figure, axis = plt.subplots(figsize=(7.5, 2.8))
+    source = recording("h100_copies")
+    first = source.edge_ns[0]
+    since, until = 12.0, 19.0
+    names = {"power_w": "the 20 ms record", "power_instant_w": "POWER_INSTANT", "power_average_w": "PowerUsage"}
+    for (channel, name), color in zip(names.items(), (REAL, OTHER, SIMULATED), strict=True):
+        part = recording("h100_copies", channel)
+        time = (part.time_ns - first) / 1e9
+        near = (time > since) & (time < until)
+        style = {"drawstyle": "steps-post"} if channel != "power_w" else {}
+        axis.plot(time[near], part.power_w[near], ".-", color=color, lw=0.8, label=name, **style)
+    for on, off in source.edge_ns.reshape(-1, 2):
+        if since < (on - first) / 1e9 < until:
+            axis.axvspan((on - first) / 1e9, min((off - first) / 1e9, until), color="#eee", lw=0)
+    axis.set(xlabel="s; the load runs where it is grey", ylabel="W", xlim=(since, until))
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def replayed() -> Figure:
+    """Recordings of an H100 and what a simulated board makes of the same load."""
+    figure, axes = plt.subplots(2, 2, figsize=(7.5, 5))
+    segments = recording("h100_segments")
+    found = reality.fitted_levels(segments, reality.board())[0]
+    starts = segments.edge_ns[::5]
+    latest = np.searchsorted(starts, segments.read_ns) - 1
+    test = segments.other_half() & (latest >= 0) & segments.on_time
+    since = (segments.read_ns - starts[np.clip(latest, 0, None)]) / 1e6
+    some = np.flatnonzero(test & (since < 125))[::4]
+    axes[0, 0].plot(since[some], segments.power_w[some], "o", color=REAL, label="H100")
+    axes[0, 0].plot(since[some], found[some], "o", color=SIMULATED, ms=1.5, label="simulated")
+    axes[0, 0].set(title="a step of four segments, folded", xlabel="ms since the step's start", ylabel="W")
+    axes[0, 0].legend()
+    squares = recording("h100_squares")
+    on, ask = reality.capped()
+    found = reality.replay(squares, on, [None, ask])
+    time = (squares.read_ns - squares.edge_ns[0]) / 1e9
+    parts = ((axes[0, 1], 3.9, 6.3, "2 s under the cap"), (axes[1, 0], 13.9, 16.5, "0.5 s to 0.1 s"))
+    for axis, since_s, until_s, title in (*parts, (axes[1, 1], 18.6, 20.6, "25 ms, then 10 ms")):
+        near = (time > since_s) & (time < until_s)
+        axis.plot(time[near], squares.power_w[near], ".-", color=REAL, lw=0.8)
+        axis.plot(time[near], found[near], "-", color=SIMULATED, lw=0.9)
+        axis.set(title=f"square waves: {title}", xlabel="s", xlim=(since_s, until_s))
+    axes[1, 0].set_ylabel("W")
+    for axis in axes.flat:
+        axis.title.set_fontsize(9)
+    return figure
+
+
+def _fitted(source: Recording, model: str) -> Response:
+    found = sensor_models.Levels(source).fit(model)
+    return Response(0.02, lag_s=found.lag_s, window_s=found.window_s, rise_s=found.rise_s)
+
+
+def _isolated(source: Recording, way: int) -> tuple[np.ndarray, np.ndarray]:
+    """Delay and power of readings around edges with 120 ms of quiet on both sides."""
+    edge = source.edge_ns
+    gap = np.diff(edge, prepend=edge[0] - 10**9, append=edge[-1] + 10**9)
+    quiet = np.flatnonzero((gap[:-1] > 120_000_000) & (gap[1:] > 120_000_000))
+    delays, powers = [], []
+    for i in quiet[quiet % 2 == way]:
+        delay = (source.read_ns - edge[i]) / 1e9
+        near = (delay > -0.01) & (delay < 0.12)
+        delays.append(delay[near])
+        powers.append(source.power_w[near])
+    return np.concatenate(delays), np.concatenate(powers)
+
+
+def _power_by_time(source: Recording, at_ns: np.ndarray) -> np.ndarray:
+    """Power of the load, which creeps with heat: a line in time through its settled readings."""
+    latest = np.searchsorted(source.edge_ns, source.read_ns) - 1
+    settled = (latest % 2 == 0) & (source.read_ns - source.edge_ns[np.clip(latest, 0, None)] > 120_000_000)
+    origin = source.read_ns[0]
+    line = np.polyfit((source.read_ns[settled] - origin) / 1e9, source.power_w[settled], 1)
+    return np.polyval(line, (at_ns - origin) / 1e9)
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "response": response,
+    "stamps": stamps,
+    "edges": edges,
+    "lost_energy": lost_energy,
+    "sensors": sensors,
+    "replayed": replayed,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(FIGURES), help="which figures; all by default")
+    parser.add_argument("-o", "--output", type=Path, default=FOLDER, help="folder")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for name in arguments.names:
+        with plt.rc_context(STYLE):
+            figure = FIGURES[name]()
+            text = StringIO()
+            figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+            plt.close(figure)
+        # a hundredth of a point is finer than any screen
+        short = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}", text.getvalue())
+        (arguments.output / f"{name}.svg").write_text(short)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Does a simulated board do what the real one did? The recordings of an H100, replayed.
+
+The sensor's response is calibrated on one recording (copies, below the power cap). The powers of
+the loads, and the two figures of the loop that holds the cap, are fitted to one part of each
+recording. Then the simulated board is given the same load at the same times, without noise, and
+its readings are held against the real ones in the other part.
+
+    python benchmarks/reality.py -o reality.md
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from jouletrace.devices.simulated import open_simulated
+from jouletrace.energy.fit import fit_response
+from jouletrace.energy.response import Response
+from recordings import Recording, recording
+
+Floats = NDArray[np.float64]
+
+REST_NS = 1_200_000_000
+PROBE_W = 300.0
+LEARNT_EDGES = 4
+"""So many edges of the capped recording its loop is fitted to: two pulses of 2 s."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A simulated board with the calibrated parameters of a real one.
+
+    Attributes:
+        given: Its parameters, as in ``sim:h100?given=``.
+        cap: Power limit in watts, or "off".
+    """
+
+    given: tuple[tuple[str, float], ...]
+    cap: str = "off"
+
+    def with_given(self, **changes: float) -> "Board":
+        return Board(tuple({**dict(self.given), **changes}.items()), self.cap)
+
+    @property
+    def spec(self) -> str:
+        given = ",".join(f"{name}:{value:.9g}" for name, value in self.given)
+        return f"sim:h100?noise=0&cap={self.cap}&given={given}"
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How near the simulated readings come to the real ones.
+
+    Attributes:
+        name: Which readings.
+        n: How many were compared.
+        swing_w: Standard deviation of the real ones.
+        rms_w: Root mean square of the difference.
+        on_time_rms_w: The same of readings whose time is beyond doubt.
+        median_w: Median of its size.
+        explained: Share of the real readings' variance that the simulated ones explain.
+    """
+
+    name: str
+    n: int
+    swing_w: float
+    rms_w: float
+    on_time_rms_w: float
+    median_w: float
+    explained: float
+
+    def row(self) -> str:
+        return (
+            f"| {self.name} | {self.n} | {self.swing_w:.0f} | {self.rms_w:.1f} | {self.on_time_rms_w:.1f} "
+            f"| {self.median_w:.1f} | {100 * self.explained:.1f} % |"
+        )
+
+
+@cache
+def calibrated() -> Response:
+    """The response of the 20 ms record, from pulses of copies below the cap."""
+    source = recording("h100_copies")
+    return fit_response(source.time_ns, source.power_w, source.edge_ns, source.level).response
+
+
+def board(cap: str = "off") -> Board:
+    """A board whose record answers as the calibrated one, all of the response put into the sensor."""
+    response = calibrated()
+    given = {
+        "record_period_s": response.period_s,
+        "record_lag_s": response.lag_s,
+        "record_window_s": response.window_s,
+        "record_rise_s": response.rise_s,
+        "fast_s": 1e-6,
+        "slow_share": 1e-9,
+    }
+    return Board(tuple(given.items()), cap)
+
+
+def replay(source: Recording, on: Board, watts: Sequence[float | None], edges: int | None = None) -> Floats:
+    """What the simulated board reads at the times of the real readings, shape (n,) or fewer.
+
+    Args:
+        source: The load, and the times.
+        on: The board.
+        watts: Board power that each level asks for; None for rest.
+        edges: Stop at the rest after so many; None for all.
+    """
+    gpu = open_simulated(on.spec)
+    now = gpu.clock.time_ns
+    gpu.board.hold_context()
+    offset = now() - (min(source.time_ns[0], source.edge_ns[0]) - REST_NS)
+    for edge, level in zip(source.edge_ns[:edges], source.level, strict=False):
+        power, seconds = watts[level], int(edge + offset - now()) / 1e9
+        if power is None:
+            gpu.board.wait(seconds)
+        else:
+            gpu.board.load(power, seconds)
+    read = source.read_ns
+    if edges is not None:
+        read = read[read < source.edge_ns[edges]]
+    gpu.board.wait(int(read[-1] + offset - now()) / 1e9 + 0.1)
+    return gpu.read_at(source.channel, read + offset)
+
+
+def fitted_levels(source: Recording, on: Board) -> tuple[Floats, Floats]:
+    """Simulated readings of a load below the cap, its powers fitted to every other stretch.
+
+    Below the cap a board is linear in its load: one replay a level shows what a watt of it does.
+
+    Returns:
+        The readings, and the watts of rest and of each level.
+    """
+    rest: list[float | None] = [None] * len(source.labels)
+    idle = replay(source, on, rest)
+    columns = [np.ones(len(idle))]
+    for level in range(1, len(source.labels)):
+        probe = list(rest)
+        probe[level] = float(idle.mean()) + PROBE_W
+        columns.append((replay(source, on, probe) - idle) / PROBE_W)
+    design, learn = np.stack(columns, 1), ~source.other_half()
+    watts = np.linalg.lstsq(design[learn], (source.power_w - idle)[learn], rcond=None)[0]
+    levels = idle.mean() + watts[0] + np.append(0.0, watts[1:])
+    return idle + design @ watts, levels
+
+
+@cache
+def capped() -> tuple[Board, float]:
+    """The loop that holds the power cap, fitted to the first two pulses of the square waves.
+
+    Returns:
+        The board, and the power that the load asks for.
+    """
+    source = recording("h100_squares")
+    start = board("700")
+
+    def moved(x: Floats) -> tuple[Board, float]:
+        ask, tick, gain, idle = x.tolist()
+        return start.with_given(governor_s=1e-2 * abs(tick), governor_gain=abs(gain), context_idle_w=100 * idle), (
+            1000 * ask
+        )
+
+    def misfit(x: Floats) -> float:
+        on, ask = moved(x)
+        found = replay(source, on, [None, ask], LEARNT_EDGES)
+        return float(np.mean((source.power_w[: len(found)] - found) ** 2))
+
+    begin = np.array([0.95, 0.9, 0.08, 1.2])
+    simplex = np.vstack([begin, begin * (1 + 0.1 * np.eye(4))])
+    best = minimize(misfit, begin, method="Nelder-Mead", options={"initial_simplex": simplex, "maxiter": 40})
+    return moved(best.x)
+
+
+def likeness(name: str, source: Recording, found: Floats, test: NDArray[np.bool_]) -> Likeness:
+    error, real = (source.power_w - found)[test], source.power_w[test]
+    sure = source.on_time[test] if source.channel == "power_w" else np.ones(len(error), bool)
+    rms = float(np.sqrt(np.mean(error**2)))
+    return Likeness(
+        name,
+        len(error),
+        float(real.std()),
+        rms,
+        float(np.sqrt(np.mean(error[sure] ** 2))),
+        float(np.median(np.abs(error))),
+        1 - rms**2 / float(real.var()),
+    )
+
+
+def copies() -> Likeness:
+    source = recording("h100_copies")
+    return likeness("pulses of copies", source, fitted_levels(source, board())[0], source.other_half())
+
+
+def segments() -> Likeness:
+    source = recording("h100_segments")
+    return likeness("step of four segments", source, fitted_levels(source, board())[0], source.other_half())
+
+
+def squares() -> list[Likeness]:
+    source = recording("h100_squares")
+    on, ask = capped()
+    found = replay(source, on, [None, ask])
+    pulse = np.repeat(np.diff(source.edge_ns)[::2], 2)
+    latest = np.clip(np.searchsorted(source.edge_ns, source.time_ns) - 1, 0, None)
+    length = pulse[latest] / 1e9
+    later = np.searchsorted(source.edge_ns, source.time_ns) >= LEARNT_EDGES
+    parts = (("0.5 s to 1 s", 0.4, 1.5), ("0.1 s and 0.2 s", 0.08, 0.4), ("bursts of 10 ms to 50 ms", 0.0, 0.08))
+    return [
+        likeness(f"under the cap: {name}", source, found, later & (length > low) & (length < high))
+        for name, low, high in parts
+    ]
+
+
+def polls() -> list[Likeness]:
+    on, ask = capped()
+    found = []
+    for channel in ("power_instant_w", "power_average_w"):
+        source = recording("h100_polls", channel)
+        at_copy = source.level[np.searchsorted(source.edge_ns, source.time_ns)] == 2
+        copy_w = float(np.median(source.power_w[at_copy]))
+        readings = replay(source, on, [None, ask, copy_w])
+        found.append(likeness(f"polled `{channel}`", source, readings, np.ones(len(readings), bool)))
+    return found
+
+
+def table() -> str:
+    """Everything, as Markdown."""
+    rows = [copies(), segments(), *squares(), *polls()]
+    response = calibrated()
+    on, ask = capped()
+    loop = dict(on.given)
+    return "\n".join(
+        [
+            "| recording | readings | their sd, W | RMS difference, W | of those on time, W | median, W | explained |",
+            "|---" * 7 + "|",
+            *(row.row() for row in rows),
+            "",
+            f"Response: lag {1e3 * response.lag_s:.2f} ms, window {1e3 * response.window_s:.2f} ms, "
+            f"rise {1e3 * response.rise_s:.2f} ms. Under the cap the product asks for {ask:.0f} W; "
+            f"the loop ticks every {1e3 * loop['governor_s']:.1f} ms with gain {loop['governor_gain']:.3f}.",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, help="write the table here too")
+    arguments = parser.parse_args()
+    text = table()
+    print(text)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
