@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from jouletrace import analysis
+from jouletrace.errors import NotPossibleError
 from jouletrace.run import Run, load, tables
 
 
@@ -25,10 +27,21 @@ class Recorded:
     run: Run
 
 
-def recorded_runs() -> list[Recorded]:
-    """All recorded Runs, with fresh figures."""
-    folder = resources.files(__package__)
-    manifest = json.loads((folder / "manifest.json").read_text())
+def recorded_runs(folder: Traversable | None = None) -> list[Recorded]:
+    """All recorded Runs, with fresh figures.
+
+    Args:
+        folder: Where ``manifest.json`` and the Runs are; None for those that ship with the package.
+
+    Raises:
+        NotPossibleError: If there are none.
+        BadInputError: If one is damaged.
+    """
+    folder = folder or resources.files(__package__)
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+    except FileNotFoundError:
+        raise NotPossibleError("no recorded Run ships with this installation: manifest.json is missing") from None
     found = []
     for entry in manifest["runs"]:
         with resources.as_file(folder / entry["file"]) as path:
