@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow.compute as pc
+
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.power import power_record
@@ -9,18 +12,22 @@ from jouletrace.analysis.rows import Figures
 from jouletrace.run import Run
 
 _RECORD_WARNINGS = {
-    "hole": "the power record has {n} holes; figures that touch one are null or flagged",
     "nan": "{n} readings were not numbers and were left out",
     "negative": "{n} readings were negative and were left out",
     "clock_stepped_back": "the clock stepped back {n} times while recording; the time lived twice was left out",
     "conflicting_stamps": "{n} stamps occur twice with different readings; the later reading was kept",
 }
 
+_CLOCK_STEP_S = 0.05
+_CLOCK_SLEW = 1e-3
+"""What the host's clock may gain on a steady one: twice what a time daemon slews by."""
+
 
 def analyse(run: Run) -> Run:
     """Compute ``results`` and ``units`` of a Run afresh from its raw tables; returns the same Run."""
     figures = Figures()
     _warn_of_record(run)
+    _warn_of_clock(run)
     if run.kind == "monitor":
         add_devices(run, figures)
     else:
@@ -32,10 +39,26 @@ def analyse(run: Run) -> Run:
 
 def _warn_of_record(run: Run) -> None:
     """Say what is wrong with the readings themselves."""
+    phases = run.spans.filter(pc.equal(run.spans["kind"], "phase"))
+    start, end = (phases[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
     for device in run.devices:
         found = power_record(run, device.id)
         if found is None:
             continue
-        for code, count in found[0].issues.items():
+        record = found[0]
+        # Between phases nothing is measured: a hole there harms no figure.
+        seen = sum(bool(np.any((start < until) & (end > since))) for since, until in record.holes)
+        if seen:
+            run.warn("record_hole", f"the power record has holes ({seen}) where figures may need it", device.id)
+        for code, count in record.issues.items():
             if code in _RECORD_WARNINGS:
                 run.warn(f"record_{code}", _RECORD_WARNINGS[code].format(n=count), device.id)
+
+
+def _warn_of_clock(run: Run) -> None:
+    """Say so if the clock of the stamps was set while recording: it must keep pace with one that never steps."""
+    for first, last in zip(run.clock_pairs[::2], run.clock_pairs[1::2], strict=False):
+        steady = last["monotonic_ns"] - first["monotonic_ns"]
+        gained_s = (last["time_ns"] - first["time_ns"] - steady) / 1e9
+        if abs(gained_s) > _CLOCK_STEP_S + _CLOCK_SLEW * steady / 1e9:
+            run.warn("clock_stepped", f"the host's clock was set by {gained_s:+.2f} s while recording")

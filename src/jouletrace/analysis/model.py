@@ -9,11 +9,11 @@ from jouletrace.analysis import latency
 from jouletrace.analysis.baselines import idle_level
 from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.windows import fill, per_iteration
+from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.energy.counter import find_steps, record_over_counter
 from jouletrace.energy.interval import difference, mean_estimate, widened
 from jouletrace.energy.windows import WindowEnergies
-from jouletrace.experiments.stopping import two_stage_estimate
+from jouletrace.experiments.stopping import two_stage_estimate, windows_needed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,8 @@ def add_model(run: Run, figures: Figures) -> None:
     energies = fill(run)
     figures.add(MODEL_UNIT, "latency_s", latency.median(run))
     time = _mean(run, "time_s")
-    figures.add(MODEL_UNIT, "iteration_time_s", time)
+    if len(run.windows):
+        figures.add(MODEL_UNIT, "iteration_time_s", time)
     items = float(run.workload.get("items") or 1)
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", _inverse(pace).scaled(items))
@@ -34,7 +35,7 @@ def add_model(run: Run, figures: Figures) -> None:
     if energies is None:
         _without_power(run, figures, no_power_reason(run, device))
         return
-    flags = join(energies.flags)
+    flags = [*join(energies.flags), *_shortfall(run)]
     total = _with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
     figures.add(MODEL_UNIT, "power_w", _with_model_error(_power(run), energies), flags)
@@ -50,26 +51,42 @@ def add_model(run: Run, figures: Figures) -> None:
 
 def _mean(run: Run, column: str) -> Estimate:
     """Mean of a column per iteration: over windows, or over runs where there are several."""
-    values, block = per_iteration(run, column)
+    return _mean_of(run, *per_iteration(run, column))
+
+
+def _power(run: Run) -> Estimate:
+    """Mean power while the workload runs: energy over time of each window."""
+    (energy, time), block = together(run, "energy_j", "time_s")
+    return _mean_of(run, energy / time, block)
+
+
+def _mean_of(run: Run, values: Floats, block: NDArray[np.int64]) -> Estimate:
     if len(values) == 0:
         return Estimate.null(_why_none(run), METHOD)
     blocks = np.unique(block)
     if len(blocks) > 1:
         return mean_estimate(np.array([values[block == b].mean() for b in blocks]), method="runs")
-    return two_stage_estimate(values, int(run.settings.get("first_stage", len(values))), METHOD)
+    return two_stage_estimate(values, _first_stage(run, len(values)), METHOD)
 
 
-def _power(run: Run) -> Estimate:
-    """Mean power while the workload runs: energy over time of each window."""
-    energy, block = per_iteration(run, "energy_j")
-    time, _ = per_iteration(run, "time_s")
-    if len(energy) == 0 or len(energy) != len(time):
-        return Estimate.null(_why_none(run), METHOD)
-    watts = energy / time
-    blocks = np.unique(block)
-    if len(blocks) > 1:
-        return mean_estimate(np.array([watts[block == b].mean() for b in blocks]), method="runs")
-    return two_stage_estimate(watts, int(run.settings.get("first_stage", len(watts))), METHOD)
+def _first_stage(run: Run, n: int) -> int:
+    stated = run.settings.get("first_stage")
+    return min(stated, n) if isinstance(stated, int) else n
+
+
+def _shortfall(run: Run) -> list[str]:
+    """Flags of windows that are missing: left out, too few, or fewer than the wanted interval asked for."""
+    values, block = per_iteration(run, "energy_j")
+    measured, wanted = len(of_variant(run, "untouched")), run.settings.get("first_stage")
+    target = run.settings.get("target_ci")
+    flags = ["windows_left_out"] if 0 < len(values) < measured else []
+    if len(np.unique(block)) > 1 or len(values) < 2:
+        return flags
+    if isinstance(wanted, int) and measured < wanted:
+        flags.append("few_windows")
+    if isinstance(target, float) and len(values) < windows_needed(values[: _first_stage(run, len(values))], target):
+        flags.append("target_not_met")
+    return flags
 
 
 def _with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
@@ -121,25 +138,35 @@ def _without_power(run: Run, figures: Figures, reason: str) -> None:
 
 
 def _counter_ratio(run: Run, device: str) -> Estimate:
-    """Energy of the record over that of the board's counter: one sensor's agreement with itself."""
+    """Energy of the record over that of the board's counter: one sensor's agreement with itself.
+
+    Over the longest stretch without a hole: between runs in fresh processes nothing is recorded.
+    """
     found = power_record(run, device)
     stamps, joules = run.series(device, "energy_counter_j")
     if found is None or len(stamps) < 2:
         return Estimate.null("no_counter", "counter")
-    return record_over_counter(*found, find_steps(stamps, joules))
+    record, response = found
+    if len(record) and len(record.holes):
+        begin = np.append(record.time_ns[0], record.holes[:, 1])
+        end = np.append(record.holes[:, 0], record.time_ns[-1])
+        longest = int(np.argmax(end - begin))
+        inside = (stamps >= begin[longest]) & (stamps <= end[longest])
+        stamps, joules = stamps[inside], joules[inside]
+    return record_over_counter(record, response, find_steps(stamps, joules))
 
 
 def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
     """Standard deviations in percent of the mean: of windows within a run, and of runs."""
     values, block = per_iteration(run, column)
-    blocks = np.unique(block)
-    if len(values) < 3:
-        return
-    within = np.sqrt(np.mean([np.var(values[block == b], ddof=1) for b in blocks if (block == b).sum() > 1]))
-    share = 100 / float(np.mean(values))
-    spread = Estimate(float(within) * share, None, None, len(values), METHOD)
-    figures.add(MODEL_UNIT, f"{metric.rsplit('_', 1)[0]}_spread_within_pct", spread)
+    blocks = [values[block == b] for b in np.unique(block)]
+    share = 100 / float(np.mean(values)) if len(values) else 0.0
+    name = metric.rsplit("_", 1)[0]
+    inside = [float(np.var(of_run, ddof=1)) for of_run in blocks if len(of_run) > 1]
+    if inside and len(values) > 2:
+        within = Estimate(float(np.sqrt(np.mean(inside))) * share, None, None, len(values), METHOD)
+        figures.add(MODEL_UNIT, f"{name}_spread_within_pct", within)
     if len(blocks) > 1:
-        means = np.array([values[block == b].mean() for b in blocks])
+        means = [float(of_run.mean()) for of_run in blocks]
         between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
-        figures.add(MODEL_UNIT, f"{metric.rsplit('_', 1)[0]}_spread_between_pct", between)
+        figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)

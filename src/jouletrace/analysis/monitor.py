@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.energy.baseline import idle_and_working_levels
+from jouletrace.energy.record import Record
+from jouletrace.energy.response import Response
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 
 METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
@@ -30,9 +33,7 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
     figures.add(unit, "power_idle_w", levels.idle)
     figures.add(unit, "power_working_w", levels.working)
     figures.add(unit, "power_difference_w", levels.difference)
-    # The record speaks for the time from its first to its last reading, less what they trail by.
-    delay_ns = int(response.delay_s * 1e9)
-    start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
+    start, end = _watched(run, record, response)
     window = energies(run, device.id, [start], [end])
     seconds = (end - start) / 1e9
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
@@ -46,3 +47,18 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
     flags = join(window.flags)
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
+
+
+def _watched(run: Run, record: Record, response: Response) -> tuple[int, int]:
+    """From when to when the device was watched, in ns, as far as the record speaks for it.
+
+    A driver's record may reach back to before the recording; that helps the levels, and counts in
+    no energy.
+    """
+    delay_ns = int(response.delay_s * 1e9)
+    start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
+    starts, ends = phase_edges(run, "monitor")
+    if len(starts) == 0:  # cut off before its end: all that there is
+        return max(start, run.created_ns), end
+    start = max(start, int(starts[0]))
+    return start, max(start, min(end, int(ends[-1])))

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jouletrace.analysis.polled import published
 from jouletrace.energy.record import Record, clean
 from jouletrace.energy.response import NOMINAL, Response
-from jouletrace.energy.stamps import updates
 from jouletrace.energy.windows import WindowEnergies, window_energy
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -28,17 +28,26 @@ def response_of(channel: ChannelInfo) -> Response:
     if channel.response:
         return Response.from_dict(channel.response)
     period, window = channel.period_s or 0.02, channel.window_s or 0.0
+    changes = {"period_s": period}
     if window > 4 * period:
         kind = "average_1s"
-    elif channel.gapless and period >= 0.005:
-        kind = "hopper"
+    elif channel.gapless and channel.lag_s is not None and window == period:
+        kind = "counter"  # each reading is the mean since the one before, by its making
     elif channel.gapless:
-        kind = "counter"
+        return Response.from_dict({**NOMINAL["hopper"].to_dict(), **changes})  # its shape was measured, window and all
     else:
         kind = "volta" if period < 0.05 else "ampere_datacenter"
-    nominal = NOMINAL[kind]
-    changes = {"period_s": period} | ({"window_s": window} if window else {})
-    return Response.from_dict({**nominal.to_dict(), **changes})
+    if window:
+        changes["window_s"] = window
+    return Response.from_dict({**NOMINAL[kind].to_dict(), **changes})
+
+
+def tail_s(channel: ChannelInfo) -> float:
+    """Seconds of record that the end of a window needs after it; 0 for other channels than power."""
+    if channel.name != POWER:
+        return 0.0
+    response = response_of(channel)
+    return 2 * response.memory_s + 4 * response.period_s
 
 
 def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
@@ -49,7 +58,7 @@ def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
     stamps, watts = run.series(device, POWER)
     response = response_of(channel)
     if not channel.gapless:
-        stamps, watts = updates(stamps, watts)  # a polled sensor repeats itself between its updates
+        stamps, watts = published(stamps, watts, response.period_s)
     return clean(stamps, watts, response.period_s), response
 
 
@@ -63,14 +72,21 @@ def energies(run: Run, device: str, start_ns: ArrayLike, end_ns: ArrayLike) -> W
 
 
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:
-    """Energy of one block of code in joules; null with the reason where the sensor can't support it."""
-    found = energies(run, device, [start_ns], [end_ns])
+    """Energy of one block of code in joules; null with the reason where the sensor can't support it.
+
+    Shorter than one update of the sensor is too short whatever the readings around it say: what
+    the block drew could be anything that is lost in one of them.
+    """
+    found = power_record(run, device)
     if found is None:
         return Estimate.null(no_power_reason(run, device), "window")
-    reason = found.reason[0]
+    energy = window_energy(*found, [start_ns], [end_ns])
+    reason = energy.reason[0]
+    if reason is None and end_ns - start_ns < found[1].period_s * 1e9:
+        reason = "sensor_too_slow"
     if reason is not None:
         return Estimate.null(reason, "window")
-    return Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), 1, "window")
+    return Estimate(float(energy.energy_j[0]), float(energy.low_j[0]), float(energy.high_j[0]), 1, "window")
 
 
 def join(flags: Iterable[tuple[str, ...]]) -> list[str]:

@@ -53,12 +53,24 @@ def per_iteration(run: Run, column: str) -> tuple[Floats, NDArray[np.int64]]:
     Where the step flushes a cache, the flushes alone, measured right after, are taken off.
     Windows without a figure are left out.
     """
+    (values,), block = together(run, column)
+    return values, block
+
+
+def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
+    """Several columns as ``per_iteration`` gives them, of the windows that have a figure in all of them."""
     untouched, flush = of_variant(run, "untouched"), of_variant(run, "flush")
-    values = untouched[column].to_numpy() / untouched["replays"].to_numpy()
+    values = [_over_replays(untouched, column) for column in columns]
     if len(flush) == len(untouched) > 0:
-        values = values - flush[column].to_numpy() / flush["replays"].to_numpy()
-    known = np.isfinite(values)
-    return values[known], untouched["block"].to_numpy()[known]
+        values = [value - _over_replays(flush, column) for value, column in zip(values, columns, strict=True)]
+    known = np.all([np.isfinite(value) for value in values], axis=0)
+    return [value[known] for value in values], untouched["block"].to_numpy()[known]
+
+
+def _over_replays(windows: pa.Table, column: str) -> Floats:
+    """NaN where there is no figure."""
+    values = windows[column].to_numpy().astype(np.float64)
+    return np.asarray(values / windows["replays"].to_numpy())
 
 
 def energies_per_iteration(run: Run) -> Floats:

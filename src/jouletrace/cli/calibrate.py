@@ -40,7 +40,7 @@ def calibrate(
             run = run_calibration(
                 device, seconds=seconds, folder=place.folder, command=command_line(), progress=progress
             )
+        place.done(run)
         print_runs([run], form=form)
         if plot is not None:
             say(f"drew {write_plot(run, plot)}")
-        place.done(run)

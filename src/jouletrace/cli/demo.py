@@ -8,6 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, print_runs, say
+from jouletrace.errors import BadInputError
 
 
 def demo(
@@ -22,10 +23,13 @@ def demo(
     from jouletrace.recorded import recorded_runs
 
     form = check_form(form, json)
+    if with_profile and form == "json":
+        raise BadInputError("--with-profile --json: two results would not be one JSON object; ask for one at a time")
     recorded = recorded_runs()
-    for entry in recorded:
-        say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")
-        print_runs([entry.run], form=form, top=top)
+    for group in [[entry] for entry in recorded] if form == "table" else [recorded]:
+        for entry in group:
+            say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")
+        print_runs([entry.run for entry in group], form=form, top=top)
     if with_profile:
         from jouletrace.cli.profile import profile
 

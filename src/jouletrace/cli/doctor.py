@@ -35,9 +35,11 @@ def doctor(
     console = Console(highlight=False)
     for one in found.devices:
         _print_device(console, one)
+    if found.no_gpu is not None:
+        console.print(f"{_mark(False)} no NVIDIA GPU: {escape(found.no_gpu)}\n", soft_wrap=True)
     console.print("[bold]Libraries and tools[/bold]")
     for name, extra in found.extras.items():
-        console.print(f"  {_mark(bool(extra['available']))} {name:<14}{escape(str(extra['note']))}")
+        console.print(f"  {_mark(bool(extra['available']))} {name:<14}{escape(str(extra['note']))}", soft_wrap=True)
 
 
 def _print_device(console: Console, one: DeviceDiagnosis) -> None:
@@ -46,7 +48,7 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
     info = one.info
     console.print(f"[bold]{escape(info.name)}[/bold]  {info.id}" + ("  SIMULATED" if info.simulated else ""))
     if one.problem:
-        console.print(f"  {_mark(False)} {escape(one.problem)}")
+        console.print(f"  {_mark(False)} {escape(one.problem)}", soft_wrap=True)
     facts = []
     if info.driver:
         facts.append(f"driver {info.driver}")
@@ -58,7 +60,7 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
     if info.persistence is not None:
         facts.append(f"persistence {'on' if info.persistence else 'off'}")
     if facts:
-        console.print("  " + escape("; ".join(facts)))
+        console.print("  " + escape("; ".join(facts)), soft_wrap=True)
     for capability in one.capabilities:
         console.print(f"  {_mark(capability.available)} " + escape(_line(capability)), soft_wrap=True)
     if info.kind != "cpu":
@@ -71,7 +73,7 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
     for process in one.processes:
         used = f", {process.memory_bytes / 2**20:.0f} MiB" if process.memory_bytes else ""
         who = f"{process.name or 'a process'} (pid {process.pid}{used})"
-        console.print(f"  [yellow]![/yellow] in use by {escape(who)}; to end it: kill {process.pid}")
+        console.print(f"  [yellow]![/yellow] in use by {escape(who)}; to end it: kill {process.pid}", soft_wrap=True)
     console.print()
 
 

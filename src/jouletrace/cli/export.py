@@ -7,19 +7,26 @@ from typing import Annotated
 
 import typer
 
-from jouletrace.cli import options
 from jouletrace.cli.output import say
 
 
 def export(
     run: Annotated[str, typer.Argument(help="A Run: folder or .zip file.", metavar="RUN")],
     form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet or zip.")],
-    output: options.Output = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where it goes. [default: beside the Run]")
+    ] = None,
 ) -> None:
     """Write a Run for other programs: CSV files, Parquet files, or one zip file."""
     from jouletrace import exporters
     from jouletrace.run import load
 
     source = load(run)
-    target = exporters.export(source, form, output or Path(run.rstrip("/")).with_suffix(""))
-    say(f"wrote {target}")
+    say(f"wrote {exporters.export(source, form, output or _beside(Path(run), form))}")
+
+
+def _beside(run: Path, form: str) -> Path:
+    """A name of its own next to the Run: RUN-csv, RUN-parquet, RUN.zip."""
+    place = run.parent if run.name == "run.json" else run
+    stem = place.name.removesuffix(".zip") or place.resolve().name
+    return place.resolve().with_name(stem if form == "zip" else f"{stem}-{form}")

@@ -50,8 +50,9 @@ def monitor(
     from jouletrace.profiler.session import command_line
 
     form = check_form(form, json)
-    if interval <= 0:
-        raise BadInputError(f"--interval {interval:g}: must be more than 0 s")
+    for option, seconds in (("--interval", interval), ("--duration", duration)):
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise BadInputError(f"{option} {seconds:g}: must be more than 0 s")
     devices = open_devices(device or ["all"])
     streaming = form == "csv"
     with Place(output, "monitor") as place:
@@ -71,9 +72,9 @@ def monitor(
                 live.close()
             for opened in devices:
                 opened.close()
-        if not streaming:
-            print_runs([run], form=form)
         place.done(run)
+        # A stream on stdout stays one: what it came to is for the person at the terminal.
+        print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None)
     if code:
         raise typer.Exit(code)
 

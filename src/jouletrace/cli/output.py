@@ -6,23 +6,27 @@ import shutil
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, TextIO
 
-from jouletrace.errors import BadInputError
-from jouletrace.run import Run, save
-from jouletrace.run.store import check_free, fresh_folder
+from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
+
+if TYPE_CHECKING:  # the help of every command is printed without pyarrow
+    from jouletrace.run import Run
 
 
-def print_runs(runs: list[Run], *, form: str, detail: str = "model", top: int | None = None) -> None:
-    """Print one Run, or several side by side, in a format of ``show``.
+def print_runs(
+    runs: list[Run], *, form: str, detail: str = "model", top: int | None = None, to: TextIO | None = None
+) -> None:
+    """Print one Run, or several side by side, in a format of ``show``; to stdout if not told otherwise.
 
     Raises:
         BadInputError: If there is no such format.
     """
     from jouletrace import report
 
-    sys.stdout.write(report.render(runs, form, detail=detail, top=top).rstrip("\n") + "\n")
-    sys.stdout.flush()
+    sink = to or sys.stdout
+    sink.write(report.render(runs, form, detail=detail, top=top).rstrip("\n") + "\n")
+    sink.flush()
 
 
 def check_form(form: str, json: bool) -> str:
@@ -44,7 +48,7 @@ class Place:
     """Where a new Run goes: as asked for, or a fresh folder under ``runs/``.
 
     A Run is always recorded into a folder, which keeps what a crash leaves; one asked for as a
-    ``.zip`` is packed when it is done.
+    ``.zip`` is packed when it is done. Where nothing could be measured, nothing is left.
 
     Attributes:
         folder: The folder to record into.
@@ -54,7 +58,11 @@ class Place:
     """
 
     def __init__(self, output: Path | None, name: str) -> None:
-        self._zip = check_free(output) if output is not None and output.suffix == ".zip" else None
+        from jouletrace.run.store import check_free, fresh_folder
+
+        packed = output is not None and output.suffix.lower() == ".zip"
+        self._zip = check_free(output) if output is not None and packed else None
+        self._saved: Path | None = None
         if output is None:
             self.folder = fresh_folder("runs", name)
         elif self._zip is not None:
@@ -66,19 +74,26 @@ class Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()  # it failed before anything was recorded
-        elif error is not None and self.folder.is_dir():
+        if self._saved is not None:
+            say(f"saved {self._saved}")
+        elif isinstance(error, JouletraceError) and not isinstance(error, RecorderDiedError):
+            # It was refused, or is not possible here: what the recorder saw meanwhile tells nothing.
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif self.folder.is_dir() and any(self.folder.iterdir()):
             say(f"what was recorded is in {self.folder}")
+        elif self.folder.is_dir():
+            self.folder.rmdir()
 
     def done(self, run: Run) -> None:
-        """The Run is complete: pack it if it was asked for as a zip, and say where it is."""
+        """The Run is complete: pack it if it was asked for as a zip. Call it before printing, which can fail."""
         if self._zip is None:
-            say(f"saved {self.folder}")
+            self._saved = self.folder
             return
+        from jouletrace.run import save
+
         save(run, self._zip)
         shutil.rmtree(self.folder)
-        say(f"saved {self._zip}")
+        self._saved = self._zip
 
 
 def say(text: str) -> None:

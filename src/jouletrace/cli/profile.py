@@ -80,5 +80,5 @@ def profile(
                 run = profile_repeats(workload, settings, repeats, folder=folder, command=typed, progress=progress)
             else:
                 run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
-        print_runs([run], form=form, detail=detail, top=top)
         place.done(run)
+        print_runs([run], form=form, detail=detail, top=top)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, print_runs
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
 
 
 def show(
@@ -18,7 +21,14 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Print what one or several Runs found, as a table, JSON, CSV, Markdown or LaTeX."""
+    form = check_form(form, json)
+    print_runs([_opened(path) for path in runs], form=form, detail=detail, top=top)
+
+
+def _opened(path: str) -> Run:
+    """The Run at a path; one that was cut off before its figures were computed gets them now."""
+    from jouletrace.analysis import analyse
     from jouletrace.run import load
 
-    form = check_form(form, json)
-    print_runs([load(path) for path in runs], form=form, detail=detail, top=top)
+    run = load(path)
+    return analyse(run) if run.kind in ("profile", "monitor") and len(run.results) == 0 else run

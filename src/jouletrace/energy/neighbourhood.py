@@ -31,12 +31,12 @@ class Neighbourhoods:
         inner = (middle[1:] + middle[:-1]) / 2
         self.cells = np.concatenate([[middle[0] - period / 2], inner, [middle[-1] + period / 2]])
         self.running = np.append(0.0, np.cumsum(np.diff(self.cells) * power_w))
-        slope = np.gradient(power_w) / period if len(power_w) > 1 else np.zeros(len(power_w))
+        self.change = np.gradient(power_w) if len(power_w) > 1 else np.zeros(len(power_w))
         # Readings that still remember an edge are off by what the shape gets wrong of its jump.
         jumps = np.append(0.0, np.cumsum(np.abs(between.jump_w)))
         recent = jumps[between.index(time_s)] - jumps[between.index(time_s - response.memory_s)]
         shape_error = response.misfit_relative * recent
-        self.noise = np.sqrt(response.noise_sd(power_w) ** 2 + (time_sd * slope) ** 2 + shape_error**2)
+        self.noise = np.sqrt(response.noise_sd(power_w) ** 2 + (time_sd / period * self.change) ** 2 + shape_error**2)
 
     def plain_sum(self, start_s: Floats, end_s: Floats) -> Floats:
         """Joules of [start, end] by summing readings over their cells."""
@@ -59,7 +59,8 @@ class Neighbourhoods:
         right, crowded_right = self._missed(b, inner_b, b)
         mean = self.plain_sum(a, b) + left.mean + right.mean
         variance = left.variance + right.variance + self.between.sum_variance(inner_a, inner_b)
-        return Posterior(mean, variance, np.maximum(left.misfit, right.misfit)), crowded_left | crowded_right
+        misfit, strain = np.maximum(left.misfit, right.misfit), np.maximum(left.strain, right.strain)
+        return Posterior(mean, variance, misfit, strain), crowded_left | crowded_right
 
     def _missed(self, edge: Floats, start: Floats, end: Floats) -> tuple[Posterior, NDArray[np.bool_]]:
         """Energy of [start, end] less the plain sum over it, around one edge."""
@@ -102,6 +103,7 @@ class Neighbourhoods:
             time_s=self.time[safe],
             power_w=power,
             noise_w=np.where(real, self.noise[safe], np.inf),
+            change_w=self.change[safe],
             edge_s=np.where(known, between.edges_s[edge], np.nan),
             jump_w=np.where(known, between.jump_w[edge], 0.0),
             wander_w=between.wander_w[between.index(middle)],

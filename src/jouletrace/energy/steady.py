@@ -97,7 +97,7 @@ def _wander(
     if lost < 0.02:
         return prior * size  # readings overlap so much that their differences hold noise alone
     at_work = level > (level.min() + level.max()) / 2
-    squares = np.append(0.0, np.cumsum(_clipped_squares(power_w, first, last, at_work)))
+    squares = np.append(0.0, np.cumsum(_clipped_squares(power_w, first, last, size, at_work)))
     count = np.maximum(last - first - 1, 0)
     top = len(squares) - 1
     mean = (squares[np.clip(last - 1, first, None).clip(0, top)] - squares[first.clip(0, top)]) / np.maximum(count, 1)
@@ -110,9 +110,9 @@ def _wander(
 
 
 def _clipped_squares(
-    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], at_work: NDArray[np.bool_]
+    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, at_work: NDArray[np.bool_]
 ) -> Floats:
-    """Squared successive differences, held to four robust deviations of their kind of stretch.
+    """Squared successive differences, held to five robust deviations of their kind of stretch.
 
     An edge that the response puts in the wrong place is no fluctuation: left in, it would hide
     itself by making readings look noisy.
@@ -124,8 +124,10 @@ def _clipped_squares(
     for kind in (True, False):
         members = inside & (at_work[stretch] == kind)
         if members.sum() >= 8:
+            scale = level[stretch[members]] ** 2
             # The median of a squared Gaussian is 0.455 of its mean.
-            squares[members] = np.minimum(squares[members], 16 * np.median(squares[members]) / 0.455)
+            limit = 25 * np.median(squares[members] / scale) / 0.455
+            squares[members] = np.minimum(squares[members], limit * scale)
     return squares
 
 

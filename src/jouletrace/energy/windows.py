@@ -108,7 +108,7 @@ def window_energy(
         statistical[ok] = np.hypot(np.sqrt(found.variance), unseen)
         model[ok] = shared.model_sd(a[ok], b[ok], response, found.mean)
         dense = np.zeros(m, bool)
-        dense[ok] = crowded & (found.misfit > _MISFIT)
+        dense[ok] = crowded & (found.strain > _MISFIT)
         slow = ok & (Z95 * np.hypot(statistical, model) > 0.5 * np.abs(mean))
         for i in np.flatnonzero(dense | slow):
             reason[i] = "edges_too_dense" if dense[i] else "sensor_too_slow"
@@ -164,16 +164,16 @@ class _Edges:
     def energies(self, a: Floats, b: Floats, response: Response) -> tuple[Posterior, NDArray[np.bool_]]:
         """Posterior of each window's energy, and where edges were too many."""
         near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
-        mean, variance, misfit = np.empty(len(a)), np.empty(len(a)), np.empty(len(a))
+        total = Posterior(*(np.empty(len(a)) for _ in range(4)))
         crowded = np.zeros(len(a), bool)
         long = b - a > 2 * near.margin + response.period_s
         for part in _chunks(np.flatnonzero(~long), b - a):
             found, crowded[part] = near.whole(a[part], b[part])
-            mean[part], variance[part], misfit[part] = found.mean, found.variance, found.misfit
+            total.put(part, found)
         for part in _chunks(np.flatnonzero(long), b - a):
             found, crowded[part] = near.ends(a[part], b[part])
-            mean[part], variance[part], misfit[part] = found.mean, found.variance, found.misfit
-        return Posterior(mean, variance, misfit), crowded
+            total.put(part, found)
+        return total, crowded
 
     def model_sd(self, a: Floats, b: Floats, response: Response, energy: Floats) -> Floats:
         """What the uncertainty of lag, window and rise does to each energy, by finite differences."""

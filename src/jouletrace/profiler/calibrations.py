@@ -13,7 +13,7 @@ KEY = "calibration"
 
 def stored_calibration(device: Device) -> dict[str, Any] | None:
     """What ``calibrate`` found for this board under this driver: "time_ns", "driver", "channels"."""
-    stored = board_store.recall(device.info.id).get(KEY)
+    stored = board_store.recall(_board(device)).get(KEY)
     if not isinstance(stored, dict) or stored.get("driver") != device.info.driver:
         return None
     return stored
@@ -21,7 +21,15 @@ def stored_calibration(device: Device) -> dict[str, Any] | None:
 
 def store_calibration(device: Device, calibration: dict[str, Any]) -> bool:
     """Keep a calibration for later runs; False if it can't be written."""
-    return board_store.remember(device.info.id, **{KEY: {**calibration, "driver": device.info.driver}})
+    return board_store.remember(_board(device), **{KEY: {**calibration, "driver": device.info.driver}})
+
+
+def _board(device: Device) -> str:
+    """What tells a board from others: its id, and of a simulated one what its sensor was asked to be."""
+    if not device.info.simulated:
+        return device.info.id
+    asked = device.spec.partition("?")[2].split("&")
+    return "-".join([device.info.id, *sorted(part for part in asked if part.startswith(("sensor=", "gain=")))])
 
 
 def attach(run: Run, device: Device) -> None:

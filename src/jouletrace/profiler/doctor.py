@@ -10,6 +10,7 @@ from typing import Any
 
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.base import Capability, Process
+from jouletrace.devices.registry import no_gpu_reason
 from jouletrace.errors import JouletraceError
 from jouletrace.profiler.calibrations import stored_calibration
 from jouletrace.profiler.environment import versions
@@ -54,11 +55,13 @@ class Diagnosis:
 
     Attributes:
         devices: One a device.
+        no_gpu: Why no NVIDIA GPU can be read here; None if one can, or if another device was asked for.
         versions: What is installed.
         extras: Libraries and tools by name: where found, or what it would serve and how to get it.
     """
 
     devices: list[DeviceDiagnosis]
+    no_gpu: str | None
     versions: dict[str, str]
     extras: dict[str, dict[str, str | bool]]
 
@@ -75,11 +78,12 @@ def diagnose(device: str | None = None) -> Diagnosis:
     """
     if device is not None:
         opened = open_device(device)
-        specs = [(opened.info, opened.spec)]
+        specs, reason = [(opened.info, opened.spec)], None
         opened.close()
     else:
+        reason = no_gpu_reason()
         specs = [(info, "cpu" if info.kind == "cpu" else info.id) for info in list_devices()]
-    return Diagnosis([_diagnose(info, spec) for info, spec in specs], versions(), _extras())
+    return Diagnosis([_diagnose(info, spec) for info, spec in specs], reason, versions(), _extras())
 
 
 def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
@@ -102,8 +106,15 @@ def _extras() -> dict[str, dict[str, str | bool]]:
     found: dict[str, dict[str, str | bool]] = {}
     for name, serves in LIBRARIES.items():
         here = util.find_spec(name) is not None
-        found[name] = {"available": here, "note": metadata.version(name) if here else f"not installed; for {serves}"}
+        found[name] = {"available": here, "note": _version(name) if here else f"not installed; for {serves}"}
     for name, serves in TOOLS.items():
         path = shutil.which(name)
         found[name] = {"available": path is not None, "note": path or f"not on the PATH; for {serves}"}
     return found
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # importable without having been installed
+        return "of unknown version"

@@ -11,38 +11,55 @@ sensor's record of the block's end arrives a little later.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from jouletrace import analysis
+from jouletrace.analysis.power import tail_s
 from jouletrace.devices import open_devices
 from jouletrace.energy.interval import total
-from jouletrace.errors import NotPossibleError
+from jouletrace.errors import NotPossibleError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.session import Session
 from jouletrace.run import Estimate
-
-_TAIL_S = 0.3
-"""Seconds of record after a block's end that its energy needs: the sensor's response and the board's."""
 
 
 class _Recording:
     """The process-wide recorder of one set of devices, started at first use and ended with the process."""
 
     def __init__(self, devices: tuple[str, ...]) -> None:
+        self._owner = os.getpid()
         self.devices = open_devices(list(devices))
-        self.session = Session("measure", self.devices, settings={"devices": list(devices)})
-        self.session.__enter__()
+        try:
+            self.session = Session("measure", self.devices, settings={"devices": list(devices)})
+            self.session.__enter__()
+        except BaseException:
+            self._close_devices()
+            raise
         for device in self.devices:
             calibrations.attach(self.session.run, device)
+        self._tail_s = max(map(tail_s, self.session.recorder.channels), default=0.0)
         atexit.register(self.close)
 
+    def energy_j(self, device: str, start_ns: int, end_ns: int) -> Estimate:
+        """Energy of a block that has ended, once the record of its end has arrived."""
+        self.session.recorder.wait_until(end_ns + int(self._tail_s * 1e9))
+        return analysis.window_estimate(self.session.snapshot(), device, start_ns, end_ns)
+
     def close(self) -> None:
-        """End the recorder and forget what it recorded."""
-        self.session.finish(complete=True)
+        """End the recorder and forget what it recorded; a fork of its process leaves it alone."""
+        if os.getpid() != self._owner:
+            return
+        with suppress(RecorderDiedError):  # whoever asked for a figure has been told
+            self.session.finish()
+        self._close_devices()
+
+    def _close_devices(self) -> None:
         for device in self.devices:
             device.close()
 
@@ -57,6 +74,17 @@ def _recording(devices: tuple[str, ...]) -> _Recording:
         if found is None:
             found = _recordings[devices] = _Recording(devices)
         return found
+
+
+def _forget_parent() -> None:
+    """In a fork: the recorders belong to the parent."""
+    global _lock  # noqa: PLW0603  # the parent may hold it at the fork
+    _lock = threading.Lock()
+    _recordings.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 class Measurement:
@@ -110,10 +138,7 @@ class Measurement:
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "window")
         if device not in self._energies:
-            session = self._recording.session
-            session.clock.sleep(max(0.0, _TAIL_S - (session.clock.time_ns() - self.end_ns) / 1e9))
-            session.recorder.wait_until(self.end_ns + int(_TAIL_S * 1e9))
-            self._energies[device] = analysis.window_estimate(session.snapshot(), device, self.start_ns, self.end_ns)
+            self._energies[device] = self._recording.energy_j(device, self.start_ns, self.end_ns)
         return self._energies[device]
 
     def __repr__(self) -> str:

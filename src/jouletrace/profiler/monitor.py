@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,15 @@ import pyarrow as pa
 
 from jouletrace import analysis
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
+from jouletrace.run.channels import POWER
 from jouletrace.run.store import save
+
+FLUSH_S = 1.0
+LATE_S = 0.1
+"""How old the newest power reading may be where lines come faster than ``FLUSH_S``."""
 
 
 @dataclass
@@ -63,9 +69,15 @@ def monitor(
         The analysed Run, and the command's exit code (0 without a command).
 
     Raises:
-        BadInputError: If the command can't be started.
+        BadInputError: If the command can't be started, or nothing would ever end the recording of a
+            simulated board.
         RecorderDiedError: If recording ended by itself.
     """
+    if devices[0].clock.virtual and (command or duration_s is None):
+        why = "a command takes real time; write" if command else "its time passes at once; give a duration, or write"
+        raise BadInputError(f"{devices[0].spec}: {why} {realtime(devices[0].spec)}")
+    if command and shutil.which(command[0]) is None:
+        raise BadInputError(f"cannot run {command[0]!r}: there is no such program")
     session = Session(
         "monitor",
         devices,
@@ -76,16 +88,13 @@ def monitor(
     )
     code = 0
     with session:
-        watch = _Watch(session, on_tick)
+        watch = _Watch(session, on_tick, interval_s)
         start = session.clock.time_ns()
         try:
             if command:
                 code = _with_command(session, command, interval_s, watch)
             else:
-                while duration_s is None or (session.clock.time_ns() - start) / 1e9 < duration_s:
-                    left = interval_s if duration_s is None else duration_s - (session.clock.time_ns() - start) / 1e9
-                    session.clock.sleep(min(interval_s, max(left, 0.0)))
-                    watch.tick()
+                _until(session, start + int(duration_s * 1e9) if duration_s is not None else None, interval_s, watch)
         except KeyboardInterrupt:
             pass  # the ordinary end of a monitor
         session.add_span("phase", "monitor", start, session.clock.time_ns(), "monitor")
@@ -94,6 +103,17 @@ def monitor(
     if folder is not None:
         save(run, folder, overwrite=True)
     return run, code
+
+
+def realtime(spec: str) -> str:
+    """The same simulated board in real time."""
+    return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
+
+
+def _until(session: Session, end_ns: int | None, interval_s: float, watch: _Watch) -> None:
+    while (left := interval_s if end_ns is None else (end_ns - session.clock.time_ns()) / 1e9) > 0:
+        session.clock.sleep(min(interval_s, left))
+        watch.tick()
 
 
 def _with_command(session: Session, command: Sequence[str], interval_s: float, watch: _Watch) -> int:
@@ -111,21 +131,28 @@ def _with_command(session: Session, command: Sequence[str], interval_s: float, w
             except subprocess.TimeoutExpired:
                 watch.tick()
     except KeyboardInterrupt:
-        process.wait()  # it has had the same Ctrl-C; its end is waited for, so that it is in the record
-    except JouletraceError:
-        process.terminate()
-        raise
-    session.add_span("range", " ".join(command), start, session.clock.time_ns(), "command")
+        # At a terminal it has had the same Ctrl-C; its end is waited for, so that it is in the record.
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        session.add_span("range", " ".join(command), start, session.clock.time_ns(), "command")
     if process.returncode != 0:
-        session.run.warn("command_failed", f"{command[0]} ended with exit code {process.returncode}")
+        session.run.warn("command_failed", f"{command[0]} ended with {_how(process.returncode)}")
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 class _Watch:
     """Turns the growing record into the latest reading of each channel."""
 
-    def __init__(self, session: Session, on_tick: Tick | None) -> None:
+    def __init__(self, session: Session, on_tick: Tick | None, interval_s: float) -> None:
         self._session = session
+        self._hurry = interval_s < FLUSH_S
         self._on_tick = on_tick
         self._seen = 0
         self._readings = {d.info.id: Reading(d.info.id, d.info.name) for d in session.devices}
@@ -139,6 +166,8 @@ class _Watch:
         self._session.recorder.check()
         if self._on_tick is None:
             return
+        if self._hurry:  # the recorder hands on what it has once a second unless it is asked
+            self._session.recorder.wait_until(self._session.clock.time_ns() - int(LATE_S * 1e9), LATE_S)
         table = self._session.recorder.samples()
         fresh = table.slice(self._seen)
         self._seen = len(table)
@@ -155,7 +184,7 @@ class _Watch:
             reading = self._readings.get(row["device"])
             if reading is None:
                 continue
-            mean = row["channel"] == "power_w"
+            mean = row["channel"] == POWER
             value = row["value_mean"] if mean else row["value_last"]
             if value is not None and np.isfinite(value):
                 reading.values[row["channel"]] = value

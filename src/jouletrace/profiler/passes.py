@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace import analysis
+from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
 from jouletrace.experiments.stopping import windows_needed
 from jouletrace.profiler import board_store
@@ -22,12 +23,14 @@ from jouletrace.steps.base import FlushedStep, Step
 RAMP_S = 0.4
 """Seconds run before the first energy window, so that it starts in steady state."""
 
-TAIL_NS = 200_000_000
-"""Record needed after a window's end: the sensor's response and the board's."""
-
 LEAST_WINDOW_S = 0.5
-PERIODS_A_WINDOW = 25
-"""An energy window is at least this many update periods of its sensor."""
+LEAST_PERIODS, GOOD_PERIODS = 10, 25
+"""Update periods of its sensor that an energy window has at least, and where time allows."""
+
+LEAST_WINDOWS = 3
+"""Taken however long they take: fewer say nothing of their spread."""
+
+LOOK_EVERY_S = 0.25
 
 
 def power_channel(session: Session) -> ChannelInfo | None:
@@ -60,9 +63,12 @@ def idle(session: Session, name: str, settings: ProfileSettings, progress: Progr
         return
     seconds = settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
     progress.begin(name, seconds)
+    pauses = math.ceil(seconds / LOOK_EVERY_S)
     with session.phase(name):
-        session.clock.sleep(seconds)
-    progress.advance(seconds)
+        for _ in range(pauses):
+            session.clock.sleep(seconds / pauses)
+            progress.advance(seconds / pauses)
+    session.recorder.check()
 
 
 def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
@@ -83,18 +89,25 @@ def energy(session: Session, step: Step, settings: ProfileSettings, iteration_s:
     power = power_channel(session)
     if power is None:
         return
-    window_s = settings.window_s or max(LEAST_WINDOW_S, PERIODS_A_WINDOW * (power.period_s or 0.02))
-    replays = max(1, math.ceil(window_s / iteration_s))
-    window_s = replays * iteration_s
-    first = settings.first_stage
+    replays = max(1, math.ceil(window_seconds(settings, power) / iteration_s))
+    affordable = round(settings.max_time_s / (replays * iteration_s))
+    first = min(settings.first_stage, max(affordable, LEAST_WINDOWS))
     _stage(session, step, "energy", first, replays, iteration_s, progress)
-    values = _interim(session)
+    values = _interim(session, power)
     if len(values) < first:
         return  # the analysis says why windows are missing
-    most = max(first, int(settings.max_time_s / window_s))
-    more = min(windows_needed(values, settings.target_ci), most) - first
+    more = min(windows_needed(values, settings.target_ci), affordable) - first
     if more > 0:
         _stage(session, step, "energy, second stage", more, replays, iteration_s, progress)
+
+
+def window_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
+    """Least length of an energy window: as the sensor needs it, and so that the first stage fits the time."""
+    if settings.window_s is not None:
+        return settings.window_s
+    period_s = power.period_s or 0.02
+    fitting_s = settings.max_time_s / settings.first_stage
+    return max(LEAST_WINDOW_S, LEAST_PERIODS * period_s, min(GOOD_PERIODS * period_s, fitting_s))
 
 
 def _stage(
@@ -129,8 +142,8 @@ def _window(session: Session, step: Step, replays: int) -> float:
     return seconds
 
 
-def _interim(session: Session) -> NDArray[np.float64]:
+def _interim(session: Session, power: ChannelInfo) -> NDArray[np.float64]:
     """Energy per iteration of the windows so far, once the sensor's tail has arrived."""
-    run = session.snapshot()
-    session.recorder.wait_until(int(run.windows["end_ns"].to_numpy().max()) + TAIL_NS)
+    last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
+    session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
     return analysis.energies_per_iteration(session.snapshot())

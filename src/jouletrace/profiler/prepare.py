@@ -39,6 +39,30 @@ def resolve(workload: str | Workload) -> Workload:
     return workloads.resolve(workload) if isinstance(workload, str) else workload
 
 
+def check(device: Device, settings: ProfileSettings) -> None:
+    """Refuse options that don't go with the device, before anything is measured.
+
+    Raises:
+        BadInputError: Names the option.
+    """
+    if device.info.simulated:
+        refused = {
+            "--mode compile": (settings.mode == "compile", "a simulated board runs eager or graph"),
+            "--l2 cold": (settings.l2 == "cold", "a simulated board has no cache to flush"),
+        }
+    elif device.info.kind == "cpu":
+        refused = {
+            "--mode graph": (settings.mode == "graph", "CUDA graphs need a GPU; on the CPU use eager or compile"),
+            "--l2 cold": (settings.l2 == "cold", "only a GPU's L2 cache can be flushed"),
+            "--dtype tf32": (settings.dtype == "tf32", "a number format of NVIDIA GPUs; use fp32 or bf16"),
+        }
+    else:
+        refused = {}
+    for option, (asked, why) in refused.items():
+        if asked:
+            raise BadInputError(f"{option} on {device.spec}: {why}")
+
+
 def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:
     """Build the workload on the device and make its step; a context exists on a GPU from here on.
 
@@ -62,8 +86,6 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         return Prepared(built, simulated, real=False)
     torch_device = torch_device_of(device)
     built = workload.build(torch_device, options)
-    if torch_device == "cpu" and settings.mode == "graph":
-        raise BadInputError("--mode graph: CUDA graphs need a GPU; on the CPU use eager or compile")
     return Prepared(built, make_step(built, torch_device, settings.mode, l2=settings.l2))
 
 

@@ -9,7 +9,7 @@ from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store, calibrations, passes
-from jouletrace.profiler.prepare import Prepared, prepare, resolve
+from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
@@ -48,6 +48,7 @@ def profile_workload(
     found = resolve(workload)
     device = open_device(settings.device)
     try:
+        check(device, settings)
         session = Session(
             "profile",
             [device],
@@ -84,18 +85,16 @@ def finish(run: Run, folder: Path | None) -> Run:
 
 def _measure(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
     step = prepared.step
-    workload = session.run.workload = {**prepared.built.facts, "mode": step.mode, "step": step.describe()}
+    workload = session.run.workload = {**prepared.built.facts, "mode": settings.mode, "step": step.describe()}
     workload["items"] = prepared.built.items
+    session.save_header()  # without these facts nobody could tell what a crash leaves
     for warning in check_outputs(prepared.built) if prepared.real else []:
         session.run.warn(warning.code, warning.message, warning.where)
     progress.begin("warming up", settings.warmup_s)
     with session.phase("warm-up"):
         warm = warm_up(session, step, settings.warmup_s, progress)
     workload["warm_up"] = warm.to_dict()
-    for quantity, settled in (("latency", warm.latency_settled), ("power", warm.power_settled)):
-        if settled is False:
-            text = f"{quantity} was still changing after {warm.seconds:.1f} s of warm-up"
-            session.run.warn("not_settled", text, "warm-up")
+    session.save_header()
     passes.idle(session, "context idle before", settings, progress)
     passes.latency(session, step, settings, warm.iteration_s, progress)
     passes.energy(session, step, settings, warm.iteration_s, progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
@@ -35,7 +36,7 @@ def profile(
         dtype: Cast to this first; None leaves a model as it is.
         name: What to call it.
         target_ci: Wanted half-width of the energy's 95 % interval, relative.
-        save_to: Folder for the Run; None keeps it in memory (``run.save`` writes it later).
+        save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).
         **options: Further fields of ``profiler.settings.ProfileSettings``.
 
     Returns:
@@ -46,7 +47,14 @@ def profile(
         NotPossibleError: If something is missing here.
     """
     settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **options)
+    if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
+        raise BadInputError(f"profile({model!r}): a workload of that name brings its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
-    folder = check_free(save_to) if save_to is not None else None
+    place = check_free(save_to) if save_to is not None else None
+    packed = place is not None and place.suffix.lower() == ".zip"
     label = workload if isinstance(workload, str) else workload.name
-    return profile_workload(workload, settings, folder=folder, command=f"jouletrace.profile({label})")
+    command = f"jouletrace.profile({label})"
+    run = profile_workload(workload, settings, folder=None if packed else place, command=command)
+    if packed:
+        run.save(str(place))
+    return run

@@ -7,20 +7,27 @@ seen from within one; only runs made afresh show it.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+import jouletrace
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
+from jouletrace.run.header import RUN_JSON
 
 FOLDER = "repeats"
+PATIENCE_S = 10.0
+"""Given to a process to put away what it has recorded, once it is interrupted."""
 
 
 def profile_repeats(
@@ -35,17 +42,31 @@ def profile_repeats(
     """Profile in ``repeats`` fresh processes, one after the other.
 
     Each one's Run is kept in ``folder/repeats/N``; the Run returned, in ``folder``, holds them all,
-    its figures' intervals from the spread between them.
+    its figures' intervals from the spread between them. If it ends early, ``folder`` holds those
+    that there are, marked incomplete.
 
     Raises:
         BadInputError, NotPossibleError: What the first process that failed said.
     """
     progress = progress or Silent()
-    runs = []
-    for number in range(1, repeats + 1):
-        progress.begin(f"run {number} of {repeats}", 0)
-        runs.append(_in_fresh_process(workload, _numbered(settings, number), folder / FOLDER / str(number)))
-    run = merge(runs)
+    places = [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
+    try:
+        for number, place in enumerate(places, start=1):
+            progress.begin(f"run {number} of {repeats}", 0)
+            _in_fresh_process(workload, _numbered(settings, number), place)
+    except BaseException as error:
+        there = [place for place in places if (place / RUN_JSON).exists()]
+        if there:
+            partial = merge([load(place) for place in there])
+            code = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            partial.warn(code, f"{len(there)} of {repeats} runs were begun; what was recorded until then is kept")
+            partial.complete = False
+            _finish(partial, settings, repeats, folder, command)
+        raise
+    return _finish(merge([load(place) for place in places]), settings, repeats, folder, command)
+
+
+def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, command: str) -> Run:
     run.command = command
     run.settings = {**settings.to_dict(), "repeats": repeats}
     return finish(run, folder)
@@ -53,6 +74,7 @@ def profile_repeats(
 
 def merge(runs: list[Run]) -> Run:
     """Several Runs of one thing as one; ``windows.block`` tells them apart."""
+    runs = _one_after_another(runs)
     merged = replace(runs[0], complete=all(run.complete for run in runs), warnings=[])
     for run in runs:
         for warning in run.warnings:
@@ -60,22 +82,54 @@ def merge(runs: list[Run]) -> Run:
     merged.clock_pairs = [pair for run in runs for pair in run.clock_pairs]
     merged.recorder = {key: sum(run.recorder.get(key, 0.0) for run in runs) for key in runs[0].recorder}
     merged.samples = _concat([run.samples for run in runs], "samples")
-    merged.spans = _concat([_renumbered(run.spans, number) for number, run in enumerate(runs)], "spans")
-    windows = []
-    for number, run in enumerate(runs):
-        index = run.windows.schema.get_field_index("block")
-        block = pa.array([number] * len(run.windows), pa.int32())
-        windows.append(run.windows.set_column(index, run.windows.schema.field(index), block))
+    merged.spans = _concat([_numbered_spans(run.spans, number) for number, run in enumerate(runs)], "spans")
+    blocks = [pa.array([number] * len(run.windows), pa.int32()) for number, run in enumerate(runs)]
+    windows = [_changed(run.windows, "block", block) for run, block in zip(runs, blocks, strict=True)]
     merged.windows = _concat(windows, "windows")
     return merged
 
 
-def _renumbered(spans: pa.Table, number: int) -> pa.Table:
+_TIMES = {"samples": ("time_ns",), "spans": ("start_ns", "end_ns"), "windows": ("start_ns", "end_ns")}
+
+
+def _one_after_another(runs: list[Run]) -> list[Run]:
+    """The same Runs at times that don't overlap: virtual time begins anew in every process."""
+    found: list[Run] = []
+    free_ns = 0
+    for run in runs:
+        times = [run.table(name)[column] for name, columns in _TIMES.items() for column in columns]
+        edges = [pc.min_max(column).as_py() for column in times if len(column)]
+        if not edges:
+            found.append(run)
+            continue
+        late_ns = max(0, free_ns - min(edge["min"] for edge in edges))
+        if late_ns and not run.simulated:
+            raise BadInputError("the runs overlap in time: they were not made one after the other")
+        found.append(_later(run, late_ns) if late_ns else run)
+        free_ns = max(edge["max"] for edge in edges) + late_ns + 1_000_000_000
+    return found
+
+
+def _later(run: Run, by_ns: int) -> Run:
+    moved = {}
+    for name, columns in _TIMES.items():
+        table = run.table(name)
+        for column in columns:
+            table = _changed(table, column, pc.add(table[column], pa.scalar(by_ns, pa.int64())))
+        moved[name] = table
+    pairs = [{**pair, "time_ns": pair["time_ns"] + by_ns} for pair in run.clock_pairs]
+    return replace(run, clock_pairs=pairs, **moved)
+
+
+def _changed(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    index = table.schema.get_field_index(column)
+    return table.set_column(index, table.schema.field(index), values)
+
+
+def _numbered_spans(spans: pa.Table, number: int) -> pa.Table:
     """Spans with ids that no other run's spans have."""
     for name in ("id", "parent"):
-        index = spans.schema.get_field_index(name)
-        shifted = pa.compute.add(spans[name], pa.scalar(number * 1_000_000_000, pa.int64()))
-        spans = spans.set_column(index, spans.schema.field(index), shifted)
+        spans = _changed(spans, name, pc.add(spans[name], pa.scalar(number * 1_000_000_000, pa.int64())))
     return spans
 
 
@@ -84,32 +138,50 @@ def _concat(parts: list[pa.Table], name: str) -> pa.Table:
 
 
 def _numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
-    """Simulated boards differ between runs by the number in their spec; real ones do so by themselves."""
-    if not settings.device.startswith("sim:"):
+    """Simulated boards differ between runs by ``run=`` in their spec; real ones do so by themselves."""
+    name, _, query = settings.device.partition("?")
+    if not name.startswith("sim:"):
         return settings
-    separator = "&" if "?" in settings.device else "?"
-    return replace(settings, device=f"{settings.device}{separator}run={number}")
+    parts = [part for part in query.split("&") if part]
+    first = next((part.removeprefix("run=") for part in parts if part.startswith("run=")), "0")
+    if not first.isdecimal():
+        return settings  # the device itself says what is wrong with it
+    others = [part for part in parts if not part.startswith("run=")]
+    return replace(settings, device=f"{name}?{'&'.join([*others, f'run={int(first) + number - 1}'])}")
 
 
-def _in_fresh_process(workload: str, settings: ProfileSettings, folder: Path) -> Run:
+def _in_fresh_process(workload: str, settings: ProfileSettings, folder: Path) -> None:
     task = {"workload": workload, "settings": asdict(settings), "folder": str(folder)}
+    home = str(Path(jouletrace.__file__).resolve().parent.parent)
+    places = [os.environ.get("PYTHONPATH", ""), home]
     process = subprocess.Popen(
-        [sys.executable, "-m", "jouletrace.profiler.repeats"],
+        [sys.executable, "-P", "-m", "jouletrace.profiler.repeats"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        process_group=0,  # Ctrl-C comes from here, once, wherever it was pressed
     )
     try:
         _, said = process.communicate(json.dumps(task))
     except BaseException:
-        process.terminate()
-        process.wait()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         raise
-    if process.returncode:
-        last = said.strip().splitlines()[-1] if said.strip() else f"exit code {process.returncode}"
-        kind = NotPossibleError if process.returncode == NotPossibleError.exit_code else BadInputError
-        raise kind(last.removeprefix("jouletrace: "))
-    return load(folder)
+    code = process.returncode
+    if code == 130:
+        raise KeyboardInterrupt
+    if code in (BadInputError.exit_code, NotPossibleError.exit_code):
+        last = said.strip().splitlines()[-1].removeprefix("jouletrace: ")
+        raise NotPossibleError(last) if code == NotPossibleError.exit_code else BadInputError(last)
+    if code < 0:
+        raise RecorderDiedError(f"a run was killed by signal {-code}; what it had written is kept in {folder}")
+    if code:
+        raise RuntimeError(f"a run failed:\n{said}")
 
 
 def _child() -> int:

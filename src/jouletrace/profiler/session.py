@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler.environment import environment, versions
+from jouletrace.profiler.spooled import SpooledRows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.run.spool import SpoolWriter
 from jouletrace.run.store import SPOOL, save, save_header
 from jouletrace.sampling import open_recorder
 from jouletrace.sampling.base import Recorder
@@ -63,29 +63,37 @@ class Session:
             devices=[device.info for device in devices],
             complete=False,
         )
-        self._spans: list[dict[str, object]] = []
-        self._windows: list[dict[str, object]] = []
         self._next_span = 0
-        self._finished = False
+        self._recording = self._finished = False
+        self._spans: SpooledRows
+        self._windows: SpooledRows
         self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL)
-        self._span_spool = SpoolWriter(self._home / SPOOL, "spans")
-        self._window_spool = SpoolWriter(self._home / SPOOL, "windows")
 
     def __enter__(self) -> Self:
+        """Start to record.
+
+        Raises:
+            BadInputError: If the folder can't be written.
+            RecorderDiedError: If recording can't start.
+        """
         self.run.created_ns = self.clock.time_ns()
         self._pair_clocks()
-        self.recorder.start()
-        self.run.channels = list(self.recorder.channels)
-        self._save_header()
+        self.save_header()  # from here on whatever ends this process leaves a Run
+        self._spans = SpooledRows(self._home / SPOOL, "spans")
+        self._windows = SpooledRows(self._home / SPOOL, "windows")
+        try:
+            self.recorder.start()
+            self._recording = True
+            self.run.channels = list(self.recorder.channels)
+            self.save_header()
+        except BaseException as error:
+            self._end_early(error)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if error is not None and not self._finished:
-            self.run.warn(
-                "interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
-                f"the run ended early ({_one_line(error)}); what was recorded until then is kept",
-            )
-            self.finish(complete=False)
+        if error is not None:
+            self._end_early(error)
 
     @contextmanager
     def phase(self, name: str, lane: str = "profile") -> Iterator[None]:
@@ -108,16 +116,15 @@ class Session:
             "end_ns": end_ns,
         }
         self._next_span += 1
-        self._spans.append(row)
-        self._span_spool.append({key: [value] for key, value in row.items()})
-        return int(row["id"])  # type: ignore[call-overload,no-any-return]  # the row is typed loosely
+        self._spans.append([row])
+        return self._next_span - 1
 
     def add_iterations(self, start_ns: int, seconds: NDArray[np.float64], lane: str) -> None:
         """Add one span an iteration, laid end to end from ``start_ns``."""
         edges = start_ns + np.concatenate([[0], np.cumsum(np.round(seconds * 1e9))]).astype(np.int64)
         first = self._next_span
         self._next_span += len(seconds)
-        rows = [
+        rows: list[dict[str, object]] = [
             {
                 "id": first + i,
                 "kind": "iteration",
@@ -129,15 +136,11 @@ class Session:
             }
             for i in range(len(seconds))
         ]
-        self._spans.extend(rows)
-        if rows:
-            self._span_spool.append({key: [row[key] for row in rows] for key in rows[0]})
+        self._spans.append(rows)
 
     def add_window(self, **columns: object) -> None:
         """Add one row of ``windows`` and spool it."""
-        row: dict[str, object] = {"order": len(self._windows), **columns}
-        self._windows.append(row)
-        self._window_spool.append({key: [value] for key, value in row.items()})
+        self._windows.append([{"order": len(self._windows), **columns}])
 
     def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """What the power record holds since ``since_ns``: stamps in ns and watts."""
@@ -151,41 +154,67 @@ class Session:
 
     def snapshot(self) -> Run:
         """The Run as it stands now, without figures: what the stopping rule looks at."""
-        self.run.samples = self.recorder.samples()
-        self.run.spans = tables.from_rows(self._spans, "spans")
-        self.run.windows = tables.from_rows(self._windows, "windows")
+        self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
+        self.run.spans = self._spans.table()
+        self.run.windows = self._windows.table()
         return self.run
 
     def finish(self, *, complete: bool = True) -> Run:
-        """Take the sensor's tail, stop recording and assemble the Run; saves it if it has a folder."""
+        """Take the sensor's tail, stop recording and assemble the Run; saves it if it has a folder.
+
+        Raises:
+            RecorderDiedError: If recording had ended by itself. What there is has been saved then,
+                marked incomplete.
+        """
         if self._finished:
             return self.run
         self._finished = True
+        died: RecorderDiedError | None = None
         try:
             cost = self.recorder.stop()
             self.run.recorder = {"cpu_s": cost.cpu_s, "wall_s": cost.wall_s, "samples": float(cost.samples)}
+            self._spans.close()
+            self._windows.close()
         except RecorderDiedError as error:
-            complete = False
-            self.run.warn("recorder_died", str(error))
-        self._span_spool.close()
-        self._window_spool.close()
+            died = error
+            self.run.warn("failed", str(error))
         self._pair_clocks()
         self.run.versions = versions()
         self.run.environment = environment()
         self.snapshot()
-        self.run.complete = complete
+        self.run.complete = complete and died is None
         if self.folder is not None:
             save(self.run, self.folder, overwrite=True)
         else:
             shutil.rmtree(self._home, ignore_errors=True)
+        if died is not None:
+            raise died
         return self.run
+
+    def save_header(self) -> None:
+        """Write what is known of the Run besides its tables, so that a crash leaves it to be read.
+
+        Raises:
+            BadInputError: If it can't be written.
+        """
+        self.run.versions = versions()
+        self.run.environment = environment()
+        save_header(self.run, self._home)
+
+    def _end_early(self, error: BaseException) -> None:
+        """Keep what was recorded until ``error`` came, which goes on its way afterwards."""
+        if self._finished:
+            return
+        if not isinstance(error, RecorderDiedError):  # which ``finish`` hears of itself
+            self.run.warn(
+                "interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
+                f"the run ended early ({_one_line(error)}); what was recorded until then is kept",
+            )
+        with suppress(RecorderDiedError):
+            self.finish(complete=False)
 
     def _pair_clocks(self) -> None:
         self.run.clock_pairs.append({"time_ns": self.clock.time_ns(), "monotonic_ns": self.clock.monotonic_ns()})
-
-    def _save_header(self) -> None:
-        self.run.versions = versions()
-        save_header(self.run, self._home)
 
 
 def _one_line(error: BaseException) -> str:

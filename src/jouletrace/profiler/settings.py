@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -81,7 +82,7 @@ class ProfileSettings:
                 raise BadInputError(f"--{name.replace('_', '-')} {value}: must be at least 1")
         for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise BadInputError(f"--{name.removesuffix('_s').replace('_', '-')} {value}: must be more than 0 s")
         if not 0 < self.target_ci < 1:
             raise BadInputError(f"--target-ci {self.target_ci:g}: must lie between 0 and 100 %")

@@ -9,10 +9,14 @@ import numpy as np
 
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
+from jouletrace.run.channels import POWER
 from jouletrace.steps.base import Step
 
 BLOCK_S = 0.25
 """Aimed length of one block of iterations."""
+
+LEAST_S = 2.5
+"""Run at least so long, if allowed: dies warm up slowly."""
 
 SETTLED = 0.01
 """Relative change between the last two stretches below which a quantity counts as settled."""
@@ -24,13 +28,14 @@ class WarmUp:
 
     Attributes:
         iteration_s: Seconds an iteration took at the end.
-        latency_settled: Whether iteration times had stopped changing.
-        power_settled: Whether power had; None where power isn't recorded.
+        latency_settled: Whether iteration times had stopped changing; None if there were too few
+            to tell.
+        power_settled: Whether power had; None if the record is too short to tell, or there is none.
         seconds: How long it took.
     """
 
     iteration_s: float
-    latency_settled: bool
+    latency_settled: bool | None
     power_settled: bool | None
     seconds: float
 
@@ -40,15 +45,16 @@ class WarmUp:
 
 
 def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) -> WarmUp:
-    """Replay ``step`` until it has settled, ``limit_s`` seconds at most.
+    """Replay ``step`` until it has settled, ``limit_s`` seconds at most; warns if it has not.
 
     The first iterations (lazy initialisation, autotuning, compilation) don't count towards the limit.
     """
+    records_power = any(channel.name == POWER for channel in session.recorder.channels)
     step.replay(1)
     iteration_s = max(step.replay(1).seconds, 1e-7)
     start_ns = session.clock.time_ns()
     times: list[float] = []
-    latency_settled = False
+    latency_settled: bool | None = None
     power_settled: bool | None = None
     elapsed = 0.0
     while elapsed < limit_s:
@@ -59,32 +65,46 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
         progress.advance(block.seconds)
         elapsed = (session.clock.time_ns() - start_ns) / 1e9
         latency_settled = _settled(times[-8:])
-        power_settled = _power_settled(session, start_ns)
-        if latency_settled and power_settled is not False and elapsed >= min(2.5, limit_s):
+        power_settled = _power_settled(session, start_ns) if records_power else None
+        if latency_settled and (power_settled or not records_power) and elapsed >= min(LEAST_S, limit_s):
             break
-    return WarmUp(iteration_s, latency_settled, power_settled, elapsed)
+    found = WarmUp(iteration_s, latency_settled, power_settled, elapsed)
+    _warn(session, "latency", latency_settled, elapsed)
+    if records_power:
+        _warn(session, "power", power_settled, elapsed)
+    return found
 
 
-def _settled(values: list[float]) -> bool:
-    """Whether the second half differs from the first by less than ``SETTLED`` or than its own noise."""
+def _warn(session: Session, quantity: str, settled: bool | None, seconds: float) -> None:
+    if settled is None:
+        text = f"{seconds:.1f} s of warm-up were too few to tell whether {quantity} had settled"
+        session.run.warn("not_settled", text, "warm-up")
+    elif not settled:
+        session.run.warn("not_settled", f"{quantity} was still changing after {seconds:.1f} s of warm-up", "warm-up")
+
+
+def _settled(values: list[float]) -> bool | None:
+    """Whether the second half differs from the first by less than ``SETTLED`` or than its own noise.
+
+    None below eight values, which tell nothing.
+    """
     if len(values) < 8:
-        return False
+        return None
     first, second = np.array(values[:4]), np.array(values[4:])
+    # Standard error of the difference of two means of four, twice: its 95 % limits.
     noise = 2 * float(np.hypot(np.std(first, ddof=1), np.std(second, ddof=1))) / 2
     change = abs(float(np.median(second) - np.median(first)))
     return change <= max(SETTLED * float(np.median(second)), noise)
 
 
 def _power_settled(session: Session, start_ns: int) -> bool | None:
-    """Whether the last second drew what the second before drew; None without a power record."""
-    if not any(channel.name == "power_w" for channel in session.recorder.channels):
-        return None
+    """Whether the last second drew what the second before drew; None if there aren't two of them."""
     stamps, watts = session.power(start_ns)
     if len(stamps) == 0:
-        return False
+        return None
     latest = int(stamps[-1])
     last = watts[stamps > latest - 1_000_000_000]
     before = watts[(stamps <= latest - 1_000_000_000) & (stamps > latest - 2_000_000_000)]
     if latest - start_ns < 2_000_000_000 or len(last) < 5 or len(before) < 5:
-        return False
+        return None
     return abs(float(np.mean(last) - np.mean(before))) <= 1.5 * SETTLED * float(np.mean(last))

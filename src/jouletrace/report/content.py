@@ -138,6 +138,9 @@ def _model_section(run: Run, results: Results) -> Section:
     footnotes = Footnotes()
     there = results.metrics()
     names = ordered({*there, *(PROFILE if run.kind == "profile" else ())})
+    missing = _all_missing(results, names)
+    if missing is not None:
+        names = [name for name in names if name not in _NEED_POWER]
     for name in names:
         found, words = results.figure(name), metric(name)
         estimate = found.estimate
@@ -145,8 +148,30 @@ def _model_section(run: Run, results: Results) -> Section:
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
         label = words.label.replace(" ", NBSP)
         section.rows.append([label, figure(estimate, words.unit), str(estimate.n or ""), how])
+    if missing is not None:
+        section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])
     section.notes = footnotes.lines()
     return section
+
+
+_NEED_POWER = (
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "baseline_context_idle_w",
+    "baseline_deep_idle_w",
+    "counter_ratio",
+)
+
+
+def _all_missing(results: Results, names: Sequence[str]) -> str | None:
+    """The one reason why every figure that needs power is missing; None if that isn't so."""
+    figures = [results.figure(name) for name in names if name in _NEED_POWER]
+    codes = {found.estimate.reason for found in figures}
+    if len(figures) < 2 or len(codes) != 1 or any(found.flags for found in figures):
+        return None
+    return codes.pop()
 
 
 def _parts_section(run: Run, results: Results, level: str, top: int | None) -> Section:

@@ -1,0 +1,66 @@
+"""Rows of a table that are on disk as soon as they are known, and at hand in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from jouletrace.errors import RecorderDiedError
+from jouletrace.run import tables
+from jouletrace.run.spool import SpoolWriter
+
+
+class SpooledRows:
+    """One table of a recording in progress.
+
+    Args:
+        folder: The spool.
+        table: Name of the table.
+
+    Raises:
+        RecorderDiedError: Here and in ``append``, if the disk doesn't take it.
+    """
+
+    def __init__(self, folder: Path, table: str) -> None:
+        self._name = table
+        self._folder = folder
+        with self._written():
+            self._spool = SpoolWriter(folder, table)
+        self._whole = tables.empty(table)
+        self._fresh: list[dict[str, object]] = []
+
+    def __len__(self) -> int:
+        return len(self._whole) + len(self._fresh)
+
+    def append(self, rows: list[dict[str, object]]) -> None:
+        """Add rows that have the same keys, and write them."""
+        if not rows:
+            return
+        self._fresh += rows
+        with self._written():
+            self._spool.append({key: [row[key] for row in rows] for key in rows[0]})
+
+    def table(self) -> pa.Table:
+        """All rows so far; only those that are new since the last call are converted."""
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._whole = tables.conform(
+                pa.concat_tables([self._whole, tables.from_rows(fresh, self._name)]), self._name
+            )
+        return self._whole
+
+    def close(self) -> None:
+        """End the stream on disk; the rows stay at hand."""
+        with self._written():
+            self._spool.close()
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = self._folder / self._name
+            raise RecorderDiedError(f"the recording can't be written to {place}: {error.strerror or error}") from None

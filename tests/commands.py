@@ -1,0 +1,109 @@
+"""Running the command line in tests: in this process, or in one that can be interrupted and killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from jouletrace.cli import main
+
+TOY = """
+import time
+
+def toy(batch=16):
+    import torch
+    torch.manual_seed(0)
+    return torch.nn.Linear(64, 64), torch.randn(batch, 64)
+
+def slow():
+    return (lambda x: time.sleep(0.02)), (1,)
+
+def wrong():
+    return 3
+
+def hungry():
+    def call(x):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; of which 1.20 GiB is free)")
+    return call, (1,)
+
+def broken():
+    def call(x):
+        raise ValueError("two\\nlines")
+    return call, (1,)
+"""
+
+
+class Said(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line on stderr of a command that was refused."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("jouletrace: ")
+        assert "Traceback" not in self.err
+        assert self.out == ""
+        return lines[0]
+
+
+def command(capsys, *arguments: str) -> Said:
+    """Run a command in this process."""
+    capsys.readouterr()
+    code = main.run(list(arguments))
+    return Said(code, *capsys.readouterr())
+
+
+def start(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[str]:
+    """Start a command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "jouletrace", *arguments],
+        cwd=cwd,
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},  # type: ignore[call-overload]
+    )
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait until something is so; fails if it never is."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started and that run still."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def only_run(folder: Path) -> Path:
+    """The one Run under ``runs/``."""
+    (found,) = (folder / "runs").iterdir()
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -1,0 +1,32 @@
+"""What every test runs under: a cache of its own, and one thread for torch, since tests run side by side."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """Nothing that is learned about a board reaches another test, or the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("JOULETRACE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """An empty folder to work in: commands write ``runs/`` where they are called."""
+    folder = tmp_path / "workplace"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def no_rapl(tmp_path, monkeypatch):
+    """A machine whose CPU tells nothing of its power."""
+    from jouletrace.devices.rapl import CpuHost
+
+    monkeypatch.setattr(CpuHost.__init__, "__defaults__", (tmp_path / "no-powercap", None))

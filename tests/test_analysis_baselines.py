@@ -1,0 +1,86 @@
+"""Idle levels: what counts, what is stored, and what is said when neither is there."""
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis.baselines import idle_level
+from jouletrace.run import Estimate
+from records import DEVICE, make_run, phases, readings
+
+
+def level(run, kind="context_idle"):
+    return idle_level(run, DEVICE, kind)
+
+
+def test_the_level_is_that_after_the_board_has_settled():
+    falling = readings(lambda t: 120.0 + 400 * np.exp(-t / 0.05), 3, noise=0.5)
+    found, flags = level(make_run(falling, spans=phases(("context idle before", 0.0, 3.0))))
+    assert found.value == pytest.approx(120.0, abs=0.3)
+    assert found.low <= 120.0 <= found.high
+    assert (found.method, flags) == ("idle", [])
+
+
+def test_deep_and_context_idle_are_never_mixed():
+    rows = readings(lambda t: np.where(t < 4, 72.0, 122.0), 8, noise=0.3)
+    run = make_run(rows, spans=phases(("deep idle", 0.0, 4.0), ("context idle after", 4.0, 8.0)))
+    assert level(run, "deep_idle")[0].value == pytest.approx(72.0, abs=0.3)
+    assert level(run, "context_idle")[0].value == pytest.approx(122.0, abs=0.3)
+
+
+def test_what_before_and_after_differ_by_is_in_the_interval():
+    rows = readings(lambda t: np.where(t < 4, 120.0, 124.0), 8, noise=0.1)
+    run = make_run(rows, spans=phases(("context idle before", 0.0, 4.0), ("context idle after", 4.0, 8.0)))
+    found, flags = level(run)
+    assert found.value == pytest.approx(122.0, abs=0.1)
+    assert found.low <= 120.1
+    assert found.high >= 123.9
+    assert flags == []
+
+
+def test_levels_far_apart_are_flagged():
+    rows = readings(lambda t: np.where(t < 4, 120.0, 140.0), 8)
+    run = make_run(rows, spans=phases(("context idle before", 0.0, 4.0), ("context idle after", 4.0, 8.0)))
+    assert level(run)[1] == ["baseline_drifted"]
+
+
+def test_several_runs_count_each_side_once():
+    rows = readings(120.0, 12, noise=0.5)
+    run = make_run(rows, spans=phases(("context idle before", 0, 3), ("context idle after", 3, 6)))
+    twice = make_run(
+        rows,
+        spans=phases(
+            ("context idle before", 0, 3),
+            ("context idle after", 3, 6),
+            ("context idle before", 6, 9),
+            ("context idle after", 9, 12),
+        ),
+    )
+    assert level(twice)[0].n > level(run)[0].n
+    assert level(twice)[0].half_width < level(run)[0].half_width
+
+
+def test_a_level_that_nobody_measured_is_null():
+    run = make_run(readings(120.0, 3))
+    assert level(run)[0].reason == "not_measured"
+    assert level(run, "deep_idle")[0].reason == "not_measured"
+    assert idle_level(make_run([], channels=[]), DEVICE, "deep_idle")[0].reason == "no_power_sensor"
+
+
+def test_a_deep_idle_that_cannot_be_seen_says_why():
+    run = make_run(readings(120.0, 3), stored={"deep_idle_reason": "context_exists"})
+    assert level(run, "deep_idle")[0].reason == "context_exists"
+
+
+def test_a_stored_deep_idle_is_used_and_flagged():
+    stored = Estimate(71.0, 70.5, 71.5, 60, "idle").to_dict() | {"time_ns": 5, "driver": "1"}
+    run = make_run(readings(120.0, 3), stored={"deep_idle_reason": "context_exists", "deep_idle": stored})
+    found, flags = level(run, "deep_idle")
+    assert (found.value, found.low, found.high) == (71.0, 70.5, 71.5)
+    assert (found.method, flags) == ("stored", ["stored"])
+
+
+def test_a_seen_deep_idle_goes_before_a_stored_one():
+    stored = Estimate(60.0, 59.0, 61.0, 60, "idle").to_dict()
+    run = make_run(readings(72.0, 3), spans=phases(("deep idle", 0, 3)), stored={"deep_idle": stored})
+    assert level(run, "deep_idle")[0].value == pytest.approx(72.0)
+    assert level(run, "deep_idle")[1] == []

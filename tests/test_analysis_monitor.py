@@ -1,0 +1,78 @@
+"""What a recording of whatever ran comes to: levels, mean power and energy of each device."""
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.run import DeviceInfo
+from records import DEVICE, channel, make_run, phases, readings
+
+OTHER = "GPU-other"
+
+
+def square(t):
+    return np.where(np.floor(t / 2) % 2 == 0, 100.0, 500.0)
+
+
+def monitored(rows, start=0.1, end=12.0, **changes):
+    return analyse(make_run(rows, kind="monitor", spans=phases(("monitor", start, end)), **changes))
+
+
+def test_levels_and_their_difference():
+    run = monitored(readings(square, 12.2, noise=1.0))
+    assert run.result("power_idle_w", 1).value == pytest.approx(100.0, rel=5e-3)
+    assert run.result("power_working_w", 1).value == pytest.approx(500.0, rel=5e-3)
+    assert run.result("power_difference_w", 1).value == pytest.approx(400.0, rel=5e-3)
+
+
+def test_energy_is_that_of_the_recording_not_of_what_the_driver_remembered():
+    run = monitored(readings(300.0, 12.2, noise=0.3), start=4.0, end=12.0)
+    assert run.result("time_s", 1).value == pytest.approx(8.0, abs=0.01)
+    assert run.result("energy_total_j", 1).value == pytest.approx(2400.0, rel=2e-3)
+    assert run.result("power_w", 1).value == pytest.approx(300.0, rel=1e-3)
+
+
+def test_a_recording_that_was_cut_off_speaks_for_all_it_has():
+    run = analyse(make_run(readings(300.0, 5, noise=0.3), kind="monitor", complete=False))
+    assert run.result("time_s", 1).value == pytest.approx(5.0, abs=0.05)
+    assert run.result("energy_total_j", 1).value == pytest.approx(1500.0, rel=0.02)
+
+
+def test_one_level_is_no_two():
+    run = monitored(readings(300.0, 12.2, noise=0.5))
+    assert run.result("power_idle_w", 1).reason == "one_level"
+    assert run.result("power_difference_w", 1).reason == "one_level"
+    assert run.result("energy_total_j", 1).value is not None
+
+
+def test_several_devices_are_units_of_their_own():
+    rows = readings(100.0, 12.2, noise=0.3) + readings(400.0, 12.2, noise=0.3, device=OTHER)
+    run = make_run(rows, kind="monitor", spans=phases(("monitor", 2.0, 12.0)))
+    run.devices.append(DeviceInfo(OTHER, "Other board"))
+    run.channels.append(channel(device=OTHER))
+    analyse(run)
+    assert [row["module"] for row in run.units.to_pylist() if row["level"] == "device"] == [DEVICE, OTHER]
+    assert run.result("energy_total_j", 1).value == pytest.approx(1000.0, rel=3e-3)
+    assert run.result("energy_total_j", 2).value == pytest.approx(4000.0, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels", "reason"),
+    [([], [], "no_power_sensor"), ([], None, "no_samples"), (readings(100.0, 0.01), None, "no_samples")],
+)
+def test_a_device_without_readings_says_why(rows, channels, reason):
+    run = monitored(rows, channels=channels)
+    for metric in ("power_idle_w", "power_w", "energy_total_j", "time_s"):
+        assert run.result(metric, 1).reason == reason
+
+
+def test_a_recording_shorter_than_the_sensor_is_null():
+    run = monitored(readings(300.0, 3, noise=0.3), start=2.0, end=2.0)
+    assert run.result("energy_total_j", 1).reason == "empty_window"
+    assert run.result("power_w", 1).reason == "empty_window"
+
+
+def test_a_hole_in_it_leaves_the_energy_out():
+    run = monitored(readings(300.0, 12.2, noise=0.3, without=[(4.0, 7.0)]))
+    assert run.result("energy_total_j", 1).reason == "hole_in_record"
+    assert [warning.code for warning in run.warnings] == ["record_hole"]

@@ -1,0 +1,133 @@
+"""What a power record is taken for, and what it says of one block of code."""
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import window_estimate
+from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
+from jouletrace.energy.response import NOMINAL, Response
+from records import DEVICE, channel, make_run, ns, readings
+
+
+def nominal(**facts):
+    return channel(response={}, **facts)
+
+
+def shape(response):
+    return response.window_s, response.rise_s, response.lag_s
+
+
+def test_a_calibrated_response_goes_before_documentation():
+    measured = Response(0.0201, window_s=0.022, rise_s=0.001, lag_s=-0.003, origin="calibrated")
+    assert response_of(channel(response=measured.to_dict(), window_s=1.0)) == measured
+
+
+def test_a_gapless_driver_record_keeps_the_shape_that_was_measured_on_such_a_board():
+    found = response_of(nominal(period_s=0.0201, window_s=0.025))
+    assert shape(found) == shape(NOMINAL["hopper"])
+    assert found.period_s == 0.0201
+    assert found.origin == "nominal"
+
+
+def test_differences_of_a_counter_are_the_mean_since_the_reading_before():
+    found = response_of(nominal(period_s=0.05, window_s=0.05, lag_s=0.025))
+    assert shape(found) == (0.05, 0.0, 0.0)
+    assert found.stamp_grid == 0
+    assert found.delay_s == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({"period_s": 0.1, "window_s": 1.0, "gapless": True}, "average_1s"),
+        ({"period_s": 0.1, "window_s": 0.025, "gapless": False}, "ampere_datacenter"),
+        ({"period_s": 0.1, "window_s": None, "gapless": None}, "ampere_datacenter"),
+        ({"period_s": 0.02, "window_s": None, "gapless": None}, "volta"),
+    ],
+)
+def test_sensors_are_known_by_how_they_are_read(facts, kind):
+    assert shape(response_of(nominal(**facts))) == shape(NOMINAL[kind])
+    assert response_of(nominal(**facts)).covariance == NOMINAL[kind].covariance
+
+
+def test_the_end_of_a_window_needs_as_much_record_as_the_sensor_remembers():
+    assert 0.1 < tail_s(nominal()) < 0.5
+    assert tail_s(nominal(period_s=0.1, window_s=1.0)) > 2.0
+    assert tail_s(channel("temperature_c")) == 0.0
+
+
+POLLED = {"response": {}, "period_s": 0.1, "window_s": 0.025, "gapless": False}
+
+
+def test_a_polled_sensor_is_read_once_an_update():
+    rows = readings(lambda t: 100.0 + np.floor(t / 0.1 + 0.2), 5)
+    record, _ = power_record(make_run(rows, channels=[channel(**POLLED)]), DEVICE)
+    assert len(rows) == 251
+    assert len(record) == pytest.approx(50, abs=1)
+    assert np.all(np.diff(record.power_w) == 1)
+
+
+def test_a_board_at_rest_whose_readings_repeat_leaves_no_hole():
+    rows = readings(lambda t: np.where(t < 2, 80.0, 300.0), 12)
+    run = make_run(rows, channels=[channel(**POLLED)])
+    record, _ = power_record(run, DEVICE)
+    assert len(record.holes) == 0
+    assert np.diff(record.time_ns).max() < 0.16e9
+    assert set(record.power_w) == {80.0, 300.0}
+    assert record.time_ns[0] < ns(0.1)
+    assert window_estimate(run, DEVICE, ns(4), ns(10)).value == pytest.approx(1800.0, rel=1e-3)
+
+
+def test_a_board_that_never_changes_is_read_all_the_same():
+    record, _ = power_record(make_run(readings(80.0, 3), channels=[channel(**POLLED)]), DEVICE)
+    assert len(record) == pytest.approx(30, abs=2)
+
+
+def test_time_in_which_nobody_polled_stays_a_hole():
+    rows = readings(lambda t: 300.0 + np.floor(t / 0.1), 8, without=[(4.0, 6.0)])
+    flat = readings(300.0, 8, without=[(4.0, 6.0)])
+    for each in (rows, flat):
+        record, _ = power_record(make_run(each, channels=[channel(**POLLED)]), DEVICE)
+        assert len(record.holes) == 1
+        assert np.diff(record.holes[0])[0] == pytest.approx(2e9, rel=0.15)
+
+
+def test_a_device_without_power_says_why():
+    run = make_run([], channels=[])
+    assert power_record(run, DEVICE) is None
+    assert no_power_reason(run, DEVICE) == "no_power_sensor"
+    run.devices[0].details["no_power"] = "rapl_absent"
+    assert window_estimate(run, DEVICE, ns(1), ns(2)).reason == "rapl_absent"
+    assert no_power_reason(run, "another") == "no_power_sensor"
+
+
+def test_a_block_of_a_steady_load():
+    found = window_estimate(make_run(readings(250.0, 10, noise=0.3)), DEVICE, ns(3), ns(7))
+    assert found.value == pytest.approx(1000.0, rel=2e-3)
+    assert found.low <= 1000.0 <= found.high
+    assert (found.n, found.method) == (1, "window")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "reason"),
+    [(3.0, 3.0, "empty_window"), (8.0, 12.0, "outside_record"), (4.0, 5.0, "hole_in_record")],
+)
+def test_a_block_that_the_record_cannot_speak_for_is_null_never_zero(start, end, reason):
+    run = make_run(readings(250.0, 10, without=[(4.2, 4.6)]))
+    found = window_estimate(run, DEVICE, ns(start), ns(end))
+    assert (found.value, found.reason) == (None, reason)
+
+
+def test_a_block_shorter_than_the_sensor_can_see_is_null():
+    run = make_run(readings(100.0, 10, period_s=0.1, noise=1.0), channels=[channel(**POLLED)])
+    assert window_estimate(run, DEVICE, ns(3.0), ns(3.01)).reason == "sensor_too_slow"
+
+
+def test_a_block_shorter_than_one_update_is_null_however_calm_the_record():
+    run = make_run(readings(250.0, 10, noise=0.1))
+    assert window_estimate(run, DEVICE, ns(3.0), ns(3.019)).reason == "sensor_too_slow"
+    assert window_estimate(run, DEVICE, ns(3.0), ns(3.1)).value == pytest.approx(25.0, rel=0.02)
+
+
+def test_flags_are_joined_each_once_in_order():
+    assert join([("b", "a"), (), ("a", "c")]) == ["b", "a", "c"]

@@ -1,0 +1,127 @@
+"""Ctrl-C, SIGKILL and a dead recorder in the middle of a profile: what was recorded is kept, and can be shown."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from commands import TOY, children_of, command, gone, only_run, start, wait_for
+from jouletrace import load
+from jouletrace.run.spool import read_spool
+
+pytest.importorskip("torch")
+
+BOARD = "sim:h100?realtime=1"
+
+
+@pytest.fixture(autouse=True)
+def place(workplace):
+    (workplace / "toy.py").write_text(TOY)
+    return workplace
+
+
+def begun(place):
+    """Whether a Run is on disk."""
+    return (place / "runs").exists() and any((place / "runs").glob("*/run.json"))
+
+
+def seen(place, table, what):
+    """Whether a spooled table of the Run holds a value."""
+    if not begun(place):
+        return False
+    rows = read_spool(only_run(place) / "spool", table)
+    return what in rows["name" if table == "spans" else "variant"].to_pylist()
+
+
+def profile_until(place, condition, *arguments):
+    """A profile that has come so far."""
+    process = start("profile", "toy.py:slow", *arguments, cwd=place)
+    wait_for(lambda: condition() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[1]
+    return process
+
+
+def interrupted(process):
+    """Send Ctrl-C; the lines on stderr."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "jouletrace: interrupted"
+    return err
+
+
+def check_kept(place, capsys):
+    """The Run is there, marked, and can be shown; returns it."""
+    run = load(only_run(place))
+    assert not run.complete
+    said = command(capsys, "show", str(only_run(place)))
+    assert said.code == 0
+    assert "ended early" in said.out or "cut off" in said.out
+    return run
+
+
+def test_ctrl_c_before_anything_is_measured(place):
+    """Whatever it was doing: no traceback of ours, and what is on disk is a Run."""
+    process = profile_until(place, lambda: begun(place), "-d", BOARD)
+    err = interrupted(process)
+    assert f"what was recorded is in runs/{only_run(place).name}" in err
+    assert not load(only_run(place)).complete
+
+
+def test_ctrl_c_in_the_middle_of_a_pass(place, capsys):
+    process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
+    time.sleep(0.7)  # of the two seconds of the latency pass
+    interrupted(process)
+    run = check_kept(place, capsys)
+    assert [warning.code for warning in run.warnings][-1] == "interrupted"
+    assert run.workload["items"] == 1
+    names = run.spans["name"].to_pylist()
+    assert names[0] == "warm-up"
+    assert "latency" in names, "a phase that was cut short is marked too"
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_the_runs_of_repeats(place, capsys):
+    def first_is_done():
+        folder = place / "out" / "repeats"
+        return (folder / "1" / "results.parquet").exists() and (folder / "2" / "run.json").exists()
+
+    arguments = ("-d", "cpu", "--repeats", "3", "--warmup", "0.2", "-o", "out")
+    process = profile_until(place, first_is_done, *arguments)
+    child = max(children_of(process.pid))
+    interrupted(process)
+    assert gone(child)
+    run = load(place / "out")
+    assert not run.complete
+    assert "2 of 3 runs" in " ".join(warning.message for warning in run.warnings)
+    assert run.result("latency_s").value > 0.02
+    assert command(capsys, "show", "out").code == 0
+
+
+def test_a_killed_profile_leaves_a_run_that_can_be_shown(place, capsys):
+    process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
+    (recorder,) = children_of(process.pid)
+    process.kill()
+    process.communicate(timeout=30)
+    run = check_kept(place, capsys)
+    assert run.workload["items"] == 1
+    assert run.workload["warm_up"]["iteration_s"] > 0.02
+    wait_for(lambda: gone(recorder), 10)
+
+
+def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
+    process = profile_until(place, lambda: begun(place) and load(only_run(place)).channels, "-d", BOARD)
+    (recorder,) = children_of(process.pid)
+    os.kill(recorder, signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert "the recorder ended before it was asked to (killed by signal 9" in err.splitlines()[-1]
+    run = load(only_run(place))
+    assert not run.complete
+    assert len(run.samples) > 0
+    assert command(capsys, "show", str(only_run(place))).code == 0

@@ -1,0 +1,178 @@
+"""``jouletrace monitor``: the live table, the stream, commands, and how it ends."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import time
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from commands import children_of, command, only_run, start, wait_for
+from jouletrace import load
+from jouletrace.report.contract import json_schema
+
+VIRTUAL = "sim:h100?load=2:120,2:600"
+REAL = "sim:h100?realtime=1&load=0.4:120,0.4:600"
+HEADINGS = ["time", "device", "power_W", "util_%", "SM_clock_MHz", "mem_clock_MHz", "temp_°C", "memory_GiB"]
+
+
+@pytest.fixture(autouse=True)
+def place(workplace):
+    return workplace
+
+
+def lines(text):
+    return list(csv.reader(io.StringIO(text)))
+
+
+def test_the_summary_has_levels_difference_and_energy(capsys, place):
+    said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12")
+    assert said.code == 0
+    for heading in ("idle", "working", "difference", "power", "energy", "time"):
+        assert heading in said.out
+    assert "SIMULATED" in said.out
+    assert len([line for line in said.err.splitlines() if "power" in line]) == 12
+    assert said.err.splitlines()[-1].startswith("saved runs/")
+    assert load(only_run(place)).result("power_difference_w", 1).value == pytest.approx(480, rel=0.05)
+
+
+def test_several_devices_have_a_row_each(capsys):
+    arguments = ("-d", "sim:h100?realtime=1", "-d", "sim:a100?realtime=1", "--duration", "0.6", "--json")
+    said = command(capsys, "monitor", *arguments)
+    found = json.loads(said.out)
+    assert [device["name"] for device in found["devices"]] == ["SIMULATED H100 80GB", "SIMULATED A100 80GB"]
+    assert all(device["energy_j"]["value"] > 0 for device in found["devices"])
+    Draft202012Validator(json.loads(json_schema())).validate(found)
+
+
+def test_the_stream_is_csv_and_nothing_else(capsys):
+    said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "6", "--interval", "0.5", "--format", "csv")
+    rows = lines(said.out)
+    assert rows[0] == HEADINGS
+    assert len(rows) >= 11
+    assert all(len(row) == len(HEADINGS) for row in rows)
+    assert {row[1] for row in rows[1:]} == {"SIM-h100-80-0"}
+    powers = [float(row[2]) for row in rows[1:]]
+    assert min(powers) < 150
+    assert max(powers) > 550
+    assert [row[0] for row in rows[1:]] == sorted(row[0] for row in rows[1:])
+    assert "idle" in said.err, "the summary goes to the person at the terminal"
+
+
+@pytest.mark.parametrize(("body", "code"), [("pass", 0), ("raise SystemExit(7)", 7)])
+def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place, body, code):
+    said = command(capfd, "monitor", "-d", REAL, "--", sys.executable, "-c", f"print('from the command'); {body}")
+    assert said.code == code
+    assert "from the command" in said.out
+    assert load(only_run(place)).workload["name"].startswith(sys.executable)
+
+
+def test_options_of_the_command_are_its_own(capfd):
+    said = command(capfd, "monitor", "-d", REAL, sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json")
+    assert "['--json']" in said.out
+
+
+def test_a_command_that_is_not_there_leaves_nothing(capsys, place):
+    assert command(capsys, "monitor", "-d", REAL, "--", "no-such-program").code == 2
+    assert list((place / "runs").iterdir()) == []
+
+
+def test_ctrl_c_ends_it_normally(place):
+    process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
+    assert process.stdout.readline().startswith("time,device")
+    for _ in range(4):
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    run = load(only_run(place))
+    assert run.complete
+    assert run.result("energy_total_j", 1).value > 0
+
+
+def test_ctrl_c_with_a_command_waits_for_its_end(place):
+    """At a terminal both get it; the command says how it ended."""
+    body = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(5)); "
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    arguments = ("monitor", "-d", REAL, "--", sys.executable, "-c", body)
+    process = start(*arguments, cwd=place, start_new_session=True)
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 5, err
+    assert load(only_run(place)).complete
+
+
+def on_a_terminal(arguments, cwd, seconds):
+    """What a command draws on a terminal of 100 columns, interrupted after a while."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    process = start(*arguments, cwd=cwd, stdout=slave, stderr=slave, stdin=slave, env=environment)
+    os.close(slave)
+    drawn, until = b"", None
+    while True:
+        ready, _, _ = select.select([master], [], [], 0.1)
+        if ready:
+            try:
+                drawn += os.read(master, 65536)
+            except OSError:
+                break  # the other end is closed
+        if until is None and b"SM clock" in drawn:
+            until = time.monotonic() + seconds
+        if until is not None and time.monotonic() > until:
+            process.send_signal(signal.SIGINT)
+            until = float("inf")
+    os.close(master)
+    return process.wait(timeout=30), drawn.decode(errors="replace")
+
+
+def test_on_a_terminal_a_table_is_redrawn(place):
+    code, drawn = on_a_terminal(("monitor", "-d", REAL, "--interval", "0.2"), place, 1.0)
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    assert plain.count("Ctrl-C ends and prints the summary") >= 3
+    for heading in ("power", "util", "SM clock", "mem clock", "temp", "memory", "°C"):
+        assert heading in plain
+    assert "\x1b[?25h" in drawn, "the cursor is given back"
+    assert "difference" in plain
+    assert "saved runs/" in plain
+
+
+def test_a_killed_recorder_ends_it_loudly(place):
+    process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
+    for _ in range(6):
+        process.stdout.readline()
+    (recorder,) = children_of(process.pid)
+    os.kill(recorder, signal.SIGKILL)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3
+    complaint = [line for line in err.splitlines() if line.startswith("jouletrace: ")]
+    assert len(complaint) == 1
+    assert "killed by signal 9" in complaint[0]
+    assert "Traceback" not in err
+    run = load(only_run(place))
+    assert not run.complete
+    assert len(run.samples) > 0
+
+
+def test_a_killed_monitor_leaves_what_it_saw(place, capsys):
+    process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
+    for _ in range(8):
+        process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=30)
+    wait_for(lambda: len(load(only_run(place)).samples) > 40, 10)
+    said = command(capsys, "show", str(only_run(place)))
+    assert said.code == 0
+    assert "the recording was cut off" in said.out
+    assert "energy" in said.out

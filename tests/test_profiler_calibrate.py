@@ -1,0 +1,134 @@
+"""Calibration end to end on simulated boards whose sensors are hidden, and where its result goes."""
+
+import numpy as np
+import pytest
+
+from jouletrace import NotPossibleError, load
+from jouletrace.analysis.calibration import fit_channel, pulse_edges
+from jouletrace.devices.simulated import open_simulated
+from jouletrace.profiler import board_store, calibrations
+from jouletrace.profiler.calibrate import LONGEST_S, SHORTEST_S, calibrate, pulse_train
+from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run.channels import POWER
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """An H100 calibrated once: the Run, its folder and its cache."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOULETRACE_CACHE", str(folder / "cache"))
+        run = calibrate("sim:h100?seed=2", seconds=30.0, folder=folder / "run", command="jouletrace calibrate")
+    return run, folder
+
+
+@pytest.fixture
+def cache(calibrated, monkeypatch):
+    monkeypatch.setenv("JOULETRACE_CACHE", str(calibrated[1] / "cache"))
+
+
+def test_every_power_sensor_is_described_as_measured(calibrated):
+    run, _ = calibrated
+    device = open_simulated("sim:h100?seed=2")
+    hidden = device.truth.parameters()
+    assert set(run.calibration[device.info.id]["channels"]) == {POWER, "power_instant_w", "power_average_w"}
+    record = run.channel(device.info.id, POWER)
+    assert record.origin == "calibrated"
+    assert record.gapless is True
+    assert record.period_s == pytest.approx(hidden.record_period_s, rel=0.01)
+    # what counts is the mean delay of a reading: the middle of its window and what it trails by
+    true_delay = hidden.record_lag_s + hidden.record_window_s / 2 + hidden.record_rise_s
+    board_delay = hidden.slow_share * hidden.slow_s + (1 - hidden.slow_share) * hidden.fast_s
+    assert true_delay - 0.001 <= record.lag_s <= true_delay + board_delay + 0.003
+    average = run.channel(device.info.id, "power_average_w")
+    assert average.window_s == pytest.approx(hidden.average_window_s, rel=0.1)
+
+
+def test_the_run_is_saved_and_says_what_it_was(calibrated):
+    run, folder = calibrated
+    saved = load(folder / "run")
+    assert saved.complete
+    assert (saved.kind, saved.command) == ("calibrate", "jouletrace calibrate")
+    assert saved.calibration == run.calibration
+    assert len(pulse_edges(saved)) == 2 * len(pulse_train(30.0, 0))
+
+
+def test_the_same_pulses_give_the_same_calibration_again(calibrated):
+    run, _ = calibrated
+    device = run.devices[0].id
+    again = fit_channel(run, device, POWER).response
+    assert again.delay_s == run.calibration[device]["channels"][POWER]["delay_s"]
+    assert fit_channel(run, device, "power_memory_w") is None
+
+
+def test_later_runs_on_the_board_use_it(calibrated, cache):
+    pytest.importorskip("torch")
+    from boards import QUICK, mlp
+    from jouletrace.workloads import ObjectWorkload
+
+    settings = ProfileSettings(device="sim:h100?seed=2&run=9", **{**QUICK, "calibrated": True})
+    run = profile_workload(ObjectWorkload(*mlp()), settings)
+    assert "nominal_response" not in run.result_flags("energy_total_j")
+    assert run.channel(run.devices[0].id, POWER).origin == "calibrated"
+
+
+def test_a_board_whose_sensor_is_another_has_another_calibration(calibrated, cache):
+    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&run=5")) is not None
+    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=exponential")) is None
+    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=1")) is None
+
+
+def test_another_driver_makes_a_calibration_void(calibrated, cache):
+    device = open_simulated("sim:h100?seed=2")
+    device.info.driver = "another"
+    assert calibrations.stored_calibration(device) is None
+
+
+def test_a_device_without_power_cannot_be_calibrated(no_rapl):
+    with pytest.raises(NotPossibleError, match="nothing to calibrate"):
+        calibrate("cpu", seconds=10)
+
+
+def test_pulses_are_irregular_and_of_all_lengths():
+    train = pulse_train(45.0, 0)
+    assert train.shape[1] == 2
+    assert SHORTEST_S <= train.min() < 0.06
+    assert 1.0 < train.max() <= LONGEST_S
+    assert 45.0 <= train.sum() < 45.0 + 2 * LONGEST_S
+    assert np.array_equal(train, pulse_train(45.0, 0))
+    assert not np.array_equal(train[:5], pulse_train(45.0, 1)[:5])
+
+
+def test_what_is_stored_of_a_board_adds_up():
+    assert board_store.recall("GPU-1") == {}
+    assert board_store.remember("GPU-1", deep_idle={"value": 70.0})
+    assert board_store.remember("GPU-1", calibration={"driver": "1"})
+    assert board_store.remember("GPU-1", calibration={"driver": "2"})
+    assert board_store.recall("GPU-1") == {"deep_idle": {"value": 70.0}, "calibration": {"driver": "2"}}
+    assert board_store.recall("GPU-2") == {}
+
+
+def test_a_damaged_store_is_an_empty_one(own_cache):
+    board_store.remember("GPU-1", a=1)
+    (file,) = own_cache.iterdir()
+    for text in ("{", "[1]", "\x00"):
+        file.write_text(text)
+        assert board_store.recall("GPU-1") == {}
+    assert board_store.remember("GPU-1", b=2)
+    assert board_store.recall("GPU-1") == {"b": 2}
+
+
+def test_a_store_that_cannot_be_written_says_so(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path / "file" / "cache"))
+    assert not board_store.remember("GPU-1", a=1)
+
+
+def test_where_the_store_is(monkeypatch, tmp_path):
+    monkeypatch.delenv("JOULETRACE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert board_store.cache_folder() == tmp_path / "jouletrace"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert board_store.cache_folder() == tmp_path / ".cache" / "jouletrace"

@@ -1,0 +1,87 @@
+"""What can be measured here: every sensor, what it costs, and why a missing thing is missing."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from jouletrace.devices.simulated import open_simulated
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler import doctor
+from jouletrace.profiler.calibrations import store_calibration
+from jouletrace.profiler.doctor import diagnose
+from jouletrace.run import DeviceInfo
+
+
+def test_every_sensor_of_a_board_is_listed_with_period_and_cost():
+    found = diagnose("sim:h100")
+    (board,) = found.devices
+    assert board.info.simulated
+    record = board.capabilities[0]
+    assert record.period_s == 0.02
+    assert record.available
+    assert 0 < record.cost_s < 0.1
+    assert len(board.capabilities) >= 8
+    assert board.calibrated_days_ago is None
+    assert found.no_gpu is None
+
+
+def test_a_calibration_is_shown_with_its_age():
+    device = open_simulated("sim:h100")
+    two_days_ago = time.time_ns() - 2 * 86_400_000_000_000
+    store_calibration(device, {"time_ns": two_days_ago, "channels": {"power_w": {"period_s": 0.02}}})
+    (board,) = diagnose("sim:h100").devices
+    assert board.calibrated_days_ago == pytest.approx(2.0, abs=0.01)
+    assert board.calibration == {"power_w": {"period_s": 0.02}}
+
+
+def test_without_a_gpu_the_cpu_is_there_and_the_reason(monkeypatch):
+    monkeypatch.setattr(doctor, "list_devices", lambda: [DeviceInfo("cpu", "CPU", "cpu")])
+    monkeypatch.setattr(doctor, "no_gpu_reason", lambda: "the NVIDIA driver is not installed")
+    found = diagnose()
+    assert [board.info.kind for board in found.devices] == ["cpu"]
+    assert found.no_gpu == "the NVIDIA driver is not installed"
+
+
+def test_a_board_that_cannot_be_opened_does_not_hide_the_others(monkeypatch):
+    infos = [DeviceInfo("GPU-1", "A"), DeviceInfo("GPU-2", "B")]
+    monkeypatch.setattr(doctor, "list_devices", lambda: infos)
+
+    def opened(spec):
+        if spec == "GPU-1":
+            raise NotPossibleError("the board is lost")
+        return open_simulated("sim:h100")
+
+    monkeypatch.setattr(doctor, "open_device", opened)
+    one, other = diagnose().devices
+    assert (one.problem, one.capabilities) == ("the board is lost", [])
+    assert other.problem == ""
+    assert other.capabilities
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(BadInputError, match="unknown device"):
+        diagnose("gpu7")
+
+
+def test_libraries_and_tools_say_what_they_would_serve(monkeypatch):
+    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None if name == "plotly" else SimpleNamespace())
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/opt/nsys" if name == "nsys" else None)
+    extras = diagnose("sim:h100").extras
+    assert extras["plotly"]["available"] is False
+    assert "pip install 'jouletrace[report]'" in extras["plotly"]["note"]
+    assert extras["nsys"] == {"available": True, "note": "/opt/nsys"}
+    assert "not on the PATH" in extras["ncu"]["note"]
+
+
+def test_a_library_that_was_never_installed_has_no_version(monkeypatch):
+    monkeypatch.setattr(doctor, "LIBRARIES", {"nowhere": "nothing"})
+    monkeypatch.setattr(doctor.util, "find_spec", lambda name: SimpleNamespace())
+    assert diagnose("sim:h100").extras["nowhere"] == {"available": True, "note": "of unknown version"}
+
+
+def test_it_is_json():
+    found = json.loads(json.dumps(diagnose("sim:a100").to_dict(), allow_nan=False))
+    assert found["devices"][0]["info"]["simulated"] is True
+    assert found["versions"]["python"]

@@ -1,0 +1,173 @@
+"""Energy of blocks of code, from a recorder that runs beside the process."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+import jouletrace as jt
+from jouletrace.devices.simulated import open_simulated
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler import measure as module
+
+SQUARE = "sim:h100?realtime=1&load=0.4:120,0.4:500"
+STEADY = "sim:h100?realtime=1&load=100:300"
+OTHER = "sim:h100?realtime=1&seed=1&load=100:200"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recorders():
+    """Recorders live as long as the process: here, as long as this file's tests."""
+    yield
+    for recording in module._recordings.values():
+        recording.close()
+    module._recordings.clear()
+
+
+def test_a_block_of_a_steady_load():
+    with jt.measure("steady", devices=STEADY) as m:
+        time.sleep(0.5)
+    assert 0.5 <= m.time_s.value < 1.5
+    assert m.power_w.value == pytest.approx(300, rel=0.03)
+    assert m.energy_j.value == pytest.approx(300 * m.time_s.value, rel=0.03)
+    assert m.energy_j.low <= 300 * m.time_s.value <= m.energy_j.high * 1.01
+    assert m.label == "steady"
+
+
+def test_blocks_hold_what_the_board_drew_meanwhile():
+    """The plan repeats from the Unix epoch on, so a board of our own lives the same life."""
+    device = open_simulated(SQUARE)
+    with jt.measure(devices=SQUARE) as m:
+        time.sleep(0.9)
+    energy = m.energy_j
+    device.board.catch_up()
+    truth = device.truth.energy_j(m.start_ns, m.end_ns)
+    assert energy.value == pytest.approx(truth, rel=0.04)
+    assert energy.half_width < 0.1 * truth
+
+
+def test_blocks_nest_and_add_up():
+    with jt.measure("outer", devices=STEADY) as outer:
+        with jt.measure("first", devices=STEADY) as first:
+            time.sleep(0.25)
+        with jt.measure("second", devices=STEADY) as second:
+            time.sleep(0.25)
+    parts = first.energy_j.value + second.energy_j.value
+    assert outer.energy_j.value == pytest.approx(parts, rel=0.05)
+    assert outer._recording is first._recording
+
+
+def test_several_devices_are_summed():
+    with jt.measure(devices=[STEADY, OTHER]) as m:
+        time.sleep(0.5)
+    one, other = (m.device_energy_j(f"SIM-h100-80-{seed}") for seed in (0, 1))
+    assert m.energy_j.value == pytest.approx(one.value + other.value)
+    assert m.energy_j.half_width < one.half_width + other.half_width
+    assert m.power_w.value == pytest.approx(500, rel=0.03)
+
+
+@pytest.mark.parametrize("metric", ["energy_j", "power_w"])
+def test_a_block_too_short_for_the_sensor_is_null_never_zero(metric):
+    with jt.measure(devices=STEADY) as m:
+        pass
+    found = getattr(m, metric)
+    assert found.value is None
+    assert found.reason in ("sensor_too_slow", "empty_window", "block_too_short")
+
+
+def test_inside_the_block_there_is_no_figure_yet():
+    with jt.measure(devices=STEADY) as m:
+        for figure in (m.energy_j, m.time_s, m.power_w):
+            assert figure.reason == "block_not_ended"
+        assert "block_not_ended" in repr(m)
+
+
+def test_an_exception_goes_through_and_the_block_is_measured():
+    def fails():
+        with measurement:
+            time.sleep(0.3)
+            raise ValueError("mine")
+
+    measurement = jt.measure(devices=STEADY)
+    with pytest.raises(ValueError, match="mine"):
+        fails()
+    assert measurement.energy_j.value == pytest.approx(300 * measurement.time_s.value, rel=0.05)
+
+
+def test_a_figure_is_computed_once():
+    with jt.measure(devices=STEADY) as m:
+        time.sleep(0.2)
+    assert m.device_energy_j("SIM-h100-80-0") is m.device_energy_j("SIM-h100-80-0")
+
+
+def test_without_power_the_reason_comes_at_once(no_rapl):
+    with jt.measure(devices="cpu") as m:
+        time.sleep(0.05)
+    assert m._recording._tail_s == 0.0
+    assert m.energy_j.reason in ("rapl_absent", "rapl_unreadable")
+    assert m.power_w.reason == m.energy_j.reason
+    assert m.time_s.value >= 0.05
+
+
+def test_wrong_devices_are_refused():
+    with pytest.raises(NotPossibleError, match="no device was named"):
+        jt.measure(devices=[])
+    with pytest.raises(BadInputError, match="no simulated board called"):
+        jt.measure(devices="sim:nothing")
+
+
+def test_a_calibration_of_the_board_is_used():
+    from jouletrace.energy.response import Response
+    from jouletrace.profiler.calibrations import store_calibration
+
+    spec = "sim:h100?realtime=1&seed=5&load=100:300"
+    response = Response(0.02, window_s=0.023, origin="calibrated").to_dict()
+    store_calibration(open_simulated(spec), {"time_ns": 1, "channels": {"power_w": response}})
+    with jt.measure(devices=spec) as m:
+        pass
+    (channel,) = [c for c in m._recording.session.run.channels if c.name == "power_w"]
+    assert (channel.origin, channel.window_s) == ("calibrated", 0.023)
+
+
+def test_a_fork_leaves_the_parents_recorder_alone():
+    with jt.measure(devices=STEADY) as m:
+        time.sleep(0.2)
+    pid = os.fork()
+    if pid == 0:  # the child ends as a program does, with its atexit handlers
+        m._recording.close()
+        os._exit(0 if not module._recordings else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    m._recording.session.recorder.check()
+    assert m.energy_j.value > 0
+
+
+SCRIPT = """
+import sys, time
+import jouletrace as jt
+print("main runs")
+with jt.measure("block", devices="sim:h100?realtime=1&load=100:300") as m:
+    time.sleep(0.4)
+print("power", m.power_w.value)
+print("recorder", m._recording.session.recorder.pid)
+print("torch" in sys.modules)
+"""
+
+
+def test_a_script_without_a_main_guard_runs_once_and_leaves_no_recorder(workplace):
+    (workplace / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stdout.splitlines()
+    assert lines.count("main runs") == 1
+    assert float(lines[1].split()[1]) == pytest.approx(300, rel=0.05)
+    assert lines[3] == "False"
+    pid = int(lines[2].split()[1])
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{pid}"):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the recorder outlived its process")
+    assert done.stderr == ""
+    assert sorted(path.name for path in workplace.iterdir()) == ["script.py"]

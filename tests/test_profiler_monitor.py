@@ -1,0 +1,162 @@
+"""Recording whatever runs: until a time, until a command ends, until Ctrl-C."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from jouletrace.devices.simulated import open_simulated
+from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.profiler.monitor import monitor
+from jouletrace.run import load
+
+SQUARE = "sim:h100?load=2:120,2:600"
+REAL = "sim:h100?realtime=1&load=0.5:120,0.5:600"
+
+
+def watch(*specs, **options):
+    devices = [open_simulated(spec) for spec in specs]
+    run, code = monitor(devices, **options)
+    return run, code, devices
+
+
+def test_levels_and_energy_are_those_of_the_board():
+    run, code, (device,) = watch(SQUARE, duration_s=20.0)
+    assert code == 0
+    assert run.result("power_idle_w", 1).value == pytest.approx(120, rel=0.02)
+    assert run.result("power_working_w", 1).value == pytest.approx(600, rel=0.02)
+    assert run.result("power_difference_w", 1).value == pytest.approx(480, rel=0.03)
+    (phase,) = run.spans.to_pylist()
+    truth = device.truth.energy_j(phase["start_ns"], phase["end_ns"])
+    assert run.result("energy_total_j", 1).value == pytest.approx(truth, rel=2e-3)
+    assert run.result("time_s", 1).value == pytest.approx(20.0, abs=0.1)
+
+
+def test_the_interval_of_a_steady_board_holds_the_truth():
+    run, _, (device,) = watch("sim:h100?load=100:300", duration_s=20.0)
+    (phase,) = run.spans.to_pylist()
+    energy = run.result("energy_total_j", 1)
+    assert energy.low <= device.truth.energy_j(phase["start_ns"], phase["end_ns"]) <= energy.high
+    assert energy.half_width < 0.01 * energy.value
+
+
+@pytest.mark.parametrize("name", ["v100", "a100-40", "a100-80", "h200-141"])
+def test_every_board_can_be_watched(name):
+    run, _, (device,) = watch(f"sim:{name}?load=3:60,3:250", duration_s=18.0)
+    (phase,) = run.spans.to_pylist()
+    energy = run.result("energy_total_j", 1)
+    start, seconds = phase["start_ns"], run.result("time_s", 1).value
+    truth = device.truth.energy_j(start, min(start + round(seconds * 1e9), phase["end_ns"]))
+    assert energy.value == pytest.approx(truth, rel=0.05)
+    assert run.result("power_difference_w", 1).value == pytest.approx(190, rel=0.05)
+
+
+def test_a_board_at_rest_without_noise_has_an_energy_too():
+    run, _, _ = watch("sim:a100?noise=0", duration_s=10.0)
+    assert run.result("energy_total_j", 1).value == pytest.approx(10 * run.result("power_w", 1).value, rel=0.05)
+
+
+def test_ticks_come_at_their_interval_with_the_latest_readings():
+    ticks = []
+    watch(SQUARE, duration_s=8.0, interval_s=1.0, on_tick=lambda found: ticks.append(dict(found[0].values)))
+    assert len(ticks) == 8
+    assert {"power_w", "utilization_gpu_pct", "clock_sm_mhz", "temperature_c", "memory_used_bytes"} <= set(ticks[-1])
+    powers = np.array([tick["power_w"] for tick in ticks])
+    assert powers.min() < 200
+    assert powers.max() > 500
+
+
+def test_fast_ticks_show_fresh_readings():
+    """Four lines a second: the recorder is asked, since by itself it looks once a second."""
+    ages = []
+    device = open_simulated(SQUARE)
+
+    def look(found):
+        ages.append((device.clock.time_ns() - found[0].time_ns) / 1e9)
+
+    monitor([device], duration_s=4.0, interval_s=0.25, on_tick=look)
+    assert len(ages) >= 12
+    assert max(ages) < 0.15
+
+
+def test_several_devices_share_a_recording():
+    run, _, _ = watch("sim:h100?seed=1&realtime=1", "sim:a100?realtime=1", duration_s=0.6)
+    assert [row["level"] for row in run.units.to_pylist()] == ["model", "device", "device"]
+    assert run.result("power_w", 1).value == pytest.approx(74, abs=8)
+    assert run.result("power_w", 2).value == pytest.approx(50, abs=10)
+
+
+def test_the_run_is_saved_with_its_figures(tmp_path):
+    run, _, _ = watch(SQUARE, duration_s=5.0, folder=tmp_path / "run", typed="jouletrace monitor")
+    saved = load(tmp_path / "run")
+    assert saved.complete
+    assert (saved.kind, saved.command) == ("monitor", "jouletrace monitor")
+    assert saved.results.equals(run.results)
+
+
+def test_ctrl_c_is_its_ordinary_end(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    run, code, _ = watch(SQUARE, duration_s=60.0, on_tick=interrupt, folder=tmp_path / "run")
+    assert code == 0
+    assert load(tmp_path / "run").complete
+    assert run.result("time_s", 1).value == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [("exit(0)", 0), ("exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_a_command_is_recorded_and_its_exit_code_told_on(body, code):
+    run, found, _ = watch(REAL, command=[sys.executable, "-c", f"import time; time.sleep(0.3); {body}"])
+    assert found == code
+    (span,) = [row for row in run.spans.to_pylist() if row["kind"] == "range"]
+    assert 0.3 < (span["end_ns"] - span["start_ns"]) / 1e9 < 5.0
+    assert [warning.code for warning in run.warnings] == (["command_failed"] if code else [])
+    assert run.result("energy_total_j", 1).value > 0
+
+
+def test_a_command_that_is_not_there_is_refused_before_anything_is_recorded(tmp_path):
+    with pytest.raises(BadInputError, match="cannot run 'no-such-program': there is no such program"):
+        watch(REAL, command=["no-such-program"], folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_command_that_cannot_be_run_is_bad_input(tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_text("no program")
+    broken.chmod(0o755)
+    with pytest.raises(BadInputError, match="Exec format error"):
+        watch(REAL, command=[str(broken)])
+
+
+def test_a_command_does_not_outlive_a_dead_recorder(monkeypatch, tmp_path):
+    from jouletrace.sampling.process import ProcessRecorder
+
+    check = ProcessRecorder.check
+    ticks = []
+
+    def dies(self):
+        ticks.append(1)
+        if len(ticks) > 2:
+            raise RecorderDiedError("killed")
+        check(self)
+
+    monkeypatch.setattr(ProcessRecorder, "check", dies)
+    mark = tmp_path / "mark"
+    body = f"import time, pathlib; time.sleep(5); pathlib.Path({str(mark)!r}).write_text('still there')"
+    with pytest.raises(RecorderDiedError):
+        watch(REAL, command=[sys.executable, "-c", body], interval_s=0.1, folder=tmp_path / "run")
+    assert not mark.exists()
+    run = load(tmp_path / "run")
+    assert not run.complete
+    assert [row["kind"] for row in run.spans.to_pylist()] == ["range"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({}, "give a duration"), ({"command": ["true"], "duration_s": 1.0}, "takes real time")]
+)
+def test_virtual_time_without_an_end_is_refused(options, said):
+    with pytest.raises(BadInputError, match=said) as caught:
+        watch("sim:h100?seed=1", **options)
+    assert "sim:h100?seed=1&realtime=1" in str(caught.value)

@@ -1,0 +1,194 @@
+"""The passes of a profile, each by itself on a simulated board."""
+
+import numpy as np
+import pytest
+
+from boards import board_step, recording
+from jouletrace.analysis.latency import latencies_s
+from jouletrace.devices.simulated import open_simulated
+from jouletrace.profiler import board_store, passes
+from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import POWER
+
+
+def power(**facts):
+    return ChannelInfo("x", POWER, "W", "test", **facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "seconds"),
+    [
+        ({"period_s": 0.02}, {}, 0.5),
+        ({"period_s": 0.1}, {}, 1.875),  # eight of them in the 15 s that are allowed
+        ({"period_s": 0.1}, {"max_time_s": 60.0}, 2.5),
+        ({"period_s": 0.1}, {"max_time_s": 2.0}, 1.0),  # never less than ten readings
+        ({"period_s": None}, {}, 0.5),
+        ({"period_s": 0.1}, {"window_s": 0.3}, 0.3),
+    ],
+)
+def test_windows_are_as_long_as_the_sensor_needs(facts, options, seconds):
+    assert passes.window_seconds(ProfileSettings(**options), power(**facts)) == pytest.approx(seconds)
+
+
+class Counted:
+    """A step that remembers what it was asked for."""
+
+    def __init__(self, step):
+        self._step = step
+        self.replays = []
+
+    def replay(self, n):
+        self.replays.append(n)
+        return self._step.replay(n)
+
+
+def energy_pass(spec="sim:h100?noise=1", step=None, **settings):
+    device, simulated = board_step(spec)
+    counted = Counted(step(simulated) if step else simulated)
+    with recording(device) as session:
+        iteration_s = counted.replay(2000).seconds / 2000
+        counted.replays.clear()
+        passes.energy(session, counted, ProfileSettings(**settings), iteration_s, Silent())
+    return session.run, counted
+
+
+def test_eight_windows_of_half_a_second_follow_a_ramp():
+    run, step = energy_pass(target_ci=0.2)
+    assert len(run.windows) == 8
+    seconds = (run.windows["end_ns"].to_numpy() - run.windows["start_ns"].to_numpy()) / 1e9
+    assert np.all((seconds >= 0.49) & (seconds < 0.6))
+    assert step.replays[0] < step.replays[1]
+    assert run.windows["order"].to_pylist() == list(range(8))
+    assert set(run.windows["variant"].to_pylist()) == {"untouched"}
+
+
+def test_a_narrower_wish_takes_more_windows():
+    run, _ = energy_pass(target_ci=0.001)
+    assert 8 < len(run.windows) <= 30
+    assert [row["name"] for row in run.spans.to_pylist()] == ["energy", "energy"]
+
+
+def test_windows_stop_at_the_time_allowed():
+    run, _ = energy_pass(target_ci=0.0001, max_time_s=6.0)
+    assert len(run.windows) == pytest.approx(12, abs=1)
+
+
+def test_where_time_is_short_three_windows_are_the_least():
+    run, _ = energy_pass(max_time_s=0.6)
+    assert len(run.windows) == passes.LEAST_WINDOWS
+
+
+def test_windows_of_one_energy_pass_neighbour_each_other():
+    run, _ = energy_pass(target_ci=0.2)
+    start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    assert np.all(start[1:] - end[:-1] < 50_000_000)
+
+
+def test_a_device_without_power_takes_no_windows():
+    device, step = board_step()
+    with recording(device) as session:
+        session.recorder.channels = [c for c in session.recorder.channels if c.name != POWER]
+        passes.energy(session, step, ProfileSettings(), 1e-3, Silent())
+        passes.idle(session, "context idle before", ProfileSettings(), Silent())
+        passes.deep_idle(session, device, ProfileSettings(), Silent())
+    assert len(session.run.windows) == len(session.run.spans) == 0
+
+
+class Flushed:
+    """A step that flushes, as a cold one does."""
+
+    def __init__(self, step):
+        self._step = step
+
+    def replay(self, n):
+        return self._step.replay(2 * n)
+
+    def flush_only(self):
+        return self._step
+
+
+def test_each_window_of_a_flushed_step_is_followed_by_its_flushes():
+    device, step = board_step()
+    with recording(device) as session:
+        passes.energy(session, Flushed(step), ProfileSettings(target_ci=0.5), 4e-4, Silent())
+    rows = session.run.windows.to_pylist()
+    assert [row["variant"] for row in rows[:4]] == ["untouched", "flush", "untouched", "flush"]
+    assert rows[1]["start_ns"] - rows[0]["end_ns"] < 1_000_000
+    assert rows[0]["replays"] == rows[1]["replays"]
+
+
+def test_latencies_are_one_an_iteration():
+    device, step = board_step()
+    with recording(device) as session:
+        passes.latency(session, step, ProfileSettings(latency_iterations=150), 250e-6, Silent())
+    seconds = latencies_s(session.run)
+    assert len(seconds) == 150
+    assert np.median(seconds) == pytest.approx(step.replay(100).seconds / 100, rel=0.15)
+
+
+@pytest.mark.parametrize(("iteration_s", "least"), [(0.5, 30), (3.0, 10)])
+def test_slow_iterations_are_timed_all_the_same(iteration_s, least):
+    taken = []
+
+    class Slow:
+        def latencies(self, n):
+            taken.append(n)
+            return np.full(n, iteration_s)
+
+    with recording(open_simulated("sim:h100")) as session:
+        passes.latency(session, Slow(), ProfileSettings(), iteration_s, Silent())
+    assert taken == [10, least]
+
+
+def test_deep_idle_is_taken_where_nobody_holds_a_context():
+    device = open_simulated("sim:h100")
+    with recording(device) as session:
+        passes.deep_idle(session, device, ProfileSettings(), Silent())
+    (row,) = session.run.spans.to_pylist()
+    assert row["name"] == "deep idle"
+    assert (row["end_ns"] - row["start_ns"]) / 1e9 > 1.5
+    assert session.run.stored == {}
+
+
+@pytest.mark.parametrize("reason", ["context_exists", "other_processes"])
+def test_a_deep_idle_that_cannot_be_seen_comes_from_the_store(monkeypatch, reason):
+    device = open_simulated("sim:h100")
+    level = {"value": 71.0, "low": 70.0, "high": 72.0, "n": 50, "method": "idle", "reason": None, "time_ns": 1}
+    board_store.remember(device.info.id, deep_idle=level)
+    monkeypatch.setattr(passes, "context_in_this_process", lambda: reason == "context_exists")
+    monkeypatch.setattr(device, "processes", lambda: ["somebody"] if reason == "other_processes" else [])
+    with recording(device) as session:
+        passes.deep_idle(session, device, ProfileSettings(), Silent())
+    assert session.run.stored == {"deep_idle_reason": reason, "deep_idle": level}
+    assert len(session.run.spans) == 0
+
+
+def test_idle_lasts_as_long_as_a_slow_sensor_remembers():
+    device = open_simulated("sim:h100")
+    with recording(device) as session:
+        session.recorder.channels = [power(period_s=0.1, window_s=1.0)]
+        passes.idle(session, "deep idle", ProfileSettings(idle_s=1.0), Silent())
+    (row,) = session.run.spans.to_pylist()
+    assert (row["end_ns"] - row["start_ns"]) / 1e9 == pytest.approx(3.4, abs=0.01)
+
+
+def test_progress_adds_up_to_what_was_announced():
+    told = []
+
+    class Watching:
+        def begin(self, phase, seconds):
+            told.append([phase, seconds, 0.0])
+
+        def advance(self, seconds, note=""):
+            told[-1][2] += seconds
+
+    device, step = board_step()
+    with recording(device) as session:
+        passes.idle(session, "context idle before", ProfileSettings(), Watching())
+        passes.latency(session, step, ProfileSettings(), 220e-6, Watching())
+        passes.energy(session, step, ProfileSettings(target_ci=0.5), 220e-6, Watching())
+    assert [phase for phase, _, _ in told] == ["context idle before", "latency", "energy"]
+    for _, announced, done in told:
+        assert done == pytest.approx(announced, rel=0.15)

@@ -1,0 +1,209 @@
+"""Whole profiles on simulated boards, held against the truth, and on this machine's CPU."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from boards import QUICK, mlp, profiled, true_energy_j, true_level_w
+from jouletrace import NotPossibleError, load
+from jouletrace.analysis.conditions import conditions
+from jouletrace.devices.simulated import PRESETS
+from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.profiler import board_store
+from jouletrace.profiler import profile as profiler
+from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.workloads import ObjectWorkload
+
+pytest.importorskip("torch")
+
+ENERGIES = (
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "baseline_context_idle_w",
+    "baseline_deep_idle_w",
+    "power_w",
+)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_energy_is_filled_and_its_interval_holds_the_truth(monkeypatch, name):
+    run, device = profiled(monkeypatch, f"sim:{name}?seed=3")
+    assert run.complete
+    assert all(run.result(metric).value is not None for metric in ENERGIES)
+    truth = true_energy_j(run, device)
+    total = run.result("energy_total_j")
+    assert total.low <= truth <= total.high
+    assert total.half_width < 0.015 * truth
+    time_s = run.result("iteration_time_s").value
+    for kind, phase in (("context_idle", "context idle"), ("deep_idle", "deep idle")):
+        level, true_w = run.result(f"baseline_{kind}_w"), true_level_w(run, device, phase)
+        active = run.result(f"energy_active_over_{kind}_j")
+        assert level.low <= true_w <= level.high
+        assert active.low <= truth - true_w * time_s <= active.high
+    ratio = run.result("counter_ratio")
+    assert ratio.low <= 1.0 <= ratio.high
+
+
+def test_without_noise_the_energy_is_right_to_a_tenth_of_a_percent(monkeypatch):
+    run, device = profiled(monkeypatch, "sim:h100?noise=0")
+    assert run.result("energy_total_j").value == pytest.approx(true_energy_j(run, device), rel=1e-3)
+
+
+def test_under_a_power_cap_the_figures_are_those_of_the_capped_board(monkeypatch):
+    run, device = profiled(monkeypatch, "sim:h100?cap=300")
+    truth, total = true_energy_j(run, device), run.result("energy_total_j")
+    assert total.low <= truth <= total.high
+    assert run.result("power_w").value == pytest.approx(300, rel=0.05)
+    assert conditions(run)["throttle_reasons"]["sw_power_cap"] > 0.9
+
+
+def test_passes_come_in_order_and_do_not_overlap(monkeypatch):
+    run, _ = profiled(monkeypatch, "sim:h100")
+    phases = [row for row in run.spans.to_pylist() if row["kind"] == "phase"]
+    names = ["deep idle", "warm-up", "context idle before", "latency", "energy", "context idle after"]
+    assert [row["name"] for row in phases] == names
+    assert all(one["end_ns"] <= other["start_ns"] for one, other in itertools.pairwise(phases))
+    energy = phases[4]
+    for row in run.windows.to_pylist():
+        assert energy["start_ns"] <= row["start_ns"] < row["end_ns"] <= energy["end_ns"]
+
+
+def test_what_was_run_is_in_the_run(monkeypatch):
+    run, _ = profiled(monkeypatch, "sim:h100", mode="graph", target_ci=0.02)
+    assert run.workload["name"] == "mlp"
+    assert run.workload["mode"] == "graph"
+    assert run.workload["items"] == run.workload["batch"] == 4096
+    assert run.settings["target_ci"] == 0.02
+    assert run.settings["first_stage"] == 8
+    assert run.workload["warm_up"]["latency_settled"] is True
+    assert run.simulated
+
+
+def test_a_deep_idle_that_was_seen_is_kept_for_later_runs(monkeypatch):
+    run, device = profiled(monkeypatch, "sim:h100?seed=4")
+    stored = board_store.recall(device.info.id)["deep_idle"]
+    assert stored["value"] == run.result("baseline_deep_idle_w").value
+    assert stored["time_ns"] == run.created_ns
+
+
+def test_other_processes_on_the_device_are_named(monkeypatch):
+    from jouletrace.devices.base import Process
+    from jouletrace.devices.simulated import SimulatedGpu
+
+    monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(4711, "python3"), Process(4712)])
+    run, _ = profiled(monkeypatch, "sim:h100")
+    (warning,) = [w for w in run.warnings if w.code == "other_processes"]
+    assert "python3 (pid 4711), process (pid 4712)" in warning.message
+    assert run.result("baseline_deep_idle_w").reason == "other_processes"
+    assert run.result("energy_active_over_deep_idle_j").reason == "other_processes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_intervals_cover_the_truth_over_many_boards(monkeypatch, name):
+    covered = []
+    for seed in range(40):
+        run, device = profiled(monkeypatch, f"sim:{name}?seed={seed}&run={seed}")
+        total = run.result("energy_total_j")
+        covered.append(total.low <= true_energy_j(run, device) <= total.high)
+    assert np.mean(covered) >= 0.9
+
+
+def cpu_profile(folder=None, target=None, **options):
+    workload = ObjectWorkload(*(target or mlp(32, 4)), name="toy")
+    settings = {"warmup_s": 0.3, "latency_s": 0.2, "dtype": "fp32", **options}
+    return profile_workload(workload, ProfileSettings(device="cpu", **settings), folder=folder)
+
+
+def test_on_a_cpu_without_power_latency_is_real_and_energy_has_a_reason(no_rapl):
+    pause = 0.004
+    run = cpu_profile(target=(lambda x: time.sleep(pause), (1,)), dtype=None)
+    assert pause < run.result("latency_s").value < 10 * pause
+    assert {run.result(metric).reason for metric in ENERGIES} == {"rapl_absent"}
+    assert not run.simulated
+
+
+def test_a_profile_with_a_folder_is_saved_with_its_figures(tmp_path):
+    run = cpu_profile(tmp_path / "run")
+    saved = load(tmp_path / "run")
+    assert saved.complete
+    assert saved.results.equals(run.results)
+    assert len(saved.results) > 0
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "said"),
+    [
+        ("cpu", {"mode": "graph"}, "--mode graph on cpu"),
+        ("cpu", {"l2": "cold"}, "--l2 cold on cpu"),
+        ("cpu", {"dtype": "tf32"}, "--dtype tf32 on cpu"),
+        ("sim:h100", {"mode": "compile"}, "--mode compile on sim:h100"),
+        ("sim:h100", {"l2": "cold"}, "--l2 cold on sim:h100"),
+    ],
+)
+def test_options_that_do_not_fit_the_device_are_refused_before_anything_runs(tmp_path, device, options, said):
+    workload = ObjectWorkload(lambda: pytest.fail("it ran"), ())
+    with pytest.raises(BadInputError, match=said):
+        profile_workload(workload, ProfileSettings(device=device, **options), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_workload_that_runs_out_of_memory_is_not_possible_here(tmp_path):
+    def hungry(x):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0)")
+
+    with pytest.raises(NotPossibleError, match=r"out of memory.*2\.00 GiB"):
+        cpu_profile(target=(hungry, (1,)), dtype=None)
+
+
+def test_a_workload_that_fails_in_the_middle_leaves_an_incomplete_run(tmp_path):
+    calls = iter(range(40))
+
+    def fails_late(x):
+        if next(calls, None) is None:
+            raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        cpu_profile(tmp_path / "run", target=(fails_late, (1,)), dtype=None)
+    run = load(tmp_path / "run")
+    assert not run.complete
+    assert "no more" in run.warnings[-1].message
+    assert run.workload["items"] == 1
+
+
+def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
+    from jouletrace.sampling.in_process import InProcessRecorder
+
+    monkeypatch.setattr(InProcessRecorder, "check", lambda self: (_ for _ in ()).throw(RecorderDiedError("killed")))
+    settings = ProfileSettings(device="sim:h100", **QUICK)
+    with pytest.raises(RecorderDiedError):
+        profiler.profile_workload(ObjectWorkload(*mlp()), settings, folder=tmp_path / "run")
+    assert not load(tmp_path / "run").complete
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch": 0}, "--batch 0"),
+        ({"seq_len": -1}, "--seq-len -1"),
+        ({"target_ci": 0.0}, "--target-ci 0"),
+        ({"target_ci": 1.5}, "--target-ci 1.5"),
+        ({"target_ci": float("nan")}, "--target-ci nan"),
+        ({"max_time_s": 0.0}, "--max-time 0"),
+        ({"warmup_s": -1.0}, "--warmup -1"),
+        ({"mode": "fast"}, "--mode fast: must be one of eager, graph, compile"),
+        ({"dtype": "int8"}, "--dtype int8"),
+        ({"l2": "hot"}, "--l2 hot"),
+        ({"task": "fly"}, "--task fly"),
+        ({"detail": "atom"}, "--detail atom"),
+        ({"first_stage": 1}, "at least 2 windows"),
+        ({"max_time_s": float("inf")}, "--max-time inf"),
+    ],
+)
+def test_settings_that_make_no_sense_name_the_option(options, said):
+    with pytest.raises(BadInputError, match=said):
+        ProfileSettings(**options)

@@ -1,0 +1,167 @@
+"""The same profile in fresh processes, and several Runs as one."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from jouletrace import BadInputError, NotPossibleError, load
+from jouletrace.analysis import analyse
+from jouletrace.errors import RecorderDiedError
+from jouletrace.profiler import repeats
+from jouletrace.profiler.repeats import _numbered, merge, profile_repeats
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import DeviceInfo, save
+from records import DEVICE, START, iterations, make_run, phases, readings, windows
+
+QUICK = ProfileSettings(device="sim:h100?run=3", warmup_s=2.6, idle_s=1.0, latency_s=0.2, target_ci=0.5)
+TOY = """
+import torch
+
+def toy():
+    return torch.nn.Linear(1024, 1024).half(), torch.randn(1024, 1024).half()
+"""
+
+
+def one_run(watts, *, simulated=False):
+    """A profile of 4 s on a load of so many watts."""
+    spans = phases(("energy", 1.0, 3.0)) + iterations(10, 0.01)
+    run = make_run(readings(watts, 4, noise=0.3), spans=spans, window_rows=windows([(1.0, 2.0), (2.0, 3.0)]))
+    run.devices = [DeviceInfo(DEVICE, "Board by hand", simulated=simulated)]
+    run.clock_pairs = [
+        {"time_ns": START, "monotonic_ns": 0},
+        {"time_ns": START + 4_000_000_000, "monotonic_ns": 4 * 10**9},
+    ]
+    return run
+
+
+def test_runs_in_virtual_time_are_put_one_after_the_other():
+    runs = [one_run(watts, simulated=True) for watts in (300.0, 310.0, 320.0)]
+    merged = analyse(merge(runs))
+    assert merged.windows["block"].to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert merged.windows["energy_j"].to_pylist() == pytest.approx([300, 300, 310, 310, 320, 320], rel=1e-3)
+    assert np.all(np.diff(merged.windows["start_ns"].to_numpy()) > 0)
+    assert merged.result("energy_total_j").value == pytest.approx(31.0, rel=1e-3)
+    assert merged.result("energy_total_j").n == 3
+    assert merged.result("energy_total_spread_between_pct").value == pytest.approx(100 * 10 / 310, rel=1e-2)
+    assert merged.warnings == []
+    assert len(merged.clock_pairs) == 6
+
+
+def test_the_first_run_keeps_its_times_and_spans_stay_unique():
+    merged = merge([one_run(300.0, simulated=True), one_run(310.0, simulated=True)])
+    assert merged.spans["start_ns"].to_pylist()[0] == one_run(300.0).spans["start_ns"].to_pylist()[0]
+    ids = merged.spans["id"].to_pylist()
+    assert len(set(ids)) == len(ids) == 22
+
+
+def test_real_runs_never_overlap():
+    with pytest.raises(BadInputError, match="overlap in time"):
+        merge([one_run(300.0), one_run(310.0)])
+
+
+def test_a_run_without_anything_recorded_takes_part():
+    empty = make_run([], channels=[])
+    assert len(merge([empty, one_run(300.0)]).windows) == 2
+
+
+def test_warnings_of_all_runs_are_kept_each_once():
+    runs = [one_run(300.0, simulated=True), one_run(310.0, simulated=True)]
+    for run in runs:
+        run.warn("not_settled", "latency was still changing")
+    runs[1].warn("other", "only here")
+    assert [warning.code for warning in merge(runs).warnings] == ["not_settled", "other"]
+
+
+@pytest.mark.parametrize(
+    ("device", "number", "expected"),
+    [
+        ("sim:h100", 1, "sim:h100?run=0"),
+        ("sim:h100?noise=0", 2, "sim:h100?noise=0&run=1"),
+        ("sim:h100?run=5&seed=2", 3, "sim:h100?seed=2&run=7"),
+        ("cuda:0", 4, "cuda:0"),
+        ("sim:h100?run=x", 2, "sim:h100?run=x"),
+    ],
+)
+def test_simulated_runs_are_numbered(device, number, expected):
+    assert _numbered(ProfileSettings(device=device), number).device == expected
+
+
+@pytest.fixture
+def toy(workplace):
+    (workplace / "toy.py").write_text(TOY)
+    return workplace
+
+
+def test_repeats_are_fresh_processes_whose_spread_is_shown(toy):
+    pytest.importorskip("torch")
+    run = profile_repeats("toy.py:toy", QUICK, 2, folder=toy / "run", command="typed")
+    assert run.complete
+    assert (run.command, run.settings["repeats"]) == ("typed", 2)
+    assert run.result("energy_total_j").method == "runs"
+    assert run.result("energy_total_spread_within_pct").value > 0
+    assert run.result("energy_total_spread_between_pct").value > 0
+    parts = [load(toy / "run" / "repeats" / str(n)) for n in (1, 2)]
+    assert [part.devices[0].details["run"] for part in parts] == [3, 4]
+    means = [part.result("energy_total_j").value for part in parts]
+    assert means[0] != means[1]
+    assert run.result("energy_total_j").value == pytest.approx(np.mean(means), rel=1e-3)
+    assert load(toy / "run").results.equals(run.results)
+
+
+class Process:
+    """Stands in for a fresh process: ends as told."""
+
+    def __init__(self, code, said="", interrupt=False):
+        self.returncode = code
+        self._said, self._interrupt = said, interrupt
+        self.signals = []
+
+    def communicate(self, task):
+        if self._interrupt:
+            raise KeyboardInterrupt
+        return "", self._said
+
+    def send_signal(self, number):
+        self.signals.append(number)
+
+    def wait(self, timeout=None):
+        return self.returncode
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "text"),
+    [
+        (2, "noise\njouletrace: no such thing\n", BadInputError, "^no such thing$"),
+        (3, "jouletrace: no GPU\n", NotPossibleError, "^no GPU$"),
+        (-9, "", RecorderDiedError, "killed by signal 9"),
+        (1, "Traceback\nValueError: bug", RuntimeError, "ValueError: bug"),
+        (130, "", KeyboardInterrupt, "^$"),
+    ],
+)
+def test_how_a_process_failed_is_told_on(monkeypatch, tmp_path, code, said, kind, text):
+    monkeypatch.setattr(repeats.subprocess, "Popen", lambda *_, **__: Process(code, said))
+    with pytest.raises(kind, match=text):
+        profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
+    """The first run is done when Ctrl-C comes in the second, which is told and waited for."""
+    started = []
+
+    def popen(*_, **__):
+        number = len(started) + 1
+        save(one_run(300.0 + number, simulated=True), tmp_path / "run" / "repeats" / str(number))
+        started.append(Process(0, interrupt=number == 2))
+        return started[-1]
+
+    monkeypatch.setattr(repeats.subprocess, "Popen", popen)
+    with pytest.raises(KeyboardInterrupt):
+        profile_repeats("x", QUICK, 3, folder=tmp_path / "run")
+    assert started[1].signals == [signal.SIGINT]
+    run = load(tmp_path / "run")
+    assert not run.complete
+    assert [warning.code for warning in run.warnings] == ["interrupted"]
+    assert "2 of 3 runs" in run.warnings[0].message
+    assert run.result("energy_total_j").value == pytest.approx(30.15, rel=1e-3)
