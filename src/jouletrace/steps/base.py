@@ -6,11 +6,15 @@ call, a call on the CPU, or a schedule of kernels on a simulated board.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from jouletrace.errors import NotPossibleError
+from jouletrace.steps.units import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,82 @@ class FlushedStep(Protocol):
         """A step whose iterations are the flushes alone."""
 
 
-class VariableStep(Step, Protocol):
-    """A step whose parts can be removed or repeated."""
+class VariantRefusedError(NotPossibleError):
+    """A unit of this step can't be changed in this way; another way may do.
 
-    def units(self) -> list[Any]:
-        """Its parts: (operator, input shapes, module)."""
+    Attributes:
+        reason: A short code, for tables (``REFUSALS`` has them all).
+    """
 
-    def variant(self, unit: Any, multiplicity: int) -> Step:
-        """A fresh step with ``unit`` launched ``multiplicity`` times for once (0 removes it)."""
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+REFUSALS: dict[str, str] = {
+    "compiled": "compiled code calls generated kernels, which can't be told apart and changed",
+    "in_place": "it writes over its input and has no form that writes elsewhere: it can't be repeated",
+    "overwritten": "its output is written over by an operator that has no form that writes elsewhere",
+    "host_output": "it hands numbers on through the host, which a captured graph can't",
+    "no_pacing": "steps on the CPU aren't paced",
+}
+"""Why a variant may be refused, by code."""
+
+
+class Variant(Step, Protocol):
+    """A step with some of its units removed or repeated.
+
+    Attributes:
+        changes: How often each changed unit is launched for once; what isn't in it is unchanged.
+    """
+
+    @property
+    def changes(self) -> Mapping[Unit, int]:
+        """How often each changed unit is launched for once in the model."""
 
     def check(self) -> None:
-        """Raise unless the variant has the kernels of the reference, ``unit`` apart."""
+        """Raise unless all other kernels are those of the untouched step, launched alike.
+
+        Raises:
+            JouletraceError: If they aren't; names the first one that differs.
+        """
+
+
+class VariableStep(Variant, Protocol):
+    """An untouched step whose units can be removed or repeated: what experiments work on.
+
+    ``replay`` and ``latencies`` run it as the user would, with nothing in between. What a unit costs
+    is the difference between a variant and ``variant({})``, which is made in the same way as a
+    variant and changes nothing. For a graph the two references are the same kernels, and their
+    difference is the null experiment; in eager mode and on the CPU ``variant({})`` carries the
+    host time by which variants find their units.
+    """
+
+    def units(self) -> list[Unit]:
+        """Its parts, in the order of their first call; together they launch all that it launches."""
+
+    def variant(self, changes: Mapping[Unit, int]) -> Variant:
+        """A fresh step, made ready and not yet run, with each unit launched so often for once.
+
+        Args:
+            changes: Multiplicities by unit: 0 removes (later operators get the stored output of an
+                ordinary pass), 1 changes nothing, r launches r times and keeps one result.
+
+        Raises:
+            BadInputError: If a unit isn't one of the step, or a multiplicity is negative.
+            VariantRefusedError: If a unit can't be changed so; ``reason`` is the code for tables.
+        """
+
+    def empty(self) -> Variant:
+        """The variant without any unit: what is left is launch, and what no operator accounts for."""
+
+    def paced(self, spin_s: float) -> VariableStep:
+        """The same step with a kernel at its end that waits for ``spin_s`` and draws little power.
+
+        Long enough, it keeps the step and all its variants below the power cap, so that they run
+        at one clock. It belongs to this step, and is closed by itself.
+
+        Raises:
+            BadInputError: If ``spin_s`` is negative.
+            VariantRefusedError: On the CPU.
+        """

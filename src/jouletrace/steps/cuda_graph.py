@@ -28,12 +28,15 @@ class CudaGraphStep(CudaStep):
 
     mode = "graph"
 
-    def __init__(self, built: Built, device: torch.device) -> None:
+    def __init__(self, built: Built, device: torch.device, beside: CudaGraphStep | None = None) -> None:
         """Warm up on a side stream and capture there.
 
         Args:
             built: A workload that has run once.
             device: The GPU.
+            beside: A step whose stream and memory pool to use, so that the libraries' workspaces
+                and the memory are the same; nothing is warmed up then. The two never run at the
+                same time.
 
         Raises:
             CaptureError: If it can't be captured; names the likely operator.
@@ -48,11 +51,14 @@ class CudaGraphStep(CudaStep):
         # A captured output must live as long as its graph writes to it.
         self._outputs: list[Any] = []
         with torch.cuda.device(device), memory_guard(f"capturing {name_of(built)}"):
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
-            self._warm_up(stream)
-            pool = torch.cuda.graph_pool_handle()
+            if beside is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
+                self._warm_up(self._stream)
+                self._pool = torch.cuda.graph_pool_handle()
+            else:
+                self._stream, self._pool = beside._stream, beside._pool
             for i in range(len(built.inputs)):
-                self._capture(i, stream, pool)
+                self._capture(i, self._stream, self._pool)
 
     def launch(self) -> None:
         """See ``CudaStep.launch``; input sets rotate."""
@@ -117,7 +123,11 @@ class CudaGraphStep(CudaStep):
             torch.cuda.stream(stream),
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
         ):
-            return self._built.call(i)
+            return self._enqueue(i)
+
+    def _enqueue(self, i: int) -> Any:
+        """Called while the stream captures: enqueue iteration ``i`` and return its outputs."""
+        return self._built.call(i)
 
     def _failing_operator(self, i: int, stream: torch.cuda.Stream) -> str | None:
         """Try once more, watching operators, which the capture that counts must not do."""

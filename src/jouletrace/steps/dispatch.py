@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from jouletrace.steps.counting import Operator
 from jouletrace.steps.module_names import ModuleNames
+from jouletrace.steps.operators import describe, has_kernel, op_name, storage_key, tensors_in, written
 
 aten = torch.ops.aten
 
@@ -23,33 +23,8 @@ _TYPES = {
     torch.float32: "fp32",
     torch.float64: "fp64",
 }
-_SHORT = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.bool: "b8",
-}
 # what a copy of one tensor into another or a look into a table moves is given by its output
 _LOOK_UP = (aten.embedding, aten.index, aten.index_select, aten.gather, aten.slice_scatter)
-# no kernel: memory is taken, or a shape or a value is asked for
-_NO_KERNEL = (
-    aten.empty,
-    aten.empty_like,
-    aten.empty_strided,
-    aten.new_empty,
-    aten.new_empty_strided,
-    aten.resize_,
-    aten.set_,
-    aten._unsafe_view,
-    aten._local_scalar_dense,
-    aten.is_same_size,
-    aten.sym_size,
-    aten.sym_stride,
-    aten.sym_numel,
-)
 
 
 def _cpu_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
@@ -151,56 +126,35 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
         self.module, backward = self._names.locate()
         out = func(*args, **kwargs)
         self._host_calls += 1
-        outputs = list(_tensors(out))
-        written = list(_written(func, args, kwargs))
-        if not _launches(func, [*outputs, *written]):
+        outputs = list(tensors_in(out))
+        overwritten = list(written(func, args, kwargs))
+        if not has_kernel(func, [*outputs, *overwritten]):
             return out
-        inputs = list(_tensors((args, kwargs)))
+        inputs = list(tensors_in((args, kwargs)))
         self.operators.append(
             Operator(
                 # the CPU's attention stands in for the GPU's
-                op=f"{func.namespace}.{func.overloadpacket.__name__}".replace("_for_cpu", ""),
-                shapes=" ".join(_describe(tensor) for tensor in inputs),
+                op=op_name(func).replace("_for_cpu", ""),
+                shapes=describe(inputs),
                 module=self.module,
                 backward=backward,
                 flops=_flops(func, args, kwargs, out),
-                bytes_moved=_bytes(func, inputs, outputs, written),
+                bytes_moved=_bytes(func, inputs, outputs, overwritten),
                 dtype=_dtype(inputs, outputs),
-                in_place=bool(written),
+                in_place=bool(overwritten),
                 sources=self._sources(inputs),
                 host_calls=self._host_calls,
             )
         )
         self._host_calls = 0
-        for tensor in (*outputs, *written):
-            self._writer[_storage(tensor)] = len(self.operators) - 1
+        for tensor in (*outputs, *overwritten):
+            self._writer[storage_key(tensor)] = len(self.operators) - 1
         return out
 
     def _sources(self, inputs: list[torch.Tensor]) -> tuple[int, ...]:
         # a storage may be freed and its key used again, but never between a write and its reads
-        found = {self._writer[key] for key in map(_storage, inputs) if key in self._writer}
+        found = {self._writer[key] for key in map(storage_key, inputs) if key in self._writer}
         return tuple(sorted(found))
-
-
-def _launches(func: Any, results: list[torch.Tensor]) -> bool:
-    if func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL:
-        return False
-    return any(tensor.numel() > 0 for tensor in results)
-
-
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """The inputs that the operator's schema says it writes."""
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from _tensors(args[place] if place < len(args) else kwargs.get(argument.name))
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
@@ -208,15 +162,17 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
     return float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
 
 
-def _bytes(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], written: list[torch.Tensor]) -> float:
-    write = {_storage(tensor): _size(tensor) for tensor in (*outputs, *written)}
-    read = {_storage(tensor): _size(tensor) for tensor in inputs}
+def _bytes(
+    func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], overwritten: list[torch.Tensor]
+) -> float:
+    write = {storage_key(tensor): _size(tensor) for tensor in (*outputs, *overwritten)}
+    read = {storage_key(tensor): _size(tensor) for tensor in inputs}
     if func.overloadpacket in _LOOK_UP:
         most = max(write.values(), default=0)
         read = {key: min(size, most) for key, size in read.items()}
     if func.overloadpacket in (aten.copy_, aten.fill_, aten.zero_):
-        for tensor in written:
-            read.pop(_storage(tensor), None)
+        for tensor in overwritten:
+            read.pop(storage_key(tensor), None)
     return float(sum(read.values()) + sum(write.values()))
 
 
@@ -230,8 +186,3 @@ def _dtype(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
         if tensor.dtype.is_floating_point:
             return _TYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
     return "fp32"
-
-
-def _describe(tensor: torch.Tensor) -> str:
-    kind = _SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return f"{kind}[{','.join(str(length) for length in tensor.shape)}]"

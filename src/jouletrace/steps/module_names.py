@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class ModuleNames:
-    """Follows a model's modules while it is entered; leaves hooks that were there alone.
+    """Follows a model's modules while it is entered.
+
+    The hooks are torch's global ones: with hooks of their own some modules take another path, such
+    as ``nn.TransformerEncoderLayer`` one without its fused kernel.
 
     Autograd numbers the nodes of its graph as forward makes them; what a node does in backward
     belongs to the module in which it was made.
@@ -19,7 +22,8 @@ class ModuleNames:
     """
 
     def __init__(self, module: torch.nn.Module | None) -> None:
-        self._module = module
+        named = module.named_modules() if module is not None else ()
+        self._names = {id(one): name for name, one in named}
         self._stack: list[str] = []
         self._made_in: dict[int, str] = {}
         self._hooks: list[Any] = []
@@ -40,11 +44,12 @@ class ModuleNames:
         return self._made_in.get(node._sequence_nr(), ""), True
 
     def __enter__(self) -> Self:
-        """Hook every module. A module under several names goes by its first."""
-        if self._module is not None:
-            for name, module in self._module.named_modules():
-                self._hooks.append(module.register_forward_pre_hook(self._enter(name), prepend=True))
-                self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+        """Hook all modules. A module under several names goes by its first."""
+        if self._names:
+            from torch.nn.modules import module
+
+            self._hooks.append(module.register_module_forward_pre_hook(self._enter))
+            self._hooks.append(module.register_module_forward_hook(self._leave, always_call=True))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,11 +59,9 @@ class ModuleNames:
         self._hooks.clear()
         self._stack.clear()
 
-    def _enter(self, name: str) -> Any:
-        def hook(_module: Any, _inputs: Any) -> None:
-            self._stack.append(name)
-
-        return hook
+    def _enter(self, module: Any, _inputs: Any) -> None:
+        # one that isn't the model's belongs to the one that calls it
+        self._stack.append(self._names.get(id(module), self.current))
 
     def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
         if self._stack:

@@ -8,6 +8,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.steps.base import Step
 from jouletrace.steps.compiled import compile_built
 from jouletrace.steps.cpu import CpuStep
+from jouletrace.steps.cuda_step import check_tf32
 from jouletrace.steps.trial import trial
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.environment import require_device
@@ -36,25 +37,37 @@ def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -
         CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
         NotPossibleError: If the device isn't there, has no memory left, or can't do it.
     """
+    device = check_mode(built, torch_device, mode, l2)
+    return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
+
+
+def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
+    """The device, if a workload can be run on it in this way.
+
+    Raises:
+        BadInputError: If mode, device, dtype and cache don't go together.
+        NotPossibleError: If the device isn't there.
+    """
     if mode not in MODES:
         raise BadInputError(f"--mode {mode}: must be one of {', '.join(MODES)}")
     if l2 not in L2:
         raise BadInputError(f"--l2 {l2}: must be one of {', '.join(L2)}")
     device = require_device(torch_device)
     if device.type == "cuda":
-        return _on_cuda(built, device, mode, l2)
-    if device.type == "cpu":
-        return _on_cpu(built, mode, l2)
-    raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
-
-
-def _on_cpu(built: Built, mode: str, l2: str) -> Step:
+        check_tf32(built, device)
+        return device
+    if device.type != "cpu":
+        raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
     if mode == "graph":
         raise BadInputError("--mode graph: CUDA graphs need a GPU; on the CPU use eager or compile")
     if l2 == "cold":
         raise BadInputError("--l2 cold: only a GPU's L2 cache can be flushed")
     if built.facts.get("dtype") == "tf32":
         raise BadInputError("--dtype tf32: a number format of NVIDIA GPUs; on the CPU use fp32 or bf16")
+    return device
+
+
+def _on_cpu(built: Built, mode: str) -> Step:
     trial(built)
     if mode == "compile":
         return CpuStep(compile_built(built), "compile")
@@ -65,9 +78,7 @@ def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
     from jouletrace.steps.cold import ColdStep
     from jouletrace.steps.cuda_eager import CudaEagerStep
     from jouletrace.steps.cuda_graph import CudaGraphStep
-    from jouletrace.steps.cuda_step import check_tf32
 
-    check_tf32(built, device)
     trial(built, device)
     step: CudaStep
     if mode == "graph":

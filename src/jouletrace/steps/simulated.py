@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,29 +14,13 @@ from jouletrace.devices.simulated import Schedule, SimKernel, SimulatedGpu
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.steps.base import Interval
 from jouletrace.steps.counting import Operator
+from jouletrace.steps.units import Key, Unit, group
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 
 MODES = ("graph", "eager")
 _TOGGLING_SLOWDOWN = 1.055
 _GARBAGE_POWER = 0.6
 _SPIN_W = 40.0
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedUnit:
-    """Launches that are the same operator on the same shapes in the same module.
-
-    Attributes:
-        op: Operator.
-        shapes: Input shapes and types.
-        module: Qualified name of the module.
-        count: Launches in an iteration.
-    """
-
-    op: str
-    shapes: str
-    module: str
-    count: int = 1
 
 
 class SimulatedStep:
@@ -71,8 +55,8 @@ class SimulatedStep:
         self._kernels = tuple(kernels)
         self._spin_s = spin_s
         self._launches = (1,) * len(self._kernels)
-        self._changed: frozenset[int] = frozenset()
-        self._disabled: frozenset[SimulatedUnit] = frozenset()
+        self._changes: dict[Unit, int] = {}
+        self._disabled: frozenset[Unit] = frozenset()
         self._toggled = False
         self._captured: Schedule | None = None
         device.board.hold_context()
@@ -103,30 +87,36 @@ class SimulatedStep:
     def close(self) -> None:
         """Nothing to free; the context stays until the device is closed, as on a real board."""
 
-    def units(self) -> list[SimulatedUnit]:
-        """Its parts in the order of their first launch."""
-        counts: dict[tuple[str, str, str], int] = {}
-        for kernel in self._kernels:
-            key = (kernel.op or kernel.name, kernel.shapes, kernel.module)
-            counts[key] = counts.get(key, 0) + 1
-        return [SimulatedUnit(*key, count=count) for key, count in counts.items()]
+    @property
+    def changes(self) -> Mapping[Unit, int]:
+        """See ``Variant``."""
+        return self._changes
 
-    def variant(self, unit: SimulatedUnit, multiplicity: int) -> Self:
-        """A fresh step with ``unit`` launched ``multiplicity`` times for once.
+    def units(self) -> list[Unit]:
+        """Its parts in the order of their first launch."""
+        return group(map(_key, self._kernels))
+
+    def variant(self, changes: Mapping[Unit, int]) -> Self:
+        """A fresh step with each unit launched so often for once; see ``VariableStep``.
 
         A variant can be varied further. A repetition finds its data in the cache, as far as they
         fit there.
 
         Raises:
-            BadInputError: If the unit isn't one of the step, or the multiplicity is negative.
+            BadInputError: If a unit isn't one of the step, or a multiplicity is negative.
         """
-        places = self.places(unit)
-        if multiplicity < 0:
-            raise BadInputError(f"multiplicity must be 0 or more, not {multiplicity}")
         fresh = self._copy()
-        fresh._launches = tuple(multiplicity if i in places else n for i, n in enumerate(self._launches))
-        fresh._changed = self._changed | places
+        for unit, multiplicity in changes.items():
+            places = self.places(unit)
+            if multiplicity < 0:
+                raise BadInputError(f"multiplicity must be 0 or more, not {multiplicity}")
+            fresh._launches = tuple(multiplicity if i in places else n for i, n in enumerate(fresh._launches))
+        fresh._changes = {**self._changes, **changes}
         return fresh
+
+    def empty(self) -> Self:
+        """The variant without any unit: launch alone."""
+        return self.variant(dict.fromkeys(self.units(), 0))
 
     def paced(self, spin_s: float) -> Self:
         """A fresh step with a kernel at its end that waits for ``spin_s`` and draws little."""
@@ -134,19 +124,16 @@ class SimulatedStep:
         fresh._spin_s = spin_s
         return fresh
 
-    def places(self, unit: SimulatedUnit) -> frozenset[int]:
+    def places(self, unit: Unit) -> frozenset[int]:
         """Which kernels of the step a unit is, as in the arrays of its truth.
 
         Raises:
             BadInputError: If the unit isn't one of the step.
         """
-        key = (unit.op, unit.shapes, unit.module)
-        found = {i for i, k in enumerate(self._kernels) if (k.op or k.name, k.shapes, k.module) == key}
+        found = frozenset(i for i, kernel in enumerate(self._kernels) if _key(kernel) == unit.key)
         if not found:
-            raise BadInputError(
-                f"the simulated step has no unit {unit.op} {unit.shapes} in {unit.module or 'no module'}"
-            )
-        return frozenset(found)
+            raise BadInputError(f"the simulated step has no unit {unit}")
+        return found
 
     def check(self) -> None:
         """Raise unless it has the kernels of the step it was made from, its changed units apart.
@@ -154,15 +141,15 @@ class SimulatedStep:
         Raises:
             JouletraceError: If it hasn't.
         """
-        changed = {(k.op, k.shapes, k.module, k.name) for k in (self._kernels[i] for i in self._changed)}
+        changed = {unit.key for unit in self._changes}
         spins = 1 if self._spin_s > 0 else 0
         launched = self.schedule.kernels[: len(self.schedule.kernels) - spins]
-        rest = [k.name for k in launched if (k.op, k.shapes, k.module, k.name) not in changed]
-        wanted = [k.name for i, k in enumerate(self._kernels) if i not in self._changed]
+        rest = [kernel.name for kernel in launched if _key(kernel) not in changed]
+        wanted = [kernel.name for kernel in self._kernels if _key(kernel) not in changed]
         if rest != wanted:
             raise JouletraceError(f"the variant has {len(rest)} other kernels, its reference {len(wanted)}")
 
-    def toggle(self, unit: SimulatedUnit, enabled: bool) -> None:
+    def toggle(self, unit: Unit, enabled: bool) -> None:
         """Switch the nodes of ``unit`` off or on in the captured graph, as ``cudaGraphNodeSetEnabled`` does.
 
         Here to show that it must not be used: the graph is slower from the first call on, and
@@ -175,7 +162,7 @@ class SimulatedStep:
 
     def _copy(self) -> Self:
         fresh = type(self)(self._device, self._kernels, self._launch, self._spin_s)
-        fresh._launches, fresh._changed = self._launches, self._changed
+        fresh._launches, fresh._changes = self._launches, self._changes
         return fresh
 
     def _slowdown(self) -> float:
@@ -206,6 +193,10 @@ class SimulatedStep:
             if any(source in spoiled for source in sources):
                 spoiled.add(i)
         return frozenset(spoiled)
+
+
+def _key(kernel: SimKernel) -> Key:
+    return kernel.op or kernel.name, kernel.shapes, kernel.module, False
 
 
 def simulate_workload(

@@ -1,0 +1,175 @@
+"""What torch's operators say about themselves. Imports torch: to be imported where it is needed.
+
+``func`` everywhere is a ``torch._ops.OpOverload``, which torch leaves untyped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+
+_SHORT = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "b8",
+}
+# no kernel: memory is taken, or a shape or a value is asked for
+_NO_KERNEL = (
+    aten.empty,
+    aten.empty_like,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+    aten.resize_,
+    aten.set_,
+    aten._unsafe_view,
+    aten._local_scalar_dense,
+    aten.is_same_size,
+    aten.sym_size,
+    aten.sym_stride,
+    aten.sym_numel,
+)
+# what they write doesn't depend on what was there before, or doing it twice is doing it once
+_IDEMPOTENT = (
+    aten.copy_,
+    aten.fill_,
+    aten.zero_,
+    aten._foreach_zero_,
+    aten._foreach_copy_,
+    aten.relu_,
+    aten.clamp_,
+    aten.clamp_min_,
+    aten.clamp_max_,
+    aten.hardtanh_,
+    aten.abs_,
+    aten.masked_fill_,
+    aten.normal_,
+    aten.uniform_,
+    aten.bernoulli_,
+    aten.random_,
+    aten.exponential_,
+)
+
+
+def op_name(func: Any) -> str:
+    """Its name with its namespace, without the overload: "aten.addmm"."""
+    return f"{func.namespace}.{func.overloadpacket.__name__}"
+
+
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors among arguments or outputs, in order."""
+    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+
+def describe(tensors: Iterable[torch.Tensor]) -> str:
+    """Types and shapes: "f16[64,768] f16[768]"."""
+    return " ".join(_describe(tensor) for tensor in tensors)
+
+
+def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:
+    """Whether a call does work on the device, as far as its schema tells.
+
+    Args:
+        func: The operator.
+        results: Its outputs and what it writes.
+    """
+    return not without_kernel(func) and any(tensor.numel() > 0 for tensor in results)
+
+
+@cache
+def without_kernel(func: Any) -> bool:
+    """Whether an operator never has a kernel: a view, or memory is taken, or a shape or value asked for."""
+    return func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL
+
+
+def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """The arguments that the operator's schema says it writes.
+
+    Fused optimisers are said to write the gradients, which they do only to take a loss scale out.
+    """
+    optimiser = func.overloadpacket.__name__.startswith("_fused_") and kwargs.get("grad_scale") is None
+    for place, name in written_arguments(func):
+        if optimiser and name == "grads":
+            continue
+        yield from tensors_in(args[place] if place < len(args) else kwargs.get(name))
+
+
+@cache
+def written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    """Place and name of the arguments that the operator's schema says it writes."""
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """What tensors on one storage share, for as long as the storage lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call that writes over its arguments may be made twice and leaves what one would."""
+    if torch.Tag.out in func.tags:
+        outs = {storage_key(tensor) for tensor in written(func, args, kwargs)}
+        places = {name for _, name in written_arguments(func)}
+        read = [args, {name: value for name, value in kwargs.items() if name not in places}]
+        return not any(storage_key(tensor) in outs for tensor in tensors_in(read))
+    if func.overloadpacket is aten.index_put_:
+        return not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    return func.overloadpacket in _IDEMPOTENT or func in (aten.scatter_.src, aten.scatter_.value)
+
+
+@cache
+def is_composite(func: Any, backend: str) -> bool:
+    """Whether the dispatcher takes it apart into other operators on a backend ("CPU", "CUDA")."""
+    registered = torch._C._dispatch_has_kernel_for_dispatch_key
+    return registered(func.name(), "CompositeImplicitAutograd") and not registered(func.name(), backend)
+
+
+@cache
+def out_form(func: Any, backend: str) -> Any | None:
+    """The overload that writes into ``out`` what an in-place operator writes over its first argument.
+
+    Only one with a kernel of its own: torch makes up others, which run the operator and copy.
+
+    Args:
+        func: Such as ``aten.add_.Tensor``.
+        backend: "CPU" or "CUDA".
+    """
+    name = func._schema.name.rpartition("::")[2]
+    if not name.endswith("_") or written_arguments(func) != ((0, "self"),):
+        return None
+    packet = getattr(getattr(torch.ops, func.namespace), name[:-1], None)
+    if packet is None:
+        return None
+    forms = [
+        form
+        for form in (getattr(packet, overload) for overload in packet.overloads())
+        if [argument.name for argument in form._schema.arguments if argument.is_out] == ["out"]
+        and torch._C._dispatch_has_kernel_for_dispatch_key(form.name(), backend)
+    ]
+    exact = [form for form in forms if _inputs(form) == _inputs(func)]
+    # With a number for an argument an operator makes a tensor of it and goes on as with one.
+    loose = [form for form in forms if _inputs(form) == [(n, k.replace("number", "Tensor")) for n, k in _inputs(func)]]
+    return next(iter(exact or loose), None)
+
+
+def _inputs(func: Any) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in func._schema.arguments if not argument.is_out]
+
+
+def _describe(tensor: torch.Tensor) -> str:
+    kind = _SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return f"{kind}[{','.join(str(length) for length in tensor.shape)}]"
