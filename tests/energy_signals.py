@@ -91,7 +91,7 @@ def pulse_train(rng, duration, unit):
     return np.array(edges[: len(edges) // 2 * 2])
 
 
-def calibration(name, seed, duration=40.0, **load):
+def calibration(name, seed, duration=30.0, **load):
     """Stamps, readings and edges (ns) of a commanded load read by a sensor."""
     rng = np.random.default_rng(seed)
     sensor = SENSORS[name]

@@ -88,12 +88,11 @@ def test_a_profile_on_a_simulated_board_validates_and_says_simulated(capsys, pla
     assert "SIMULATED: a simulated board, no hardware was measured" in table
 
 
-@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
-def test_a_profile_prints_in_every_format(capsys, form):
+def test_a_profile_prints_in_the_format_asked_for(capsys):
     pytest.importorskip("torch")
-    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", "--format", form, *QUICK)
+    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", "--format", "markdown", *QUICK)
     assert said.code == 0
-    assert "toy" in said.out
+    assert "| Latency, median" in said.out.replace("\u00a0", " ")
 
 
 def test_a_profile_goes_where_it_is_wanted(capsys, place):

@@ -64,10 +64,9 @@ def test_features_read_through_a_sensor_equal_its_step_response():
 
 
 @pytest.mark.parametrize("name", sorted(SENSORS))
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_commanded_load_gives_the_sensor_back(name, seed):
+def test_a_commanded_load_gives_the_sensor_back(name):
     truth = SENSORS[name]
-    fit = fit_response(*calibration(name, seed, overshoot=0.1 * (seed == 2), drift=0.01))
+    fit = fit_response(*calibration(name, 2, overshoot=0.1, drift=0.01))
     found = fit.response
     assert found.period_s == pytest.approx(truth.period, rel=0.05)
     assert abs(found.window_s - truth.window) < max(0.005, 0.02 * truth.window)
@@ -87,8 +86,8 @@ def test_stamps_that_jitter_about_a_regular_grid_are_recognised():
 def test_standard_errors_are_of_the_size_of_the_errors():
     truth = SENSORS["v100"]
     z = []
-    for seed in range(6):
-        found = fit_response(*calibration("v100", 20 + seed, duration=15)).response
+    for seed in range(5):
+        found = fit_response(*calibration("v100", 20 + seed, duration=12)).response
         z.append((found.delay_s - truth.lag - truth.window / 2) / found.uncertainty["delay_s"])
     assert 0.1 < np.sqrt(np.mean(np.square(z))) < 2.5
 
@@ -141,6 +140,8 @@ def test_the_same_sensor_unspoilt_is_not_flagged():
 
 def test_calibration_refuses_what_it_cannot_use():
     stamps, power, edges = calibration("v100", 1, duration=8)
+    with pytest.raises(NotPossibleError, match="do not follow the load"):
+        fit_response(stamps, np.random.default_rng(0).normal(120, 2, len(power)), edges)
     with pytest.raises(NotPossibleError, match="too few"):
         fit_response(stamps, power, edges[:4])
     with pytest.raises(NotPossibleError, match="within the record"):

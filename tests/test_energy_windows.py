@@ -54,7 +54,7 @@ def test_bursts_come_out_right_with_honest_intervals(name, length, mean, p99):
     assert np.percentile(np.abs(error), 99) < p99
     # 105 windows: 88 % is three standard deviations below 95 %.
     assert np.mean(np.abs(error) < 1.96 * sd) >= 0.88
-    assert np.median(1.96 * sd) < 3.5 * np.sqrt(np.mean(error**2))
+    assert np.median(1.96 * sd) < (5 if name == "average" else 3) * np.sqrt(np.mean(error**2))
 
 
 def test_the_correction_beats_the_record_as_is():

@@ -77,12 +77,12 @@ def test_csv_numbers_read_back_equal(tmp_path):
 def test_csv_times_are_whole_nanoseconds_and_grids_are_readable(tmp_path):
     run = profile_run()
     row = {"id": 1, "kind": "kernel", "name": 'a "quoted", name\nof two lines', "start_ns": START, "end_ns": START + 1}
-    run.spans = tables.from_rows([{**row, "grid": [128, 2, 1]}, row], "spans")
+    run.spans = tables.from_rows([{**row, "grid_x": 128, "grid_y": 2}, row], "spans")
     exporters.export(run, "csv", tmp_path / "out")
     first, second = csv.DictReader((tmp_path / "out" / "spans.csv").open(newline=""))
     assert first["start_ns"] == str(START)
-    assert first["grid [blocks]"] == "128x2x1"
-    assert second["grid [blocks]"] == ""
+    assert (first["grid_x [blocks]"], first["grid_y [blocks]"], first["grid_z [blocks]"]) == ("128", "2", "")
+    assert second["grid_x [blocks]"] == ""
     assert first["name"] == row["name"]
 
 

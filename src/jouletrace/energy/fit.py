@@ -19,6 +19,7 @@ _MIN_EDGES = 8
 _WIDTHS = (0.1, 0.5, 1.0, 1.25, 3.0, 10.0)  # starts of the search, in periods
 _RISES = (0.0, 0.5, 2.0)
 _HAC_LAGS = 6
+_MIN_EXPLAINED = 0.2
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ def fit_response(
         # The grid moves readings by less than a period: the same valley, entered once.
         fit.refine(fits[0].shape)
     best = int(np.argmin([fit.cost for fit in fits]))
-    return fits[best].result(grid, stamp_grid=choices[best], counter_ratio=counter_ratio)
+    found = fits[best].result(grid, stamp_grid=choices[best], counter_ratio=counter_ratio)
+    if found.response.explained is not None and found.response.explained < _MIN_EXPLAINED:
+        raise NotPossibleError("calibration: the readings do not follow the load; is it another device's sensor?")
+    return found
 
 
 def _check(
@@ -241,7 +245,7 @@ class _Fitter:
         model = self.model()
         error = self.power - model
         slope = self._slope()
-        scatter, jitter = fluctuation(self.time, error, model, slope, self.period, window)
+        scatter, jitter = fluctuation(error, model, slope, self.period, window)
         misfit = edge_misfit(self.time, error, model, self.edges, self.period, self.step_w, lag + window + 4 * rise)
         covariance = self.covariance()
         # Edges are known to a fraction of the grid's step only, and their phases are not all alike.

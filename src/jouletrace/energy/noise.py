@@ -43,7 +43,6 @@ def averaged_correlation(delay_s: NDArray[np.float64], tau_s: float, window_s: f
 
 
 def fluctuation(
-    time_s: NDArray[np.float64],
     error: NDArray[np.float64],
     model: NDArray[np.float64],
     slope: NDArray[np.float64],

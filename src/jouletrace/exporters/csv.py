@@ -15,7 +15,7 @@ from jouletrace.run.store import check_free, save_header
 def write(run: Run, path: Path | str) -> Path:
     """Write a Run as CSV files: times as whole nanoseconds, numbers so that they read back equal.
 
-    A heading names its unit by its suffix ("start_ns") or in brackets ("grid [blocks]"); an empty
+    A heading names its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"); an empty
     cell is null. ``run.json`` beside them holds the units of the channels and everything else.
 
     Raises:
@@ -41,11 +41,6 @@ def _heading(field: pa.Field) -> str:
     return str(field.name) if named else f"{field.name} [{unit}]"
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """What CSV can hold: names spelt out, the three numbers of a grid as "128x1x1"."""
-    if pa.types.is_dictionary(column.type):
-        return column.cast(column.type.value_type)
-    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
-        rows = column.to_pylist()
-        return pa.array([None if row is None else "x".join(map(str, row)) for row in rows], type=pa.string())
-    return column
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Names spelt out, which CSV has no dictionaries for."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

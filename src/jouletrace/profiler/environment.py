@@ -10,7 +10,9 @@ from importlib import metadata
 import jouletrace
 
 _PACKAGES = ("torch", "transformers", "numpy", "scipy", "pyarrow", "nvidia-ml-py", "triton", "onnxruntime", "openvino")
-_PREFIXES = ("CUDA_", "NVIDIA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "KMP_", "TRITON_")
+_PREFIXES = ("CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "KMP_", "TRITON_")
+
+_NAMES = ("NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES")
 
 
 def versions() -> dict[str, str]:
@@ -33,5 +35,10 @@ def versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that change what runs, or where, or how fast."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_PREFIXES)}
+    """Environment variables that change what runs, or where, or how fast. Those that name files are left out."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_PREFIXES) or name in _NAMES
+        if "/" not in value
+    }
