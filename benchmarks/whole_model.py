@@ -4,7 +4,7 @@
 
 agreement   energy per iteration against an independent long loop between two steps of the board's
             energy counter, in the same process and on the same board: one sensor with itself
-repeats     ten profiles one after the other on a warm die
+repeats     profiles one after the other on a warm die
 monitoring  the same graph with the recorder running and held (SIGSTOP), paired and interleaved
 speed       seconds of a whole profile by phase, and of ``jouletrace --help``
 """
@@ -35,7 +35,6 @@ CASES = {
     "deit-b, batch 1, eager": {"batch": 1, "mode": "eager"},
 }
 WORKLOAD = "deit-b"
-REPEATS = 10
 LOOP_S = 12.0
 PAIRS = 40
 PAIR_S = 0.4
@@ -80,11 +79,11 @@ def agreement(device: str) -> list[str]:
     return lines
 
 
-def repeats(device: str) -> list[str]:
+def repeats(device: str, cases: list[str], n: int) -> list[str]:
     lines = ["| case | energies (mJ) | sd | range | interval's half-width, median |", "|---|---|---|---|---|"]
-    for case in CASES:
+    for case in cases:
         profiled(case, device)  # warms the die
-        runs = [profiled(case, device).result("energy_total_j") for _ in range(REPEATS)]
+        runs = [profiled(case, device).result("energy_total_j") for _ in range(n)]
         values = np.array([run.value for run in runs])
         half = np.median([run.half_width / run.value for run in runs])
         sd, span = values.std(ddof=1) / values.mean(), np.ptp(values) / values.mean()
@@ -145,20 +144,24 @@ def speed(device: str) -> list[str]:
     return lines
 
 
-PARTS = {"agreement": agreement, "repeats": repeats, "monitoring": monitoring, "speed": speed}
+PARTS = {"agreement": agreement, "repeats": None, "monitoring": monitoring, "speed": speed}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=list(PARTS))
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--cases", default="", help="repeats: only cases whose name holds this")
+    parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("-o", "--output")
     arguments = parser.parse_args()
     device = open_device(arguments.device)
     text = [f"Board: {device.info.name}, driver {device.info.driver}."]
     device.close()
     for part in arguments.parts:
-        text += ["", f"## {part}", "", *PARTS[part](arguments.device)]
+        cases = [case for case in CASES if arguments.cases in case]
+        found = PARTS[part](arguments.device) if PARTS[part] else repeats(arguments.device, cases, arguments.repeats)
+        text += ["", f"## {part}", "", *found]
         print("\n".join(text[-12:]), flush=True)
     if arguments.output:
         Path(arguments.output).write_text("\n".join(text) + "\n")

@@ -31,8 +31,8 @@ def profile(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
     ] = None,
     target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
-    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of the energy pass.")] = 15.0,
-    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 6.0,
+    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of the energy pass.")] = 9.0,
+    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,

@@ -36,7 +36,9 @@ class Neighbourhoods:
         jumps = np.append(0.0, np.cumsum(np.abs(between.jump_w)))
         recent = jumps[between.index(time_s)] - jumps[between.index(time_s - response.memory_s)]
         shape_error = response.misfit_relative * recent
-        self.noise = np.sqrt(response.noise_sd(power_w) ** 2 + (time_sd / period * self.change) ** 2 + shape_error**2)
+        unseen = between.unseen_w[between.index(time_s)]
+        mistimed = time_sd / period * self.change
+        self.noise = np.sqrt(response.noise_sd(power_w) ** 2 + mistimed**2 + shape_error**2 + unseen**2)
 
     def plain_sum(self, start_s: Floats, end_s: Floats) -> Floats:
         """Joules of [start, end] by summing readings over their cells."""

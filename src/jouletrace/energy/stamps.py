@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 _BLOCK = 64
 _BINS = 40
+_HARDLY = 0.005
+"""Share of the stamps in a bin that counts as hardly any."""
+
 _EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the grid's own error
 
 
@@ -73,8 +76,8 @@ class Grid:
 def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid:
     """Find the sampling grid behind stamps that come late or jitter around it.
 
-    Deviations from the grid live on a circle of one period. They are unrolled at the emptiest
-    place of that circle, so that stamps that only come late (by up to almost a period) are told
+    Deviations from the grid live on a circle of one period. They are unrolled at the
+    front of their distribution, so that stamps that only come late (by up to almost a period) are told
     from stamps that scatter to both sides. The grid's phase may drift: it follows the median of
     blocks of 64 stamps.
 
@@ -101,7 +104,7 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
         phase = line
     drift = np.interp(time, anchor, phase)
     deviation = _wrap(time - drift, period)
-    cut = _emptiest(deviation, period)
+    cut = _front(deviation, period)
     late = np.where(deviation < cut, deviation + period, deviation)
     taken = time - late
     slot = np.round((taken - drift) / period).astype(np.int64)
@@ -154,11 +157,15 @@ def _median_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float(np.median((y[j] - y[i]) / (x[j] - x[i])))
 
 
-def _emptiest(deviation: NDArray[np.float64], period: float) -> float:
-    """Where on the circle the fewest deviations lie, at or below zero: the place to unroll it."""
+def _front(deviation: NDArray[np.float64], period: float) -> float:
+    """Where the deviations begin on their circle, at or below zero: the place to unroll it.
+
+    A stamp doesn't come before its reading. Going back from the commonest deviation, the first
+    place where hardly any lie is the front; what lies beyond it is later by almost a period.
+    """
     counts, edges = np.histogram(deviation, bins=_BINS, range=(-period / 2, period / 2))
-    # Stamps never come before their reading by much: the cut lies between half a period early and now.
-    half = counts[: _BINS // 2].astype(float)
-    smooth = np.convolve(np.pad(half, 1, mode="edge"), np.ones(3) / 3, mode="valid")
-    quiet = np.flatnonzero(smooth <= smooth.min() + 0.001 * len(deviation))
-    return float(edges[quiet[len(quiet) // 2]])
+    half = counts[: _BINS // 2 + 1]
+    mode = int(np.argmax(half[-(_BINS // 8) :])) + len(half) - _BINS // 8
+    quiet = np.flatnonzero(half[:mode] <= _HARDLY * len(deviation))
+    # Without a quiet place the deviations fill the circle, and half a period to either side is all one can say.
+    return float(edges[quiet[-1] + 1]) if len(quiet) else -period / 2

@@ -16,6 +16,11 @@ Floats = NDArray[np.float64]
 _PRIOR_COUNT = 6.0
 """The calibrated fluctuation weighs as much as so many readings of the stretch itself."""
 
+UNSEEN_SHARE = 0.25
+"""Of the variance that a load's fluctuation has beyond the calibration's, so much is taken to be faster than
+the record. Sums of an H100's record under its power cap miss the energy counter by 0.0045 × power × √seconds,
+which is that share of the 6 % by which readings fluctuate there (docs/results/bursts-h100.md)."""
+
 _SHORT, _LONG = 12, 120
 """Readings in a sum that is too short to judge, and in one that is long enough."""
 
@@ -30,6 +35,7 @@ class Stretches:
         wander_w: Standard deviation of the power's correlated fluctuation in each, shape (m + 1,).
         error_j2: Variance of a plain sum of readings from the first edge to each, shape (m,).
         rate: Variance that such a sum gains in each stretch, in J²/s, shape (m + 1,).
+        unseen_w: Standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,).
     """
 
     edges_s: Floats
@@ -37,6 +43,7 @@ class Stretches:
     wander_w: Floats
     error_j2: Floats
     rate: Floats
+    unseen_w: Floats
 
     @property
     def jump_w(self) -> Floats:
@@ -75,11 +82,15 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
     level = np.where(count > 0, mean, power_w[nearest])
     wander = _wander(power_w, first, last, level, response)
     noise = response.noise_sd(level)
-    rate = wander**2 * sum_rate(time_s, response) + noise**2 * response.period_s
+    # What calibration saw of a quiet load is slow. What a busy one adds may be faster than readings
+    # follow, and then it is noise of each of them, not power that the next one shows too.
+    calm = 2 * response.wander_relative * np.maximum(np.abs(level), 1e-9)
+    unseen = np.sqrt(UNSEEN_SHARE * np.maximum(wander**2 - calm**2, 0.0))
+    rate = wander**2 * sum_rate(time_s, response) + (noise**2 + unseen**2) * response.period_s
     jumps = np.diff(level)
     gained = np.append(0.0, np.diff(edges_s) * rate[1:-1]) if len(edges_s) else np.empty(0)
     error = np.cumsum(gained + jumps**2 * edge_variance(response)) if len(edges_s) else np.empty(0)
-    return Stretches(edges_s, level, wander, error, rate)
+    return Stretches(edges_s, level, wander, error, rate, unseen)
 
 
 def _wander(

@@ -53,10 +53,10 @@ class ProfileSettings:
     mode: str = "eager"
     l2: str = "warm"
     target_ci: float = 0.01
-    max_time_s: float = 15.0
+    max_time_s: float = 9.0
     window_s: float | None = None
     first_stage: int = 8
-    warmup_s: float = 6.0
+    warmup_s: float = 5.0
     idle_s: float = 1.5
     latency_iterations: int = 2000
     latency_s: float = 2.0

@@ -121,7 +121,8 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call that writes over its arguments may be made twice and leaves what one would."""
-    if torch.Tag.out in func.tags:
+    # torch.Tag.out says the same, but is younger than the oldest torch that is served here.
+    if any(argument.is_out for argument in func._schema.arguments):
         outs = {storage_key(tensor) for tensor in written(func, args, kwargs)}
         places = {name for _, name in written_arguments(func)}
         read = [args, {name: value for name, value in kwargs.items() if name not in places}]
