@@ -1,0 +1,168 @@
+"""Where variants are captured and run: the only place that touches the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from jouletrace.errors import JouletraceError
+from jouletrace.experiments.arms import GAPS, PACE, STEP, TOGETHER, Arm
+from jouletrace.experiments.pacing import whole_periods
+from jouletrace.experiments.parts import Part
+from jouletrace.experiments.protocols import Replayable, VariableStep
+
+_RAMPED = 0.7
+"""Share of a ramp that must have run: its iterations are counted out before their time is known."""
+
+_LEAST_S = 1e-7
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that has just been run.
+
+    Attributes:
+        arm: What ran.
+        block: Block of the plan; -1 before the first one.
+        replays: Iterations.
+        start_ns, end_ns: In nanoseconds since the Unix epoch.
+    """
+
+    arm: Arm
+    block: int
+    replays: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of an iteration."""
+        return (self.end_ns - self.start_ns) / 1e9 / self.replays
+
+    def columns(self) -> dict[str, Any]:
+        """Its row of the ``windows`` table, but for its order and what the sensors say."""
+        return {
+            "variant": self.arm.variant,
+            "unit": self.arm.part,
+            "multiplicity": float(self.arm.multiplicity),
+            "block": self.block,
+            "replays": self.replays,
+            "start_ns": self.start_ns,
+            "end_ns": self.end_ns,
+        }
+
+
+class Bench:
+    """Captures variants of a step and runs them.
+
+    Args:
+        step: The step, warmed up.
+        sensor_s: Update period of the power sensor.
+
+    Attributes:
+        iteration_s: Seconds of an iteration of the step, once ``measure_iteration`` has run.
+        refused: By kind and part, why the step can't do it.
+        notes: Code and text of what a reader should know.
+        began_ns, resumed_ns, ended_ns: Start of the first replay, of the last ramp, and end of the last replay.
+    """
+
+    def __init__(self, step: VariableStep, sensor_s: float) -> None:
+        self.iteration_s = 0.0
+        self.refused: dict[tuple[str, int], str] = {}
+        self.notes: list[tuple[str, str]] = []
+        self.began_ns = self.resumed_ns = self.ended_ns = 0
+        self._step = step
+        self._sensor_s = sensor_s
+        self._paced: dict[int, VariableStep] = {}
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds from the first to the last replay."""
+        return (self.ended_ns - self.began_ns) / 1e9
+
+    def measure_iteration(self, seconds: float) -> None:
+        """Find out how long an iteration takes, from about so many seconds of them."""
+        self.began_ns = self._step.replay(1).start_ns
+        once = self.run(self._step, 1)
+        self.iteration_s = self.run(self._step, max(1, round(seconds / once)))
+
+    def capture(self, arm: Arm, parts: Mapping[int, Part], stack: ExitStack) -> Replayable | None:
+        """An arm made ready, freed with ``stack``; None where the step can't do it, which is noted once.
+
+        The untouched step is the user's own; all others are captured afresh and checked.
+        """
+        part = parts.get(arm.part) if arm.part is not None else None
+        if part is not None and (arm.kind, part.id) in self.refused:
+            return None
+        try:
+            if arm.kind == PACE and arm.multiplicity:
+                return self._trial(arm, stack)
+            base = self.paced(arm.spin_ns)
+            if arm.kind == STEP:
+                return base
+            nothing = arm.kind == GAPS or (arm.kind == PACE and not arm.multiplicity)
+            variant = base.empty() if nothing else base.variant(_changes(arm, parts))
+            stack.callback(variant.close)
+            variant.check()
+        except JouletraceError as error:
+            if part is not None:
+                self.refused[arm.kind, part.id] = str(error)
+            what = f"{part.op} in {part.module}" if part and part.module else part.op if part else "the step"
+            self.notes.append(("variant_refused", f"{arm.variant}, {what}: {error}"))
+            return None
+        return variant
+
+    def paced(self, spin_ns: int) -> VariableStep:
+        """The step with a pause, made once and kept until ``close``."""
+        if not spin_ns:
+            return self._step
+        if spin_ns not in self._paced:
+            self._paced[spin_ns] = self._step.paced(spin_ns / 1e9)
+        return self._paced[spin_ns]
+
+    def close(self) -> None:
+        """Free the paced steps; the step itself is its owner's."""
+        while self._paced:
+            self._paced.popitem()[1].close()
+
+    def run(self, variant: Replayable, n: int) -> float:
+        """Run ``n`` iterations; returns seconds of one."""
+        stretch = variant.replay(n)
+        self.ended_ns = stretch.end_ns
+        return max((stretch.end_ns - stretch.start_ns) / 1e9 / n, _LEAST_S)
+
+    def window(self, variant: Replayable, arm: Arm, block: int, window_s: float, ramp_s: float) -> Window:
+        """Ramp up, then run one window about as long as wanted."""
+        iteration_s = self.iteration_s + arm.spin_ns / 1e9
+        self.resumed_ns = 0
+        ramped_s = 0.0
+        while ramped_s < _RAMPED * ramp_s:
+            n = max(1, math.ceil((ramp_s - ramped_s) / iteration_s))
+            stretch = variant.replay(n)
+            self.resumed_ns = self.resumed_ns or stretch.start_ns
+            iteration_s = max((stretch.end_ns - stretch.start_ns) / 1e9 / n, _LEAST_S)
+            ramped_s += n * iteration_s
+        replays = whole_periods(iteration_s, window_s, self._sensor_s)
+        stretch = variant.replay(replays)
+        self.ended_ns = stretch.end_ns
+        return Window(arm, block, replays, stretch.start_ns, stretch.end_ns)
+
+    def _trial(self, arm: Arm, stack: ExitStack) -> Replayable:
+        """The step with a pause that is only tried."""
+        if not arm.spin_ns:
+            return self._step
+        paced = self._step.paced(arm.spin_ns / 1e9)
+        stack.callback(paced.close)
+        return paced
+
+
+def _changes(arm: Arm, parts: Mapping[int, Part]) -> dict[Any, int]:
+    """What to hand to ``variant``."""
+    changes: dict[Any, int] = {}
+    for id in (arm.part, arm.partner if arm.kind == TOGETHER else None):
+        if id is not None:
+            changes |= parts[id].changes(arm.multiplicity)
+    return changes

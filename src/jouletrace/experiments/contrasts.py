@@ -1,0 +1,118 @@
+"""Which arms to add and subtract for what a part costs, for launch and gaps, and for the checks.
+
+Each function returns weights of arms, or None where an arm that it needs has no window. ``paced`` asks
+for arms with a pause in every iteration. Their pauses differ a little (``pacing.detuned``), so
+what a variant's pause is longer than its reference's is taken off at what a pause costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jouletrace.experiments.arms import GAPS, REFERENCE, REMOVE, REPEAT, SLOPE, Arm
+from jouletrace.experiments.levels import Levels, Weights
+
+
+def added(*sums: tuple[float, Weights]) -> dict[Arm, float]:
+    """Sums of arms, each times a factor, as one."""
+    whole: dict[Arm, float] = {}
+    for factor, weights in sums:
+        for arm, w in weights.items():
+            whole[arm] = whole.get(arm, 0.0) + factor * w
+    return whole
+
+
+def of_kind(levels: Levels, kind: str, paced: bool | None = None, part: int | None = None) -> list[Arm]:
+    """Arms of a kind, in the order of their first window; with a pause or without, and of one part, if given."""
+    return [
+        arm for arm in levels.arms if arm.kind == kind and paced in (None, arm.spin_ns > 0) and part in (None, arm.part)
+    ]
+
+
+def reference(levels: Levels, paced: bool = False) -> Arm | None:
+    """What variants are held against."""
+    return next(iter(of_kind(levels, REFERENCE, paced)), None)
+
+
+def over_reference(levels: Levels, arm: Arm) -> Weights | None:
+    """What a variant costs more than its reference, at the reference's pause."""
+    base = reference(levels, arm.spin_ns > 0)
+    if base is None or not levels.has(arm):
+        return None
+    difference = {arm: 1.0, base: -1.0}
+    if arm.spin_ns == base.spin_ns:
+        return difference
+    pause = per_pause(levels)
+    return None if pause is None else added((1.0, difference), (base.spin_ns - arm.spin_ns, pause))
+
+
+def per_pause(levels: Levels) -> Weights | None:
+    """What a nanosecond of pause costs, on the working board: the reference with two pauses.
+
+    (With nothing but the pause to run the board cools, and its idle power with it.)
+    """
+    base, other = reference(levels, paced=True), next(iter(of_kind(levels, SLOPE)), None)
+    if base is None or other is None:
+        return None
+    span = other.spin_ns - base.spin_ns
+    return {other: 1 / span, base: -1 / span}
+
+
+def removal(levels: Levels, part: int, paced: bool = False) -> Weights | None:
+    """What the step saves without the part."""
+    arm = next(iter(of_kind(levels, REMOVE, paced, part)), None)
+    more = None if arm is None else over_reference(levels, arm)
+    return None if more is None else added((-1.0, more))
+
+
+def repetition(levels: Levels, part: int, paced: bool = False) -> Weights | None:
+    """What a further launch of the part costs."""
+    arm = next(iter(of_kind(levels, REPEAT, paced, part)), None)
+    more = None if arm is None else over_reference(levels, arm)
+    return None if arm is None or more is None else added((1 / (arm.multiplicity - 1), more))
+
+
+def cost(levels: Levels, part: int, paced: bool = False) -> tuple[Weights | None, str]:
+    """What the part costs in context, and by which method.
+
+    Removal is taken where it can be had: repetitions find their data in the cache. Repetition is
+    shown beside it.
+    """
+    found = removal(levels, part, paced)
+    if found is not None:
+        return found, "removal"
+    found = repetition(levels, part, paced)
+    return found, "repetition" if found is not None else "removal"
+
+
+def gaps(levels: Levels) -> Weights | None:
+    """Launch and gaps: what an iteration costs that does nothing.
+
+    An empty graph can run dry of the host; with a pause in it, it does not. So where pauses were
+    run, the straight line through the two shortest is followed back to no pause at all.
+    """
+    arms = sorted(of_kind(levels, GAPS), key=lambda arm: arm.spin_ns)
+    if not arms:
+        return None
+    if len(arms) == 1:
+        return {arms[0]: 1.0} if arms[0].spin_ns == 0 else None
+    near, far = arms[:2]
+    span = far.spin_ns - near.spin_ns
+    return {near: far.spin_ns / span, far: -near.spin_ns / span}
+
+
+def whole(levels: Levels, parts: Sequence[int], paced: bool = False) -> Weights | None:
+    """All parts and the gaps, each measured by itself."""
+    total = gaps(levels)
+    for part in parts:
+        weights, _ = cost(levels, part, paced)
+        if total is None or weights is None:
+            return None
+        total = added((1.0, total), (1.0, weights))
+    return total
+
+
+def without_pause(levels: Levels) -> Weights | None:
+    """The paced reference less what its pause costs: the step at the clock of no cap."""
+    base, pause = reference(levels, paced=True), per_pause(levels)
+    return None if base is None or pause is None else added((1.0, {base: 1.0}), (-base.spin_ns, pause))

@@ -1,0 +1,248 @@
+"""What each part of a step costs, from the ``windows`` table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from jouletrace.experiments import contrasts
+from jouletrace.experiments.arms import NULL, REFERENCE, SPIKE, STEP, TOGETHER, Arm
+from jouletrace.experiments.levels import Levels, Observed, Weights
+from jouletrace.experiments.pacing import CLOCK_TOLERANCE_MHZ, clock_offsets
+from jouletrace.run import Estimate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy of the board (idle power over the time included) and time, per iteration."""
+
+    energy_j: Estimate
+    time_s: Estimate
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """What a part costs in an iteration, all its launches together. Negative values are shown as they are.
+
+    Attributes:
+        part: Id of the part.
+        cost: In context, as the step runs; under a power cap the marginal cost: what the step saves
+            if the part goes, the rest speeding up.
+        matched: The same at equal clocks, where a power cap acts; None where none does, and ``cost``
+            is both.
+        removal, repetition: The two methods that bracket the answer, side by side: at equal
+            clocks where a cap acts.
+        flags: "methods_disagree" (by more than their difference's interval), "unresolved" (the
+            interval holds 0), "clock_not_matched".
+    """
+
+    part: int
+    cost: Cost
+    matched: Cost | None
+    removal: Cost
+    repetition: Cost
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spike:
+    """Extra copies of a part, recovered.
+
+    Attributes:
+        part: Id of the part.
+        copies: How many there were.
+        recovered: Energy found over energy known from windows of other multiplicity.
+        difference_j: Found less known, per iteration.
+        passed: Whether the interval of the difference holds 0; None without an interval.
+    """
+
+    part: int
+    copies: int
+    recovered: Estimate
+    difference_j: Estimate
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class Additivity:
+    """Two parts removed together against each by itself.
+
+    Attributes:
+        parts: Their ids.
+        residual: Energy of both together less that of each, over the reference's.
+        passed: Whether its interval holds 0; None without an interval.
+    """
+
+    parts: tuple[int, int]
+    residual: Estimate
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an experiment on the parts of a step found.
+
+    Attributes:
+        parts: By id, in the order asked for.
+        untouched: The user's step.
+        reference: The step captured as variants are.
+        gaps: Launch and gaps.
+        closure: (Parts + gaps, each measured by itself) / untouched, nothing reconciled.
+        closure_time: The same of time.
+        closure_matched: At equal clocks, over the paced reference less its pause; None without a cap.
+        perturbation: Reference / untouched, of energy.
+        null: A fresh capture with nothing changed / reference, of energy: 1 but for chance.
+        spikes, additivity: Checks.
+        resolvable_j: Energy below which a part can't be told from nothing: the typical half-width.
+        pause_s: Pause that kept all variants below the power cap; 0 where none acts.
+        clock_spread_mhz: Largest difference of mean clock between an arm and its reference, among arms
+            compared at equal clocks; None where clocks aren't known.
+        windows: Windows used.
+        lost: Windows without an energy.
+        flags: "capped_not_paced", "clock_not_matched", "windows_lost".
+    """
+
+    parts: dict[int, PartCost]
+    untouched: Cost
+    reference: Cost
+    gaps: Cost
+    closure: Estimate
+    closure_time: Estimate
+    closure_matched: Estimate | None
+    perturbation: Estimate
+    null: Estimate
+    spikes: tuple[Spike, ...]
+    additivity: tuple[Additivity, ...]
+    resolvable_j: float | None
+    pause_s: float
+    clock_spread_mhz: float | None
+    windows: int
+    lost: int
+    flags: tuple[str, ...]
+
+
+def estimate_parts(windows: pa.Table, parts: Sequence[int]) -> Findings:
+    """Everything that the windows of an experiment say.
+
+    Args:
+        windows: A ``windows`` table whose ``energy_j`` and ``clock_mhz`` are filled; windows of
+            other passes may be among them.
+        parts: Ids of the parts that make up the step, those in a pool left out. What has no window
+            is null with reason "not_measured".
+    """
+    observed = Observed.of(windows)
+    energy, time = Levels(observed, observed.energy_j), Levels(observed, observed.time_s)
+    return _Estimator(observed, energy, time).findings(parts)
+
+
+class _Estimator:
+    def __init__(self, observed: Observed, energy: Levels, time: Levels) -> None:
+        self.observed = observed
+        self.energy = energy
+        self.time = time
+        paced = contrasts.reference(energy, paced=True)
+        self.pause_ns = paced.spin_ns if paced else 0
+        self.clocks = clock_offsets(observed, self.pause_ns > 0)
+
+    def findings(self, parts: Sequence[int]) -> Findings:
+        reference, step = {Arm(REFERENCE): 1.0}, {Arm(STEP): 1.0}
+        matched = None
+        paced = self.pause_ns > 0
+        if paced:
+            everything = contrasts.whole(self.energy, parts, paced)
+            matched = self.energy.ratio(everything, contrasts.without_pause(self.energy), "experiment")
+        costs = {part: self._part(part) for part in parts}
+        spread = max(map(abs, self.clocks.values()), default=None)
+        off = spread is not None and spread > CLOCK_TOLERANCE_MHZ
+        flags = ["clock_not_matched" if self.pause_ns else "capped_not_paced"] if off else []
+        if self.energy.lost:
+            flags.append("windows_lost")
+        return Findings(
+            parts=costs,
+            untouched=self._cost(step),
+            reference=self._cost(reference),
+            gaps=self._cost(contrasts.gaps(self.energy), "gaps"),
+            closure=self.energy.ratio(contrasts.whole(self.energy, parts), step, "experiment"),
+            closure_time=self.time.ratio(contrasts.whole(self.time, parts), step, "experiment"),
+            closure_matched=matched,
+            perturbation=self.energy.ratio(reference, step, "experiment"),
+            null=self._null(),
+            spikes=self._spikes(),
+            additivity=self._additivity(),
+            resolvable_j=_typical(costs),
+            pause_s=self.pause_ns / 1e9,
+            clock_spread_mhz=spread,
+            windows=len(self.observed.arm) - self.energy.lost,
+            lost=self.energy.lost,
+            flags=tuple(flags),
+        )
+
+    def _part(self, part: int) -> PartCost:
+        weights, method = contrasts.cost(self.energy, part)
+        cost = self._cost(weights, method)
+        paced = self.pause_ns > 0
+        matched = self._cost(*contrasts.cost(self.energy, part, paced)) if paced else None
+        without = contrasts.removal(self.energy, part, paced)
+        more = contrasts.repetition(self.energy, part, paced)
+        flags = []
+        if without is not None and more is not None:
+            apart = self.energy.estimate(contrasts.added((1.0, without), (-1.0, more)), "difference")
+            if holds_zero(apart) is False:
+                flags.append("methods_disagree")
+        if holds_zero(cost.energy_j):
+            flags.append("unresolved")
+        if any(a.part == part and abs(off) > CLOCK_TOLERANCE_MHZ for a, off in self.clocks.items()):
+            flags.append("clock_not_matched")
+        return PartCost(
+            part, cost, matched, self._cost(without, "removal"), self._cost(more, "repetition"), tuple(flags)
+        )
+
+    def _cost(self, weights: Weights | None, method: str = "experiment") -> Cost:
+        return Cost(self.energy.estimate(weights, method), self.time.estimate(weights, method))
+
+    def _null(self) -> Estimate:
+        null, reference = {Arm(NULL, spin_ns=self.pause_ns): 1.0}, {Arm(REFERENCE, spin_ns=self.pause_ns): 1.0}
+        return self.energy.ratio(null, reference, "experiment")
+
+    def _spikes(self) -> tuple[Spike, ...]:
+        found = []
+        for arm in contrasts.of_kind(self.energy, SPIKE):
+            copies = arm.multiplicity - 1
+            known = contrasts.repetition(self.energy, arm.part or 0, arm.spin_ns > 0)
+            spike = contrasts.over_reference(self.energy, arm)
+            if known is None or spike is None:
+                continue
+            recovered = self.energy.ratio(spike, contrasts.added((copies, known)), "spike")
+            difference = self.energy.estimate(contrasts.added((1.0, spike), (-copies, known)), "spike")
+            found.append(Spike(arm.part or 0, copies, recovered, difference, holds_zero(difference)))
+        return tuple(found)
+
+    def _additivity(self) -> tuple[Additivity, ...]:
+        found = []
+        for arm in contrasts.of_kind(self.energy, TOGETHER):
+            first, second = arm.part or 0, arm.partner or 0
+            paced = arm.spin_ns > 0
+            both, base = contrasts.over_reference(self.energy, arm), contrasts.reference(self.energy, paced)
+            one, other = (contrasts.removal(self.energy, part, paced) for part in (first, second))
+            if both is None or base is None or one is None or other is None:
+                continue
+            left = contrasts.added((-1.0, both), (-1.0, one), (-1.0, other))
+            residual = self.energy.ratio(left, {base: 1.0}, "additivity")
+            found.append(Additivity((first, second), residual, holds_zero(residual)))
+        return tuple(found)
+
+
+def holds_zero(estimate: Estimate) -> bool | None:
+    """Whether zero lies in the interval; None without one."""
+    if estimate.low is None or estimate.high is None:
+        return None
+    return estimate.low <= 0 <= estimate.high
+
+
+def _typical(costs: dict[int, PartCost]) -> float | None:
+    """The middle one of the half-widths of parts."""
+    widths = [half for cost in costs.values() if (half := cost.cost.energy_j.half_width) is not None]
+    return float(np.median(widths)) if widths else None

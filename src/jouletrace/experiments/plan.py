@@ -1,0 +1,219 @@
+"""Which windows to run, and in what order.
+
+Windows come in blocks. A block captures a handful of variants afresh, with a reference and a null
+experiment of its own, and runs their windows in random order with references in between. So
+whatever wanders (heat, the board itself) is seen by references a second or two away, what differs
+between captures of the same work shows as a spread between blocks, and no more than a handful of
+captures hold memory at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jouletrace.errors import BadInputError
+from jouletrace.experiments.arms import GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER, Arm
+from jouletrace.experiments.parts import Part
+
+_SIGNAL = 0.08
+"""Share of the step that repeats add: well above the noise of a window, small enough to leave the rest alone."""
+
+_MOST_COPIES = 8
+_GAP_WINDOWS = 5
+OPENING_SHARE = 0.7
+"""Share of the budget that the first round may take; the rest goes where intervals turn out widest."""
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """How to experiment.
+
+    Attributes:
+        budget_s: Seconds for everything, captures included.
+        target: Wanted half-width of a part's interval, relative to its energy.
+        closure: Wanted half-width of the closure.
+        matters: Share of the step's energy below which a part need not be known better than one of
+            this share.
+        window_s: Seconds of a window. Long against the sensor's period.
+        ramp_s: Seconds that a variant runs before each of its windows.
+        capped_ramp_s: The same while a power cap acts, whose loop takes longer to settle.
+        sensor_s: Update period of the power sensor, with which pauses must not beat.
+        capture_s: Seconds that a capture takes, until some have been seen.
+        hold: Variants held captured at a time.
+        reference_every: A reference after so many other windows.
+        pool_below: Parts below this share of the step's time are pooled.
+        together: Whether equal layers are one part.
+        removal, repetition: Which methods to use, where the step can.
+        pace: Whether to look for a power cap and measure at equal clocks too.
+        spikes: How many parts are spiked.
+        pairs: How many pairs are removed together.
+        seed: Of the random order.
+    """
+
+    budget_s: float = 150.0
+    target: float = 0.10
+    closure: float = 0.02
+    matters: float = 0.02
+    window_s: float = 0.5
+    ramp_s: float = 0.1
+    capped_ramp_s: float = 0.25
+    sensor_s: float = 0.02
+    capture_s: float = 0.2
+    hold: int = 8
+    reference_every: int = 3
+    pool_below: float = 0.003
+    together: bool = True
+    removal: bool = True
+    repetition: bool = True
+    pace: bool = True
+    spikes: int = 3
+    pairs: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("budget_s", "target", "closure", "matters", "window_s"):
+            if not getattr(self, name) > 0:
+                raise BadInputError(f"experiment: {name} must be positive, not {getattr(self, name)}")
+        for name in ("hold", "reference_every"):
+            if getattr(self, name) < 1:
+                raise BadInputError(f"experiment: {name} must be at least 1, not {getattr(self, name)}")
+        if not (self.removal or self.repetition):
+            raise BadInputError("experiment: neither removal nor repetition is left to measure with")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Windows run with one set of captures.
+
+    Attributes:
+        spin_ns: Pause of its reference in every iteration; 0 of a block of gaps.
+        order: Arm of each window, in the order in which they run.
+    """
+
+    spin_ns: int
+    order: tuple[Arm, ...]
+
+    @property
+    def captures(self) -> int:
+        """How many captures it needs."""
+        return len({arm for arm in self.order if arm.kind != STEP})
+
+
+Wish = tuple[Arm, int]
+"""An arm and how many windows of it."""
+
+Common = tuple[Arm, ...]
+"""What every block has: the reference first, then arms that run once in it."""
+
+COMMON: Common = (Arm(REFERENCE), Arm(NULL), Arm(STEP), Arm(STEP))
+"""Of blocks without a pause."""
+
+
+def paced_common(spin_ns: int, other_ns: int) -> Common:
+    """Of blocks with a pause, and another one that tells what a pause costs."""
+    return (Arm(REFERENCE, spin_ns=spin_ns), Arm(NULL, spin_ns=spin_ns), Arm(SLOPE, spin_ns=other_ns))
+
+
+def opening(
+    parts: Sequence[Part],
+    share: Mapping[int, float],
+    paced: tuple[Callable[[Arm], int], Common] | None,
+    refused: Collection[tuple[str, int]],
+    settings: PlanSettings,
+    rng: np.random.Generator,
+    windows: int = 2,
+) -> list[Block]:
+    """The first round: every arm once.
+
+    Under a cap the step runs as it is with parts removed, which is what marginal cost means, and
+    everything else with a pause.
+
+    Args:
+        parts: All parts.
+        share: Their rough shares of the step, by id.
+        paced: From a variant to the pause in nanoseconds that keeps it below the cap, and what every paced
+            block has; None where no cap acts.
+        refused: Kind and part that the step can't do.
+        settings: As they are.
+        rng: For the order.
+        windows: Windows of each arm; of a repetition, whose signal is the larger, half of that.
+    """
+    able = {
+        kind: [part for part in parts if (kind, part.id) not in refused]
+        for kind, wanted in ((REMOVE, settings.removal), (REPEAT, settings.repetition))
+        if wanted
+    }
+    without, more = able.get(REMOVE, []), able.get(REPEAT, [])
+    half = max(windows // 2, 1)
+    wishes: list[Wish] = [(Arm(REMOVE, part.id, 0), windows) for part in without]
+    wishes += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in more]
+    wishes += [(arm, windows) for arm in checks(without, more, share, settings)]
+    if paced is None:
+        return in_blocks(wishes, COMMON, settings, rng)
+    pause, common_paced = paced
+    plain: list[Wish] = [(Arm(REMOVE, part.id, 0), windows) for part in without]
+    plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
+    rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
+    return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
+
+
+def checks(
+    without: Sequence[Part], more: Sequence[Part], share: Mapping[int, float], settings: PlanSettings
+) -> list[Arm]:
+    """Spikes and pairs, of the largest parts that can take it."""
+    ranked = sorted(more, key=lambda part: -abs(share.get(part.id, 0.0)))
+    # A spike has twice the copies of the repetition or nearly: not of what is a fifth of the step.
+    fitting = [part for part in ranked if not part.members and abs(share.get(part.id, 0.0)) <= 2 * _SIGNAL]
+    arms = [Arm(SPIKE, part.id, 1 + spike_copies(copies(share, part.id))) for part in fitting[: settings.spikes]]
+    ranked = sorted(without, key=lambda part: -abs(share.get(part.id, 0.0)))
+    pairs = [ranked[i : i + 2] for i in range(0, 2 * settings.pairs, 2)]
+    arms += [Arm(TOGETHER, a.id, 0, b.id) for a, b in (pair for pair in pairs if len(pair) == 2)]
+    return arms
+
+
+def copies(share: Mapping[int, float], part: int) -> int:
+    """Extra launches that add about ``_SIGNAL`` of the step."""
+    return min(max(math.ceil(_SIGNAL / max(abs(share.get(part, _SIGNAL)), 1e-6) - 0.25), 1), _MOST_COPIES)
+
+
+def spike_copies(repeated: int) -> int:
+    """Another number of copies than the repetition's, further from it the more there are."""
+    return repeated + max(1, repeated // 2)
+
+
+def in_blocks(wishes: Sequence[Wish], common: Common, settings: PlanSettings, rng: np.random.Generator) -> list[Block]:
+    """Wishes in random order, each block with references and what else all blocks have."""
+    shuffled = [wishes[i] for i in rng.permutation(len(wishes))]
+    number = math.ceil(len(shuffled) / settings.hold)
+    return [_block(shuffled[i::number], common, settings, rng) for i in range(number)]
+
+
+def _block(wishes: Sequence[Wish], common: Common, settings: PlanSettings, rng: np.random.Generator) -> Block:
+    reference = common[0]
+    tasks = [*(arm for arm, windows in wishes for _ in range(windows)), *common[1:]]
+    order = [reference]
+    for i, at in enumerate(rng.permutation(len(tasks)), 1):
+        order.append(tasks[at])
+        if i % settings.reference_every == 0 or i == len(tasks):
+            order.append(reference)
+    return Block(reference.spin_ns, tuple(order))
+
+
+def gap_block(gap_ns: Sequence[int], rng: np.random.Generator) -> Block:
+    """Launch alone: a block of its own and the last one, since the board cools in it."""
+    arms = [Arm(GAPS, None, 0, spin_ns=ns) for ns in gap_ns for _ in range(_GAP_WINDOWS)]
+    return Block(0, tuple(arms[i] for i in rng.permutation(len(arms))))
+
+
+def seconds(block: Block, settings: PlanSettings, capture_s: float, capped: bool) -> float:
+    """How long a block takes, roughly."""
+    return len(block.order) * (settings.window_s + ramp(block.spin_ns, settings, capped)) + block.captures * capture_s
+
+
+def ramp(spin_ns: int, settings: PlanSettings, capped: bool) -> float:
+    """Seconds of the ramp before a window with such a pause."""
+    return settings.capped_ramp_s if capped and not spin_ns else settings.ramp_s

@@ -1,0 +1,267 @@
+"""Running an experiment on the parts of a step, window by window.
+
+Nothing here measures: windows are handed out as they end, whoever records them fills in their
+energies, and between rounds the experiment asks for what is known by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.experiments import allocate, pacing, plan
+from jouletrace.experiments.arms import REFERENCE, REMOVE, REPEAT, SCREEN, Arm
+from jouletrace.experiments.bench import Bench, Window
+from jouletrace.experiments.find_pause import find_pause
+from jouletrace.experiments.levels import Levels, Observed
+from jouletrace.experiments.pacing import Pace
+from jouletrace.experiments.parts import make_parts, pool_small
+from jouletrace.experiments.plan import Block, PlanSettings
+from jouletrace.experiments.protocols import VariableStep
+
+_SCREEN_S = 0.08
+_SETTLE_S = 0.4
+"""How long the reference runs after the board has been idle for captures."""
+
+_MOST_WINDOWS = (4, 2, 1)
+"""Windows of an arm in a round, at most."""
+
+_LEAST_GAP_NS, _MOST_GAP_NS = 50_000, 200_000
+"""Pauses for launch alone: long against the launch of an empty graph, short against what is sought."""
+
+
+class Experiment:
+    """Which part of a step costs what.
+
+    Iterate over ``windows()`` and record each window as it comes. If iteration is broken off, by
+    Ctrl-C say, captures are freed and what has been recorded can be estimated as it is.
+
+    Args:
+        step: The step, warmed up.
+        measured: Returns the ``windows`` table so far, with ``energy_j`` and ``clock_mhz`` of all windows
+            handed out; called between rounds.
+        settings: How to experiment.
+        first_id: Id of the first part.
+
+    Attributes:
+        parts: The parts; final (small ones pooled) once blocks run.
+        share: Rough share of the step's time of each part, by id.
+        pause_s: Least pause that keeps the step below the power cap; 0 where none acts.
+
+    Raises:
+        BadInputError: If the step has no units.
+    """
+
+    def __init__(
+        self,
+        step: VariableStep,
+        measured: Callable[[], pa.Table],
+        settings: PlanSettings | None = None,
+        first_id: int = 1,
+    ) -> None:
+        self.settings = settings or PlanSettings()
+        self._alone = make_parts(step.units(), first_id, together=self.settings.together)
+        self.parts = list(self._alone)
+        if not self.parts:
+            raise BadInputError("the step has no units to experiment on")
+        self.share: dict[int, float] = {}
+        self.pause_s = 0.0
+        self._bench = Bench(step, self.settings.sensor_s)
+        self._measured = measured
+        self._rng = np.random.default_rng(self.settings.seed)
+        self._capture_s = self.settings.capture_s
+        self._free_s = 0.0
+        self._pace: Pace | None = None
+        self._fraction = 1.0
+        self._blocks = 0
+
+    @property
+    def refused(self) -> dict[tuple[str, int], str]:
+        """By kind and part, why the step can't do it."""
+        return self._bench.refused
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """Code and text of what a reader should know."""
+        return self._bench.notes
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds from the first to the last replay."""
+        return self._bench.spent_s
+
+    def windows(self) -> Iterator[Window]:
+        """Run the experiment, one window at a time."""
+        with ExitStack() as stack:
+            stack.callback(self._bench.close)
+            self._bench.measure_iteration(_SCREEN_S)
+            if self.settings.pace:
+                found = yield from find_pause(self._bench, self._measured, self.settings)
+                if found is not None:
+                    self._pace, self._fraction = found
+                    self.pause_s = round(self._pace.pause_s(self._fraction), 6)
+            yield from self._screen()
+            for blocks in self._rounds():
+                for block in blocks:
+                    yield from self._run(block)
+
+    def _screen(self) -> Iterator[Window]:
+        """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
+        spin_ns = round(self.pause_s * 1e9)
+        parts = {part.id: part for part in self.parts}
+        whole_s = 0.0
+        captures_s = []
+        for arm in self._screened(spin_ns):
+            with ExitStack() as stack:
+                before_ns = self._bench.ended_ns
+                variant = self._bench.capture(arm, parts, stack)
+                if variant is None:
+                    continue
+                window = self._bench.window(variant, replace(arm, kind=SCREEN), -1, _SCREEN_S, _SCREEN_S / 4)
+            captures_s.append((self._bench.resumed_ns - before_ns) / 1e9)
+            yield window
+            step_s = window.iteration_s - self.pause_s
+            if arm.part is None:
+                whole_s = self._free_s = step_s
+            elif whole_s > 0:
+                self.share[arm.part] = (step_s / whole_s - 1) / (arm.multiplicity - 1)
+        if captures_s:
+            self._capture_s = float(np.median(captures_s))
+        self._pool(len(self._alone))
+
+    def _screened(self, spin_ns: int) -> Iterator[Arm]:
+        """The reference, then each part removed, or repeated where it could not be removed."""
+        yield Arm(REFERENCE, spin_ns=spin_ns)
+        for part in self.parts:
+            if self.settings.removal:
+                yield Arm(REMOVE, part.id, 0, spin_ns=spin_ns)
+            if part.id not in self.share and self.settings.repetition:
+                yield Arm(REPEAT, part.id, 2, spin_ns=spin_ns)
+
+    def _pool(self, most: int) -> bool:
+        """Pool what is too small, and more of it so that no more than ``most`` parts remain, if that can be.
+
+        What can't be removed stays by itself, since a pool is removed as a whole, and so does what matters.
+
+        Returns:
+            Whether no more than that remain.
+        """
+        small = {
+            id: share
+            for id, share in self.share.items()
+            if (REMOVE, id) not in self.refused and abs(share) < self.settings.matters
+        }
+        self.parts = pool_small(self._alone, small, self.settings.pool_below, most)
+        for part in self.parts:
+            if part.members:
+                self.share[part.id] = sum(self.share[member.id] for member in part.members)
+        return len(self.parts) <= most
+
+    def _rounds(self) -> Iterator[list[Block]]:
+        """Blocks, round by round, each planned when the one before has been measured."""
+        first = self._opening()
+        yield first
+        gaps = plan.gap_block(self._gap_pauses(), self._rng)
+        ids = [part.id for part in self.parts]
+        while True:
+            observed = Observed.of(self._measured())
+            levels = Levels(observed, observed.energy_j)
+            wanting = allocate.needs(levels, ids, self.settings)
+            blocks = self._next_blocks(levels, wanting, gaps)
+            if not blocks:
+                break
+            yield blocks
+        yield [gaps]
+
+    def _next_blocks(self, levels: Levels, wanting: list[allocate.Need], last: Block) -> list[Block]:
+        """A round for the neediest arms, with fewer windows of each if there isn't time for more."""
+        commons = (plan.COMMON, self._paced_common()) if self._pace else (plan.COMMON,)
+        for most in _MOST_WINDOWS:
+            wishes = allocate.next_wishes(levels, wanting, self.settings.hold, most)
+            blocks = []
+            for common in commons:
+                alike = [wish for wish in wishes if (wish[0].spin_ns > 0) == (common[0].spin_ns > 0)]
+                blocks += plan.in_blocks(alike, common, self.settings, self._rng)
+            kept = self._within_budget(blocks, last)
+            if kept:
+                return kept
+        return []
+
+    def _opening(self) -> list[Block]:
+        """The first round, as much as fits the budget: fewer windows, then more parts pooled until it does."""
+        windows = 2
+        paced = (self._pause_of, self._paced_common()) if self._pace else None
+        while True:
+            refused = self.refused.keys()
+            blocks = plan.opening(self.parts, self.share, paced, refused, self.settings, self._rng, windows)
+            left_s = self.settings.budget_s - self.spent_s
+            if sum(map(self._seconds, blocks)) <= plan.OPENING_SHARE * left_s:
+                return blocks
+            fewer = len(self.parts) - 1
+            if windows > 1:
+                windows = 1
+            elif not self._pool(fewer):
+                return blocks
+
+    def _within_budget(self, blocks: list[Block], last: Block) -> list[Block]:
+        """The blocks that there is time for, with ``last`` still to come."""
+        left_s = self.settings.budget_s - self.spent_s - self._seconds(last)
+        kept = []
+        for block in blocks:
+            left_s -= self._seconds(block)
+            if left_s >= 0:
+                kept.append(block)
+        return kept
+
+    def _seconds(self, block: Block) -> float:
+        return plan.seconds(block, self.settings, self._capture_s, self.pause_s > 0)
+
+    def _pause_of(self, arm: Arm) -> int:
+        """The pause of a variant in nanoseconds: long enough for the cap, and not in step with the sensor.
+
+        All come from one short ladder, since every pause is a step of its own to be made ready.
+        """
+        share = sum(self.share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
+        added = max((arm.multiplicity - 1) * share, -1.0)
+        ladder = self.pause_s * pacing.LADDER
+        if self._pace is not None:
+            ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
+        step_s = self._free_s * (1 + added)
+        return round(1e9 * pacing.detuned(step_s, ladder, self.settings.window_s, self.settings.sensor_s))
+
+    def _paced_common(self) -> plan.Common:
+        """What all paced blocks have."""
+        spin_ns = self._pause_of(Arm(REFERENCE))
+        other_s = pacing.detuned(
+            self._free_s, spin_ns / 1e9 * pacing.FURTHER, self.settings.window_s, self.settings.sensor_s
+        )
+        return plan.paced_common(spin_ns, round(1e9 * other_s))
+
+    def _gap_pauses(self) -> list[int]:
+        """Two pauses for launch alone; none where the step can't be paced."""
+        near = min(max(round(self._bench.iteration_s * 1e9 / 4), _LEAST_GAP_NS), _MOST_GAP_NS)
+        try:
+            self._bench.paced(near)
+        except JouletraceError:
+            return [0]
+        return [near, 2 * near]
+
+    def _run(self, block: Block) -> Iterator[Window]:
+        """Capture what a block needs and run its windows."""
+        number, self._blocks = self._blocks, self._blocks + 1
+        ramp_s = plan.ramp(block.spin_ns, self.settings, self.pause_s > 0)
+        parts = {part.id: part for part in self.parts}
+        with ExitStack() as stack:
+            captured = {arm: self._bench.capture(arm, parts, stack) for arm in dict.fromkeys(block.order)}
+            reference = captured[block.order[0]]
+            if reference is not None and block.order[0].kind == REFERENCE:
+                self._bench.run(reference, max(1, round(_SETTLE_S / (self._bench.iteration_s + block.spin_ns / 1e9))))
+            for arm in block.order:
+                variant = captured[arm]
+                if variant is not None:
+                    yield self._bench.window(variant, arm, number, self.settings.window_s, ramp_s)
