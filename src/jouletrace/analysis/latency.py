@@ -45,10 +45,11 @@ def distribution(run: Run) -> dict[str, float | None]:
 
 
 def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
-    """Latency in milliseconds as ``torch.utils.benchmark`` states it: over means of blocks.
+    """Latency in milliseconds over means of blocks, to be held beside ``torch.utils.benchmark``'s.
 
     ``blocked_autorange`` times ``block`` iterations at once and reports the median and the
-    interquartile range of those means, which hides what single iterations do.
+    interquartile range of those means, which hides what single iterations do. Here each block is
+    the mean of iterations timed one by one; ``steps.block_means`` times whole blocks.
 
     Returns:
         ``block``, ``n`` (whole blocks; a rest is left out), ``median``, ``p25``, ``p75``, ``iqr``;

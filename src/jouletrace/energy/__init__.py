@@ -1,1 +1,1 @@
-"""Integration, baselines, intervals, attribution: pure functions on arrays. No I/O, no torch, no pynvml."""
+"""Integration, responses, baselines, intervals: pure functions on arrays. No I/O, no torch, no pynvml."""

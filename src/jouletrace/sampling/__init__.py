@@ -1,4 +1,4 @@
-"""Recording what the sensors say: two recorders under one contract, and calibration of a sensor."""
+"""Recording what the sensors say: two recorders under one contract."""
 
 from jouletrace.sampling.base import Recorder, RecorderCost
 from jouletrace.sampling.recorder import open_recorder

@@ -14,15 +14,6 @@ import numpy as np
 MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL, EXTERNAL = 1, 2, 4, 5, 10, 39
 """CUPTI_ACTIVITY_KIND_* of the records that are read; KERNEL is CONCURRENT_KERNEL."""
 
-KIND_NAMES = {
-    MEMCPY: "memcpy",
-    MEMSET: "memset",
-    DRIVER: "driver",
-    RUNTIME: "runtime",
-    KERNEL: "kernel",
-    EXTERNAL: "external correlation",
-}
-
 _KERNEL_FIELDS = {
     "registers": ("u2", 6),
     "start": ("u8", 16),
