@@ -31,7 +31,10 @@ def profile(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
     ] = None,
     target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
-    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of the energy pass.")] = 9.0,
+    max_time: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Most seconds of the energy pass. [default: 9; 15 for a slow sensor]"),
+    ] = None,
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,

@@ -12,6 +12,9 @@ _BINS = 40
 _HARDLY = 0.005
 """Share of the stamps in a bin that counts as hardly any."""
 
+_FEW = 0.05
+"""Share of the stamps a tenth of a period and more before the commonest place that counts as few."""
+
 _EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the grid's own error
 
 
@@ -160,12 +163,16 @@ def _median_slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 def _front(deviation: NDArray[np.float64], period: float) -> float:
     """Where the deviations begin on their circle, at or below zero: the place to unroll it.
 
-    A stamp doesn't come before its reading. Going back from the commonest deviation, the first
-    place where hardly any lie is the front; what lies beyond it is later by almost a period.
+    A stamp doesn't come before its reading. Where hardly any lie before the commonest deviation,
+    stamps only come late, and what lies farther back is later by almost a period. Where many do,
+    they scatter to both sides, and the emptiest place is the best guess.
     """
     counts, edges = np.histogram(deviation, bins=_BINS, range=(-period / 2, period / 2))
-    half = counts[: _BINS // 2 + 1]
-    mode = int(np.argmax(half[-(_BINS // 8) :])) + len(half) - _BINS // 8
-    quiet = np.flatnonzero(half[:mode] <= _HARDLY * len(deviation))
-    # Without a quiet place the deviations fill the circle, and half a period to either side is all one can say.
-    return float(edges[quiet[-1] + 1]) if len(quiet) else -period / 2
+    half = counts[: _BINS // 2].astype(float)
+    before = half[: -_BINS // 10]
+    if before.sum() < _FEW * len(deviation):
+        quiet = np.flatnonzero(half <= _HARDLY * len(deviation))
+        return float(edges[quiet[-1] + 1])
+    smooth = np.convolve(np.pad(half, 1, mode="edge"), np.ones(3) / 3, mode="valid")
+    emptiest = np.flatnonzero(smooth <= smooth.min() + 0.001 * len(deviation))
+    return float(edges[emptiest[len(emptiest) // 2]])

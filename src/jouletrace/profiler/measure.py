@@ -142,7 +142,9 @@ class Measurement:
         return self._energies[device]
 
     def __repr__(self) -> str:
-        return f"Measurement({self.label!r}, energy_j={self.energy_j}, time_s={self.time_s.value})"
+        # A simulated board's name begins with SIMULATED, which no output of its figures may leave out.
+        devices = ", ".join(device.info.name for device in self._recording.devices)
+        return f"Measurement({self.label!r} on {devices}, energy_j={self.energy_j}, time_s={self.time_s.value})"
 
 
 def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -> Measurement:

@@ -23,6 +23,9 @@ from jouletrace.steps.base import FlushedStep, Step
 RAMP_S = 0.4
 """Seconds run before the first energy window, so that it starts in steady state."""
 
+LONG_PERIOD_S = 0.05
+"""Update period from which a sensor counts as slow."""
+
 LEAST_WINDOW_S = 0.5
 LEAST_PERIODS, GOOD_PERIODS = 10, 25
 """Update periods of its sensor that an energy window has at least, and where time allows."""
@@ -90,7 +93,7 @@ def energy(session: Session, step: Step, settings: ProfileSettings, iteration_s:
     if power is None:
         return
     replays = max(1, math.ceil(window_seconds(settings, power) / iteration_s))
-    affordable = round(settings.max_time_s / (replays * iteration_s))
+    affordable = round(most_seconds(settings, power) / (replays * iteration_s))
     first = min(settings.first_stage, max(affordable, LEAST_WINDOWS))
     _stage(session, step, "energy", first, replays, iteration_s, progress)
     values = _interim(session, power)
@@ -101,12 +104,19 @@ def energy(session: Session, step: Step, settings: ProfileSettings, iteration_s:
         _stage(session, step, "energy, second stage", more, replays, iteration_s, progress)
 
 
+def most_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
+    """How long the energy pass may take: as asked for, else what eight windows of this sensor need."""
+    if settings.max_time_s is not None:
+        return settings.max_time_s
+    return 15.0 if (power.period_s or 0.0) > LONG_PERIOD_S else 9.0
+
+
 def window_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
     """Least length of an energy window: as the sensor needs it, and so that the first stage fits the time."""
     if settings.window_s is not None:
         return settings.window_s
     period_s = power.period_s or 0.02
-    fitting_s = settings.max_time_s / settings.first_stage
+    fitting_s = most_seconds(settings, power) / settings.first_stage
     return max(LEAST_WINDOW_S, LEAST_PERIODS * period_s, min(GOOD_PERIODS * period_s, fitting_s))
 
 

@@ -30,7 +30,8 @@ class ProfileSettings:
         mode: How an iteration is launched.
         l2: Whether the L2 cache holds what the last iteration left ("warm") or is flushed.
         target_ci: Wanted half-width of the energy's 95 % interval, relative.
-        max_time_s: Most seconds of the energy pass.
+        max_time_s: Most seconds of the energy pass; None for 9, or 15 where the sensor has long
+            periods and so needs long windows.
         window_s: Least length of an energy window; None to fit the sensor.
         first_stage: Windows of the first stage, from which the number needed is computed.
         warmup_s: Most seconds of warm-up.
@@ -53,7 +54,7 @@ class ProfileSettings:
     mode: str = "eager"
     l2: str = "warm"
     target_ci: float = 0.01
-    max_time_s: float = 9.0
+    max_time_s: float | None = None
     window_s: float | None = None
     first_stage: int = 8
     warmup_s: float = 5.0
