@@ -3,6 +3,9 @@
 Anything else that escapes is a bug and keeps its traceback.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class JouletraceError(Exception):
     """Base of every expected failure: its text is one line that says what and where."""
@@ -32,3 +35,16 @@ class RecorderDiedError(JouletraceError):
     """The recording process ended before it was asked to; what it had written is kept."""
 
     exit_code = 3
+
+
+def check_format(name: str, formats: Iterable[str]) -> None:
+    """Refuse a format that there isn't, offering the nearest.
+
+    Raises:
+        BadInputError: If ``name`` is not among ``formats``.
+    """
+    known = list(formats)
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadInputError(f"unknown format {name!r}: it is one of {', '.join(known)}{hint}")

@@ -5,12 +5,11 @@ A format is one module and one line in ``FORMATS``; modules are imported when as
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import check_format
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -50,8 +49,5 @@ def exporter(name: str) -> Exporter:
     Raises:
         BadInputError: If there is no such format; the nearest is offered.
     """
-    if name not in FORMATS:
-        near = get_close_matches(name, FORMATS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadInputError(f"unknown format {name!r}: it is one of {', '.join(FORMATS)}{hint}")
+    check_format(name, FORMATS)
     return cast(Exporter, import_module(FORMATS[name]))

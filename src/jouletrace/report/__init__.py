@@ -7,11 +7,10 @@ listing the formats costs nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, check_format
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -75,8 +74,5 @@ def renderer(name: str) -> Renderer:
     Raises:
         BadInputError: If there is no such format; the nearest is offered.
     """
-    if name not in FORMATS:
-        near = get_close_matches(name, FORMATS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadInputError(f"unknown format {name!r}: it is one of {', '.join(FORMATS)}{hint}")
+    check_format(name, FORMATS)
     return cast(Renderer, import_module(FORMATS[name]))
