@@ -69,6 +69,12 @@ def comparison(runs: Sequence[Run]) -> Document:
     return found.printable()
 
 
+def documents(runs: Sequence[Run], *, detail: str, top: int | None) -> list[Document]:
+    """Several Runs compared; with a finer ``detail`` than "model", each by itself after that."""
+    finer = [] if detail == "model" else [document(run, detail=detail, top=top) for run in runs]
+    return [comparison(runs), *finer]
+
+
 _COMPARED = (
     "latency_s",
     "throughput_per_s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jouletrace.report.content import comparison, document
+from jouletrace.report.content import document, documents
 from jouletrace.report.document import Document, Section
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Run
@@ -20,10 +20,7 @@ def render(run: Run, *, detail: str = "model", top: int | None = None) -> str:
 
 def render_many(runs: Sequence[Run], *, detail: str = "model", top: int | None = None) -> str:
     """Several Runs in one table; with a finer ``detail`` than "model", each by itself below that."""
-    documents = [comparison(runs)]
-    if detail != "model":
-        documents += [document(run, detail=detail, top=top) for run in runs]
-    return "\n".join(_typeset(found) for found in documents)
+    return "\n".join(map(_typeset, documents(runs, detail=detail, top=top)))
 
 
 def _typeset(found: Document) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jouletrace.report.content import comparison, document
+from jouletrace.report.content import document, documents
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Run
@@ -51,10 +51,7 @@ def render_many(
     color: bool = False,
 ) -> str:
     """Several Runs side by side; with a finer ``detail`` than "model", each by itself below that."""
-    documents = [comparison(runs)]
-    if detail != "model":
-        documents += [document(run, detail=detail, top=top) for run in runs]
-    return "\n".join(_print(found, width, color) for found in documents)
+    return "\n".join(_print(found, width, color) for found in documents(runs, detail=detail, top=top))
 
 
 def _print(found: Document, width: int | None, color: bool) -> str:
