@@ -235,6 +235,23 @@ def test_reading_a_run_imports_no_torch(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+@pytest.mark.parametrize("name", ["run", "run.zip"])
+def test_reading_a_run_starts_no_threads(tmp_path, name):
+    # Threads of Arrow's pools that outlive the interpreter abort the process at its end.
+    save(RUNS["full"], tmp_path / name)
+    code = (
+        "import os, sys, pyarrow.parquet; from jouletrace.run import load;"
+        "before = len(os.listdir('/proc/self/task')); load(sys.argv[1]);"
+        "print(len(os.listdir('/proc/self/task')) - before)"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / name)], check=True, capture_output=True, text=True, env=environment
+    )
+    assert ran.stdout.strip() == "0"
+
+
 def test_device_details_survive(tmp_path):
     run = Run(devices=[DeviceInfo("cpu-0", "CPU", "cpu", details={"nested": {"a": [1, None]}})])
     assert load(save(run, tmp_path / "run")).devices == run.devices

@@ -121,7 +121,9 @@ def read(source: Any, name: str) -> pa.Table:
         ValueError: In one line, if it is damaged or a column of ``REQUIRED`` is missing.
     """
     try:
-        table = pq.read_table(source, page_checksum_verification=True)
+        # Arrow's thread pools may abort a process that ends right after a read: go without them.
+        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file:
+            table = file.read(use_threads=False)
         missing = [column for column in REQUIRED[name] if column not in table.column_names]
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}")
