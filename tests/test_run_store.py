@@ -255,7 +255,7 @@ def test_reading_a_run_starts_no_threads(tmp_path, name):
 def test_device_details_survive(tmp_path):
     run = Run(devices=[DeviceInfo("cpu-0", "CPU", "cpu", details={"nested": {"a": [1, None]}})])
     assert load(save(run, tmp_path / "run")).devices == run.devices
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["schema_version"] == "1.0"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["schema_version"] == "1.1"
 
 
 def test_tables_saved_from_other_types_are_brought_to_the_schema(tmp_path):
@@ -263,3 +263,14 @@ def test_tables_saved_from_other_types_are_brought_to_the_schema(tmp_path):
     back = load(save(Run(results=plain), tmp_path / "run"))
     assert back.result("power_w").value == 1.0
     assert back.results.schema.names == tables.RESULTS.names
+
+
+def test_counters_are_kept_and_a_run_without_them_needs_no_file(tmp_path):
+    rows = [{"span": 3, "metric": "Memory Throughput", "section": "SpeedOfLight", "value": 41.5, "value_unit": "%"}]
+    run = Run(counters=tables.from_rows(rows, "counters"))
+    assert load(save(run, tmp_path / "with")).counters.to_pylist() == rows
+    assert not (save(Run(), tmp_path / "without") / "counters.parquet").exists()
+    assert len(load(tmp_path / "without").counters) == 0
+    (tmp_path / "with" / "counters.parquet").unlink()
+    with pytest.raises(BadInputError, match=r"counters\.parquet is missing"):
+        load(tmp_path / "with")

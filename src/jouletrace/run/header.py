@@ -13,7 +13,7 @@ from jouletrace.run.info import ChannelInfo, DeviceInfo, Record, RunWarning, che
 from jouletrace.run.model import Run
 
 FORMAT = "jouletrace-run"
-SCHEMA_VERSION = (1, 0)
+SCHEMA_VERSION = (1, 1)
 """Major and minor. A newer minor opens (unknown fields are ignored); a newer major does not."""
 
 RUN_JSON = "run.json"

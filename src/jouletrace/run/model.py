@@ -40,7 +40,7 @@ class Run:
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
         warnings: Known failures that touch this Run.
-        samples, spans, units, windows, results: See ``run.tables``.
+        samples, spans, units, windows, results, counters: See ``run.tables``.
     """
 
     kind: str = "profile"
@@ -63,6 +63,7 @@ class Run:
     units: pa.Table = field(default_factory=lambda: tables.empty("units"))
     windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
     results: pa.Table = field(default_factory=lambda: tables.empty("results"))
+    counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
 
     @property
     def simulated(self) -> bool:
@@ -70,7 +71,7 @@ class Run:
         return any(device.simulated for device in self.devices)
 
     def table(self, name: str) -> pa.Table:
-        """One of the five tables by name."""
+        """One of the tables by name."""
         if name not in tables.TABLES:
             raise KeyError(name)
         table: pa.Table = getattr(self, name)

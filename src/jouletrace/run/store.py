@@ -77,6 +77,8 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     target = Path(path)
     files: dict[str, bytes] = {}
     for name in tables.TABLES:
+        if name in tables.OPTIONAL and not len(run.table(name)):
+            continue
         sink = io.BytesIO()
         tables.write(run.table(name), name, sink)
         files[f"{name}.parquet"] = sink.getvalue()
@@ -94,6 +96,8 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
             target.mkdir(parents=True, exist_ok=True)
             for name, data in files.items():
                 _replace(target / name, data)
+            for name in set(_FILES) - set(files):
+                (target / name).unlink(missing_ok=True)
             shutil.rmtree(target / SPOOL, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise BadInputError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
@@ -169,7 +173,7 @@ def _assemble(files: dict[str, bytes], source: Path) -> Run:
             if checksums.get(f"{name}.parquet", zlib.crc32(data)) != zlib.crc32(data):
                 message = f"{name}.parquet is not what was saved: it was damaged or changed since"
                 run.warn("changed_since_saved", message, str(source))
-        elif run.complete:
+        elif run.complete and (name not in tables.OPTIONAL or f"{name}.parquet" in checksums):
             raise BadInputError(f"{source}/{name}.parquet is missing")
         elif source.is_dir():
             setattr(run, name, read_spool(source / SPOOL, name))

@@ -1,4 +1,4 @@
-"""The five tables of a Run: Arrow schemas whose fields carry a unit and a description.
+"""The tables of a Run: Arrow schemas whose fields carry a unit and a description.
 
 All times are integer nanoseconds since the Unix epoch.
 """
@@ -96,13 +96,27 @@ RESULTS = pa.schema(
     ]
 )
 
+COUNTERS = pa.schema(
+    [
+        _field("span", pa.int64(), "", "id in the spans table: the kernel or range that was counted"),
+        _field("metric", _NAME, "", "name of the metric as its tool gives it"),
+        _field("section", _NAME, "", "the tool's heading over it; null if none"),
+        _field("value", pa.float64(), "by row", "the reading; null where the tool has none"),
+        _field("value_unit", _NAME, "", "unit of the value: %, Hz, B, B/s, s, 1, ..."),
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
     "spans": SPANS,
     "units": UNITS,
     "windows": WINDOWS,
     "results": RESULTS,
+    "counters": COUNTERS,
 }
+
+OPTIONAL = ("counters",)
+"""Written where they have rows: Runs of format 1.0 don't know them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "samples": ("time_ns", "device", "channel", "value"),
@@ -110,6 +124,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "units": ("id", "level", "name"),
     "windows": ("variant", "start_ns", "end_ns"),
     "results": ("unit", "metric", "value"),
+    "counters": ("span", "metric", "value"),
 }
 """Columns without which a table isn't one of ours; a version may add others."""
 
