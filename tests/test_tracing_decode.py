@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jouletrace.tracing.decode import UnknownRecordError, decode
+from jouletrace.tracing.decode import UnknownRecordError, column, decode
 from jouletrace.tracing.layouts import DRIVER, KERNEL, MEMCPY, RUNTIME, layouts_for
 
 RECORDED = np.load(Path(__file__).parent / "data" / "cupti_13_0_h100.npz")
@@ -22,7 +22,7 @@ def made(kind, version=130001, **fields):
 
 
 def test_recorded_kernels_have_possible_times_grids_and_names():
-    kernels = decode([RECORDED["kernels"]], LAYOUTS)[KERNEL]
+    (kernels,) = decode([RECORDED["kernels"]], LAYOUTS)[KERNEL]
     assert len(kernels) == 400
     assert (kernels["end"] > kernels["start"]).all()
     assert (kernels["end"] - kernels["start"] < 1_000_000).all()
@@ -36,8 +36,8 @@ def test_recorded_kernels_have_possible_times_grids_and_names():
 def test_a_recorded_buffer_of_several_kinds_is_split_to_the_last_byte():
     found = decode([RECORDED["mixed"]], LAYOUTS)
     assert {RUNTIME, DRIVER} <= set(found)
-    assert sum(records.nbytes for records in found.values()) == len(RECORDED["mixed"])
-    for records in found.values():
+    assert sum(records.nbytes for (records,) in found.values()) == len(RECORDED["mixed"])
+    for (records,) in found.values():
         assert (records["end"] >= records["start"]).all()
 
 
@@ -45,9 +45,9 @@ def test_kinds_keep_their_order_and_buffers_are_joined():
     first = np.concatenate([made(KERNEL, correlation=1), made(RUNTIME, correlation=7), made(KERNEL, correlation=2)])
     second = np.concatenate([made(KERNEL, correlation=3), made(MEMCPY, bytes=5)])
     found = decode([first, second], LAYOUTS)
-    assert found[KERNEL]["correlation"].tolist() == [1, 2, 3]
-    assert found[RUNTIME]["correlation"].tolist() == [7]
-    assert found[MEMCPY]["bytes"].tolist() == [5]
+    assert column(found[KERNEL], "correlation").tolist() == [1, 2, 3]
+    assert column(found[RUNTIME], "correlation").tolist() == [7]
+    assert column(found[MEMCPY], "bytes").tolist() == [5]
 
 
 @pytest.mark.parametrize(

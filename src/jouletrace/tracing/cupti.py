@@ -10,7 +10,7 @@ import ctypes
 import glob
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.tracing.decode import Records, decode
+from jouletrace.tracing.decode import Chunks, column, decode
 from jouletrace.tracing.layouts import EXTERNAL, KERNEL, MEMCPY, MEMSET, Layouts, layouts_for
 
 BUFFER_BYTES = 8 * 2**20
@@ -149,13 +149,13 @@ class CuptiTracer:
         """The valid part of each buffer filled so far, without copying."""
         return [np.frombuffer(raw, np.uint8, count=valid) for raw, valid in self._filled if valid]
 
-    def records(self) -> Records:
+    def records(self) -> Chunks:
         """All records by kind; see ``decode``."""
         return decode(self.buffers(), self.cupti.layouts)
 
-    def names(self, pointers: NDArray[np.uint64]) -> dict[int, str]:
+    def names(self, pointers: Iterable[int]) -> dict[int, str]:
         """Demangled kernel names by their pointer, which is valid only in this process."""
-        return {int(p): demangle(ctypes.string_at(int(p))) if p else "" for p in np.unique(pointers)}
+        return {pointer: demangle(ctypes.string_at(pointer)) if pointer else "" for pointer in pointers}
 
     def __enter__(self) -> Self:
         self.start()
@@ -208,12 +208,13 @@ def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: i
                 problems.append(f"buffer {number}, byte {offset}: unknown kind {kind}")
                 return problems
             at += dtype.itemsize
-    kernels = tracer.records().get(KERNEL)
-    if kernels is None or len(kernels) == 0:
+    kernels = tracer.records().get(KERNEL, [])
+    if not sum(map(len, kernels)):
         return [*problems, "no kernel was recorded"]
-    if not ((kernels["start"] < kernels["end"]) & (kernels["start"] > before_ns) & (kernels["end"] < after_ns)).all():
+    start, end, grid, block = (column(kernels, name) for name in ("start", "end", "grid", "block"))
+    if not ((start < end) & (start > before_ns) & (end < after_ns)).all():
         problems.append("kernel times do not lie between the launches' host times")
-    if (kernels["grid"] < 1).any() or (kernels["block"] < 1).any() or (kernels["block"].prod(axis=1) > 1024).any():
+    if (grid < 1).any() or (block < 1).any() or (block.prod(axis=1) > 1024).any():
         problems.append("grids or blocks of kernels are impossible")
     return problems
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.tracing.layouts import Layouts
 
-Records = dict[int, NDArray[np.void]]
+Chunks = dict[int, list[NDArray[np.void]]]
+"""Records by kind, in pieces that lie where CUPTI wrote them as far as they can."""
 
 
 class UnknownRecordError(ValueError):
     """A buffer holds a record whose size isn't known, so that what follows can't be found."""
 
 
-def decode(buffers: list[NDArray[np.uint8]], layouts: Layouts) -> Records:
-    """Split buffers into one structured array a kind, each in the order in which it was written.
+def decode(buffers: Sequence[NDArray[np.uint8]], layouts: Layouts) -> Chunks:
+    """Split buffers into structured arrays by kind, each in the order in which it was written.
+
+    Buffers of one kind are not copied: take columns of them with ``column``.
 
     Args:
         buffers: The valid part of each buffer, uint8, starting on a record.
@@ -24,11 +30,16 @@ def decode(buffers: list[NDArray[np.uint8]], layouts: Layouts) -> Records:
     Raises:
         UnknownRecordError: Naming the kind and where it lies.
     """
-    parts: dict[int, list[NDArray[np.void]]] = {}
+    chunks: Chunks = {}
     for number, buffer in enumerate(buffers):
         for kind, records in _split(buffer, layouts, number):
-            parts.setdefault(kind, []).append(records)
-    return {kind: np.concatenate(some) if len(some) > 1 else some[0] for kind, some in parts.items()}
+            chunks.setdefault(kind, []).append(records)
+    return chunks
+
+
+def column(chunks: Sequence[NDArray[np.void]], name: str) -> NDArray[Any]:
+    """One field of all records of a kind, shape (n,) or (n, 3)."""
+    return np.concatenate([chunk[name] for chunk in chunks])
 
 
 def _split(buffer: NDArray[np.uint8], layouts: Layouts, number: int) -> list[tuple[int, NDArray[np.void]]]:
