@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
+from jouletrace.analysis.parts import add_parts
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.run import Run
@@ -32,6 +33,7 @@ def analyse(run: Run) -> Run:
         add_devices(run, figures)
     else:
         add_model(run, figures)
+        add_parts(run, figures)
     run.results = figures.results()
     run.units = figures.units()
     return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -13,25 +13,47 @@ class Figures:
     """Figures in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._results: list[dict[str, object]] = []
-        self._units: list[dict[str, object]] = []
+        self._figures: dict[tuple[int, str], tuple[Estimate, tuple[str, ...]]] = {}
+        self._units: list[Mapping[str, object]] = []
 
     def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
         """Add a unit; returns its id."""
         self._units.append({"id": id, "parent": parent, "level": level, "name": name, **columns})
         return id
 
+    def keep(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """Take over rows of a ``units`` table as they are."""
+        self._units.extend(rows)
+
     def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
-        """Add a figure of a unit; returns it."""
-        row: dict[str, object] = {"unit": unit, "metric": metric, **estimate.to_dict()}
-        row["flags"] = ",".join(dict.fromkeys(flags)) or None
-        self._results.append(row)
+        """Add a figure of a unit, once; returns it."""
+        self._figures.setdefault((unit, metric), (estimate, tuple(dict.fromkeys(flags))))
         return estimate
+
+    def has(self, unit: int, metric: str) -> bool:
+        """Whether a figure was added."""
+        return (unit, metric) in self._figures
+
+    def get(self, unit: int, metric: str) -> Estimate:
+        """A figure that was added; null ("not_measured") if it wasn't."""
+        return self._figures.get((unit, metric), (Estimate.null("not_measured"), ()))[0]
+
+    def metrics(self, unit: int) -> list[str]:
+        """What was added of a unit."""
+        return [metric for owner, metric in self._figures if owner == unit]
+
+    def flags(self, unit: int, metric: str) -> tuple[str, ...]:
+        """The flags of a figure that was added."""
+        return self._figures.get((unit, metric), (None, ()))[1]
 
     def results(self) -> pa.Table:
         """The ``results`` table."""
-        return tables.from_rows(self._results, "results")
+        rows: list[dict[str, object]] = [
+            {"unit": unit, "metric": metric, **estimate.to_dict(), "flags": ",".join(flags) or None}
+            for (unit, metric), (estimate, flags) in self._figures.items()
+        ]
+        return tables.from_rows(rows, "results")
 
     def units(self) -> pa.Table:
         """The ``units`` table."""
-        return tables.from_rows(self._units, "units")
+        return tables.from_rows([dict(row) for row in self._units], "units")

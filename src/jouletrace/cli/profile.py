@@ -35,6 +35,9 @@ def profile(
         float | None,
         typer.Option(metavar="SECONDS", help="Most seconds of the energy pass. [default: 9; 15 for a slow sensor]"),
     ] = None,
+    detail_time: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Most seconds of the experiments behind --detail kernel.")
+    ] = 150.0,
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
@@ -70,6 +73,7 @@ def profile(
         config=options.parse_pairs(config or [], "--config"),
         target_ci=options.parse_percent(target_ci, "--target-ci"),
         max_time_s=max_time,
+        detail_time_s=detail_time,
         warmup_s=warmup,
         block=block,
         seed=seed,

@@ -125,7 +125,7 @@ class Findings:
 
 
 def estimate_parts(windows: pa.Table, parts: Sequence[int]) -> Findings:
-    """Everything that the windows of an experiment say.
+    """Everything that the windows of an experiment say; of time alone where no energy is known.
 
     Args:
         windows: A ``windows`` table whose ``energy_j`` and ``clock_mhz`` are filled; windows of
@@ -143,7 +143,8 @@ class _Estimator:
         self.observed = observed
         self.energy = energy
         self.time = time
-        paced = contrasts.reference(energy, paced=True)
+        self.basis = energy if energy.arms else time
+        paced = contrasts.reference(self.basis, paced=True)
         self.pause_ns = paced.spin_ns if paced else 0
         self.clocks = clock_offsets(observed, self.pause_ns > 0)
 
@@ -152,21 +153,21 @@ class _Estimator:
         matched = None
         paced = self.pause_ns > 0
         if paced:
-            everything = contrasts.whole(self.energy, parts, paced)
-            matched = self.energy.ratio(everything, contrasts.without_pause(self.energy), "experiment")
+            everything = contrasts.whole(self.basis, parts, paced)
+            matched = self.energy.ratio(everything, contrasts.without_pause(self.basis), "experiment")
         costs = {part: self._part(part) for part in parts}
         spread = max(map(abs, self.clocks.values()), default=None)
         off = spread is not None and spread > CLOCK_TOLERANCE_MHZ
         flags = ["clock_not_matched" if self.pause_ns else "capped_not_paced"] if off else []
-        if self.energy.lost:
+        if self.basis.lost:
             flags.append("windows_lost")
         return Findings(
             parts=costs,
             untouched=self._cost(step),
             reference=self._cost(reference),
-            gaps=self._cost(contrasts.gaps(self.energy), "gaps"),
-            closure=self.energy.ratio(contrasts.whole(self.energy, parts), step, "experiment"),
-            closure_time=self.time.ratio(contrasts.whole(self.time, parts), step, "experiment"),
+            gaps=self._cost(contrasts.gaps(self.basis), "gaps"),
+            closure=self.energy.ratio(contrasts.whole(self.basis, parts), step, "experiment"),
+            closure_time=self.time.ratio(contrasts.whole(self.basis, parts), step, "experiment"),
             closure_matched=matched,
             perturbation=self.energy.ratio(reference, step, "experiment"),
             null=self._null(),
@@ -175,24 +176,24 @@ class _Estimator:
             resolvable_j=_typical(costs),
             pause_s=self.pause_ns / 1e9,
             clock_spread_mhz=spread,
-            windows=len(self.observed.arm) - self.energy.lost,
-            lost=self.energy.lost,
+            windows=len(self.observed.arm) - self.basis.lost,
+            lost=self.basis.lost,
             flags=tuple(flags),
         )
 
     def _part(self, part: int) -> PartCost:
-        weights, method = contrasts.cost(self.energy, part)
+        weights, method = contrasts.cost(self.basis, part)
         cost = self._cost(weights, method)
         paced = self.pause_ns > 0
-        matched = self._cost(*contrasts.cost(self.energy, part, paced)) if paced else None
-        without = contrasts.removal(self.energy, part, paced)
-        more = contrasts.repetition(self.energy, part, paced)
+        matched = self._cost(*contrasts.cost(self.basis, part, paced)) if paced else None
+        without = contrasts.removal(self.basis, part, paced)
+        more = contrasts.repetition(self.basis, part, paced)
         flags = []
         if without is not None and more is not None:
-            apart = self.energy.estimate(contrasts.added((1.0, without), (-1.0, more)), "difference")
+            apart = self.basis.estimate(contrasts.added((1.0, without), (-1.0, more)), "difference")
             if holds_zero(apart) is False:
                 flags.append("methods_disagree")
-        if holds_zero(cost.energy_j):
+        if holds_zero(cost.energy_j if self.basis is self.energy else cost.time_s):
             flags.append("unresolved")
         if any(a.part == part and abs(off) > CLOCK_TOLERANCE_MHZ for a, off in self.clocks.items()):
             flags.append("clock_not_matched")
@@ -205,32 +206,32 @@ class _Estimator:
 
     def _null(self) -> Estimate:
         null, reference = {Arm(NULL, spin_ns=self.pause_ns): 1.0}, {Arm(REFERENCE, spin_ns=self.pause_ns): 1.0}
-        return self.energy.ratio(null, reference, "experiment")
+        return self.basis.ratio(null, reference, "experiment")
 
     def _spikes(self) -> tuple[Spike, ...]:
         found = []
-        for arm in contrasts.of_kind(self.energy, SPIKE):
+        for arm in contrasts.of_kind(self.basis, SPIKE):
             copies = arm.multiplicity - 1
-            known = contrasts.repetition(self.energy, arm.part or 0, arm.spin_ns > 0)
-            spike = contrasts.over_reference(self.energy, arm)
+            known = contrasts.repetition(self.basis, arm.part or 0, arm.spin_ns > 0)
+            spike = contrasts.over_reference(self.basis, arm)
             if known is None or spike is None:
                 continue
-            recovered = self.energy.ratio(spike, contrasts.added((copies, known)), "spike")
-            difference = self.energy.estimate(contrasts.added((1.0, spike), (-copies, known)), "spike")
+            recovered = self.basis.ratio(spike, contrasts.added((copies, known)), "spike")
+            difference = self.basis.estimate(contrasts.added((1.0, spike), (-copies, known)), "spike")
             found.append(Spike(arm.part or 0, copies, recovered, difference, holds_zero(difference)))
         return tuple(found)
 
     def _additivity(self) -> tuple[Additivity, ...]:
         found = []
-        for arm in contrasts.of_kind(self.energy, TOGETHER):
+        for arm in contrasts.of_kind(self.basis, TOGETHER):
             first, second = arm.part or 0, arm.partner or 0
             paced = arm.spin_ns > 0
-            both, base = contrasts.over_reference(self.energy, arm), contrasts.reference(self.energy, paced)
-            one, other = (contrasts.removal(self.energy, part, paced) for part in (first, second))
+            both, base = contrasts.over_reference(self.basis, arm), contrasts.reference(self.basis, paced)
+            one, other = (contrasts.removal(self.basis, part, paced) for part in (first, second))
             if both is None or base is None or one is None or other is None:
                 continue
             left = contrasts.added((-1.0, both), (-1.0, one), (-1.0, other))
-            residual = self.energy.ratio(left, {base: 1.0}, "additivity")
+            residual = self.basis.ratio(left, {base: 1.0}, "additivity")
             found.append(Additivity((first, second), residual, holds_zero(residual)))
         return tuple(found)
 

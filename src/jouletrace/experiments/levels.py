@@ -46,6 +46,11 @@ class Observed:
     time_s: Floats
     clock_mhz: Floats
 
+    @property
+    def cost(self) -> Floats:
+        """What experiments are planned by: energy, or time where no energy is known."""
+        return self.energy_j if bool(np.isfinite(self.energy_j).any()) else self.time_s
+
     @classmethod
     def of(cls, windows: pa.Table) -> Self:
         """From a ``windows`` table; windows of other passes are passed over."""

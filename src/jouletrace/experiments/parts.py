@@ -16,6 +16,8 @@ from typing import Any
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 POOLED_OP = "other operators"
+GAPS_NAME = "launch and gaps"
+"""Name of the unit for what is left of a step without any of its parts."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Part:
         row: dict[str, object] = {
             "id": self.id,
             "parent": parent,
-            "level": "kernel",
+            "level": "op",
             "name": f"{self.op} ({len(self.members)})" if self.members else self.op,
             "op": None if self.members else self.op,
             "shapes": self.shapes or None,
@@ -72,7 +74,14 @@ def make_parts(units: Sequence[Any], first_id: int = 1, *, together: bool = True
         module = _NUMBER.sub("*", unit.module) if together else unit.module
         groups.setdefault((unit.op, unit.shapes, module, unit.backward), []).append(unit)
     return [
-        Part(first_id + i, tuple(group), op, shapes, module, sum(unit.count for unit in group))
+        Part(
+            first_id + i,
+            tuple(group),
+            op,
+            shapes,
+            module if len({unit.module for unit in group}) > 1 else group[0].module,
+            sum(unit.count for unit in group),
+        )
         for i, ((op, shapes, module, _), group) in enumerate(groups.items())
     ]
 

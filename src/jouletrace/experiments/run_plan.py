@@ -170,7 +170,7 @@ class Experiment:
         ids = [part.id for part in self.parts]
         while True:
             observed = Observed.of(self._measured())
-            levels = Levels(observed, observed.energy_j)
+            levels = Levels(observed, observed.cost)
             wanting = allocate.needs(levels, ids, self.settings)
             blocks = self._next_blocks(levels, wanting, gaps)
             if not blocks:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_index
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.steps import make_step
-from jouletrace.steps.base import Step
+from jouletrace.steps import make_step, make_variable_step
+from jouletrace.steps.base import Step, VariableStep
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 
 
@@ -23,11 +25,19 @@ class Prepared:
         built: The workload.
         step: Runs it on the device.
         real: Whether it computes real numbers (a simulated board computes none).
+        make_variable: Makes a step for experiments on parts, where ``step`` isn't one.
     """
 
     built: Built
     step: Step
     real: bool = True
+    make_variable: Callable[[], VariableStep] | None = None
+
+    def variable_step(self) -> VariableStep:
+        """The step whose parts experiments change: the step itself if it can, else one made for them."""
+        if self.make_variable is not None:
+            return self.make_variable()
+        return cast(VariableStep, self.step)
 
 
 def resolve(workload: str | Workload) -> Workload:
@@ -83,10 +93,18 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         from jouletrace.steps.simulated import simulate_workload
 
         built, simulated = simulate_workload(workload, options, device, settings.mode)
-        return Prepared(built, simulated, real=False)
+        return Prepared(built, simulated, real=False, make_variable=simulated.as_graph)
     torch_device = torch_device_of(device)
     built = workload.build(torch_device, options)
-    return Prepared(built, make_step(built, torch_device, settings.mode, l2=settings.l2))
+    if settings.detail == "model" or settings.mode == "eager":
+        # What eager mode costs is launch and gaps; its kernels are those of a graph, whose parts can be changed.
+        mode = "graph" if device.info.kind == "gpu" else "eager"
+        step = make_step(built, torch_device, settings.mode, l2=settings.l2)
+        return Prepared(built, step, make_variable=lambda: make_variable_step(built, torch_device, mode))
+    variable = make_variable_step(built, torch_device, settings.mode)
+    if "fallback" in variable.describe():  # whoever asks for a graph wants the figures of a graph
+        raise BadInputError(f"{workload.name} {variable.describe()['fallback']['text']}")
+    return Prepared(built, variable)
 
 
 def torch_device_of(device: Device) -> str:

@@ -9,6 +9,7 @@ from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store, calibrations, passes
+from jouletrace.profiler.parts import parts
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session
@@ -99,6 +100,8 @@ def _measure(session: Session, prepared: Prepared, settings: ProfileSettings, pr
     passes.latency(session, step, settings, warm.iteration_s, progress)
     passes.energy(session, step, settings, warm.iteration_s, progress)
     passes.idle(session, "context idle after", settings, progress)
+    if settings.detail != "model":
+        parts(session, prepared, settings, progress)
 
 
 def _warn_of_others(session: Session, device: Device) -> None:

@@ -24,11 +24,13 @@ from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.spooled import SpooledRows
+from jouletrace.profiler.traced import span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.store import SPOOL, save, save_header
 from jouletrace.sampling import open_recorder
 from jouletrace.sampling.base import Recorder
+from jouletrace.tracing.trace import Trace
 
 
 class Session:
@@ -67,6 +69,7 @@ class Session:
         self._recording = self._finished = False
         self._spans: SpooledRows
         self._windows: SpooledRows
+        self._units: SpooledRows
         self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL)
 
     def __enter__(self) -> Self:
@@ -81,6 +84,7 @@ class Session:
         self.save_header()  # from here on whatever ends this process leaves a Run
         self._spans = SpooledRows(self._home / SPOOL, "spans")
         self._windows = SpooledRows(self._home / SPOOL, "windows")
+        self._units = SpooledRows(self._home / SPOOL, "units")
         try:
             self.recorder.start()
             self._recording = True
@@ -142,6 +146,26 @@ class Session:
         """Add one row of ``windows`` and spool it."""
         self._windows.append([{"order": len(self._windows), **columns}])
 
+    def add_units(self, rows: list[dict[str, object]]) -> None:
+        """Add rows of ``units`` and spool them."""
+        self._units.append(rows)
+
+    def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
+        """Add a span for each entry of a trace, within one for each iteration.
+
+        Args:
+            trace: Of the first device.
+            units: Unit of each entry, length n.
+            iteration: Of each entry, shape (n,).
+        """
+        above = {}
+        for number in np.unique(iteration):
+            here = iteration == number
+            edges = int(trace.start_ns[here].min()), int(trace.end_ns[here].max())
+            above[int(number)] = self.add_span("iteration", "iteration", *edges, "tracing")
+        first, self._next_span = self._next_span, self._next_span + len(trace)
+        self._spans.append(span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id))
+
     def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """What the power record holds since ``since_ns``: stamps in ns and watts."""
         table = self.recorder.samples()
@@ -157,6 +181,7 @@ class Session:
         self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
         self.run.spans = self._spans.table()
         self.run.windows = self._windows.table()
+        self.run.units = self._units.table()
         return self.run
 
     def finish(self, *, complete: bool = True) -> Run:
@@ -175,6 +200,7 @@ class Session:
             self.run.recorder = {"cpu_s": cost.cpu_s, "wall_s": cost.wall_s, "samples": float(cost.samples)}
             self._spans.close()
             self._windows.close()
+            self._units.close()
         except RecorderDiedError as error:
             died = error
             self.run.warn("failed", str(error))

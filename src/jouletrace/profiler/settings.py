@@ -9,7 +9,7 @@ from typing import Any
 from jouletrace.errors import BadInputError
 
 TASKS = ("infer",)
-DETAILS = ("model",)
+DETAILS = ("model", "kernel")
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
 MODES = ("eager", "graph", "compile")
 L2 = ("warm", "cold")
@@ -38,6 +38,7 @@ class ProfileSettings:
         idle_s: Seconds of each idle phase.
         latency_iterations: Most iterations of the latency pass.
         latency_s: Most seconds of the latency pass.
+        detail_time_s: Most seconds of the experiments behind a finer detail than "model".
         block: Iterations in a block of block means (as ``torch.utils.benchmark`` reports).
         seed: Seed of weights and inputs.
         input_sets: Distinct random inputs to rotate among.
@@ -61,6 +62,7 @@ class ProfileSettings:
     idle_s: float = 1.5
     latency_iterations: int = 2000
     latency_s: float = 2.0
+    detail_time_s: float = 150.0
     block: int = 100
     seed: int = 0
     input_sets: int = 1
@@ -81,10 +83,17 @@ class ProfileSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInputError(f"--{name.replace('_', '-')} {value}: must be at least 1")
-        for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s"):
+        for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s", "detail_time_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise BadInputError(f"--{name.removesuffix('_s').replace('_', '-')} {value}: must be more than 0 s")
+        if self.detail != "model":
+            for option, asked, why in (
+                ("--l2 cold", self.l2 == "cold", "flushes would be in the way"),
+                ("--mode compile", self.mode == "compile", "generated code has no operators to change; use graph"),
+            ):
+                if asked:
+                    raise BadInputError(f"{option} with --detail {self.detail}: {why}")
         if not 0 < self.target_ci < 1:
             raise BadInputError(f"--target-ci {self.target_ci:g}: must lie between 0 and 100 %")
         if self.first_stage < 2:

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "kernel", "range", "memcpy")
-UNIT_LEVELS = ("model", "phase", "layer", "kernel", "range", "device")
+SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "kernel", "range", "memcpy", "launch")
+UNIT_LEVELS = ("model", "phase", "layer", "op", "kernel", "range", "device")
+"""An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are under it."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -66,7 +67,9 @@ UNITS = pa.schema(
 
 WINDOWS = pa.schema(
     [
-        _field("variant", _NAME, "", "untouched, remove, repeat, null, flush, ..."),
+        _field(
+            "variant", _NAME, "", "untouched, flush; of experiments: step, reference, null, remove, repeat, spike, ..."
+        ),
         _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
         _field("multiplicity", pa.float64(), "", "launches of the unit for one in the model"),
         _field("block", pa.int32(), "", "block of the plan"),

@@ -69,6 +69,40 @@ class FlushedStep(Protocol):
         """A step whose iterations are the flushes alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Something an iteration launches on the device, as its capture says.
+
+    Attributes:
+        unit: Whose it is; None if no operator's.
+        kind: "kernel", "memcpy", "memset" or another kind of graph node.
+        name: Name of the kernel, mangled or plain; "" where it isn't known.
+        grid, block: Launch configuration; zeros where it isn't known.
+    """
+
+    unit: Unit | None
+    kind: str
+    name: str
+    grid: tuple[int, ...] = (0, 0, 0)
+    block: tuple[int, ...] = (0, 0, 0)
+
+
+@runtime_checkable
+class KnowsLaunches(Protocol):
+    """A step that knows what an iteration launches: where kernels can be told to be whose."""
+
+    def launches(self) -> list[Launch]:
+        """All that an iteration launches, in the order of its capture."""
+
+
+@runtime_checkable
+class TracesItself(Protocol):
+    """A step that says itself when its kernels ran: one on a simulated board."""
+
+    def kernel_times(self, n: int) -> NDArray[np.int64]:
+        """Run ``n`` iterations; starts and ends of their kernels in ns since the Unix epoch, shape (n, kernels, 2)."""
+
+
 class VariantRefusedError(NotPossibleError):
     """A unit of this step can't be changed in this way; another way may do.
 

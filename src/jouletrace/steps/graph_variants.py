@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from jouletrace.steps.base import Launch
 from jouletrace.steps.captured_nodes import CapturedNodes, check_changed, check_same
 from jouletrace.steps.cuda_graph import CudaGraphStep
 from jouletrace.steps.graph_nodes import GraphNodes
@@ -147,6 +148,21 @@ class VariableGraphStep(_NodesStep):
     def units(self) -> list[Unit]:
         """See ``VariableStep.units``; those whose calls made nodes in the capture."""
         return self._structures[0].units()
+
+    def launches(self) -> list[Launch]:
+        """See ``KnowsLaunches``; of the first input set."""
+        structure = self._structures[0]
+        units = {unit.key: unit for unit in structure.units()}
+        return [
+            Launch(
+                None if place is None else units.get(structure.calls[place].key),
+                node.kind,
+                node.name,
+                node.grid,
+                node.block,
+            )
+            for place, node in self.reference[0].sequence
+        ]
 
     def variant(self, changes: Mapping[Unit, int]) -> GraphVariant:
         """See ``VariableStep.variant``."""

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Device
 from jouletrace.devices.simulated import Schedule, SimKernel, SimulatedGpu
-from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.steps.base import Interval
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.steps.base import Interval, Launch
 from jouletrace.steps.counting import Operator
+from jouletrace.steps.trial import name_of
 from jouletrace.steps.units import Key, Unit, group
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 
@@ -114,6 +115,22 @@ class SimulatedStep:
         fresh._changes = {**self._changes, **changes}
         return fresh
 
+    def as_graph(self) -> Self:
+        """The same kernels launched as a graph, as the user would find it."""
+        return type(self)(self._device, self._kernels, "graph")
+
+    def launches(self) -> list[Launch]:
+        """See ``KnowsLaunches``."""
+        units = {unit.key: unit for unit in self.units()}
+        return [
+            Launch(units.get(_key(kernel)) if kernel.op else None, "kernel", kernel.name)
+            for kernel in self.schedule.kernels
+        ]
+
+    def kernel_times(self, n: int) -> NDArray[np.int64]:
+        """See ``TracesItself``; at the mean clock of that time."""
+        return self._device.board.run_traced(self.schedule, n)
+
     def empty(self) -> Self:
         """The variant without any unit: launch alone."""
         return self.variant(dict.fromkeys(self.units(), 0))
@@ -212,19 +229,22 @@ def simulate_workload(
 
     Raises:
         BadInputError: If the options don't fit, the mode or the device is no simulated one.
-        NotPossibleError: If its operators can't be counted without values, or torch is missing.
+        NotPossibleError: If its operators can't be counted without values, the board has too little
+            memory, or torch is missing.
     """
     from jouletrace.steps.counting import count_workload
+    from jouletrace.workloads.objects import ObjectWorkload
     from jouletrace.workloads.user import UserWorkload
 
     if not isinstance(device, SimulatedGpu):
         raise BadInputError(f"{device.info.name} is no simulated board")
     _check_mode(mode)
-    if options.dtype is None and not isinstance(workload, UserWorkload):
+    if options.dtype is None and not isinstance(workload, UserWorkload | ObjectWorkload):
         options = replace(options, dtype="fp16")
     built, operators = count_workload(workload, options)
     if not operators:
         raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
+    _check_memory(built, device)
     built.facts["device"] = device.info.name
     built.facts["counted"] = {
         "operators": len(operators),
@@ -232,6 +252,20 @@ def simulate_workload(
         "bytes_moved": sum(operator.bytes_moved for operator in operators),
     }
     return built, SimulatedStep(device, kernels_of(device, operators, built.facts.get("dtype") == "tf32"), mode)
+
+
+def _check_memory(built: Built, device: Device) -> None:
+    """Refuse what no board of that memory could run, as a real one would.
+
+    Raises:
+        NotPossibleError: With what it needs at least, and what there is.
+    """
+    needed, there = built.facts["least_memory_bytes"], device.info.memory_bytes
+    if there is not None and needed > there:
+        raise NotPossibleError(
+            f"{name_of(built)}: out of memory: it needs at least {needed / 2**30:.4g} GiB, and "
+            f"{device.info.name} has {there / 2**30:.4g} GiB; try a smaller --batch"
+        )
 
 
 def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool = False) -> list[SimKernel]:

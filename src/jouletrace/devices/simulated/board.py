@@ -115,6 +115,22 @@ class Board:
         error = self._jitter.normal(0.0, 0.3e-6, n) + (self._jitter.random(n) < 0.01) * 8e-6
         return np.diff(iterations.ends_s()) + np.abs(error)
 
+    def run_traced(self, work: Work, n: int) -> NDArray[np.int64]:
+        """When each kernel of ``n`` iterations ran, in ns since the Unix epoch, shape (n, kernels, 2).
+
+        Within an iteration kernels are where they are at the highest clock, stretched to its length.
+
+        Raises:
+            BadInputError: If ``n`` is less than 1 or there is nothing to run.
+        """
+        schedule = self._as_schedule(work)
+        iterations = Iterations(schedule, self._count(n), timed=True)
+        start_ns, _ = self._work(iterations)
+        line, edges = schedule.at(1.0, 1.0), iterations.ends_s()
+        share = np.array(line.edges_s[1:]).reshape(-1, 2) / line.period_s
+        times_s = edges[:-1, None, None] + np.diff(edges)[:, None, None] * share
+        return start_ns + np.round(times_s * 1e9).astype(np.int64)
+
     def load(self, watts: float, seconds: float) -> tuple[int, int]:
         """Keep the board at a plain load of ``watts`` of board power, cap permitting.
 

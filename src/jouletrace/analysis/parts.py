@@ -1,0 +1,205 @@
+"""Figures of operators and the kernels under them, from the windows of experiments and the traced spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jouletrace.analysis.rows import Figures
+from jouletrace.energy.interval import difference, ratio
+from jouletrace.experiments.estimate import Cost, Findings, PartCost, estimate_parts
+from jouletrace.experiments.parts import GAPS_NAME
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+Row = dict[str, Any]
+
+_SPLIT = ("time_s", "energy_total_j", "energy_active_j", "power_w", "share")
+"""What several kernels under one operator share by time; with one, all that the operator has is the kernel's."""
+
+HOST_NAME = "host gaps"
+"""Name of the unit for what eager mode costs more than the same kernels in a graph."""
+
+
+def add_parts(run: Run, figures: Figures) -> None:
+    """Add operators, launch and gaps, kernels, and how well they close; nothing where no experiment was run.
+
+    ``figures`` has the model's own figures already.
+    """
+    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in ("op", "kernel")]
+    ops = [row for row in rows if row["level"] == "op" and row["name"] != HOST_NAME]
+    if not ops:
+        return
+    rows = [row for row in rows if row["name"] != HOST_NAME]
+    figures.keep(rows)
+    parts = [row["id"] for row in ops if row["parent"] == MODEL_UNIT and row["name"] != GAPS_NAME]
+    found = estimate_parts(run.windows, parts)
+    scale = _Scale(run, figures, found)
+    traced = _traced(run)
+    for row in ops:
+        if row["name"] == GAPS_NAME:
+            scale.add(row["id"], found.gaps)
+        elif row["id"] in found.parts:
+            _add_part(figures, scale, row["id"], found.parts[row["id"]])
+        else:
+            _add_below_resolution(figures, row["id"], found)
+    _add_kernels(figures, rows, traced)
+    if _eager_beside_graph(run):
+        _add_host(run, figures, scale, max(row["id"] for row in rows) + 1, found)
+    _add_checks(figures, found)
+
+
+def _eager_beside_graph(run: Run) -> bool:
+    """Whether the user's step runs eagerly, and its parts were changed in a graph of the same kernels."""
+    made = run.workload.get("parts") or {}
+    on_gpu = bool(run.devices) and run.devices[0].kind == "gpu"
+    return on_gpu and run.workload.get("mode") == "eager" and "fallback" not in made
+
+
+class _Scale:
+    """Adds the figures of a part, with what they share with the model's."""
+
+    def __init__(self, run: Run, figures: Figures, found: Findings) -> None:
+        self._figures = figures
+        self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
+        energy, time = (figures.get(MODEL_UNIT, name) for name in ("energy_total_j", "iteration_time_s"))
+        self.by_energy = found.untouched.energy_j.value is not None
+        # In eager mode the user's step is not the one whose parts were changed.
+        plain = energy if self.by_energy else time
+        own = found.untouched.energy_j if self.by_energy else found.untouched.time_s
+        self._whole = (plain if _eager_beside_graph(run) else own).value
+
+    def add(self, unit: int, cost: Cost, flags: Iterable[str] = (), alone: Cost | None = None) -> None:
+        """Add what a unit costs.
+
+        Args:
+            unit: Id.
+            cost: In context.
+            flags: Of all its figures.
+            alone: At equal clocks: under a power cap what a step saves without a part is the cap times a time,
+                which says nothing of the part's own power.
+        """
+        flags = list(flags)
+        energy, time = cost.energy_j, cost.time_s
+        self._figures.add(unit, "time_s", time, flags)
+        self._figures.add(unit, "energy_total_j", energy, flags)
+        self._figures.add(unit, "energy_active_j", self._active(energy, time), flags)
+        self._figures.add(unit, "power_w", mean_power(alone or cost), flags)
+        of = energy if self.by_energy else time
+        if of.value is not None and self._whole:
+            self._figures.add(unit, "share", of.scaled(1 / self._whole), flags)
+
+    def _active(self, energy: Estimate, time: Estimate) -> Estimate:
+        if energy.value is None or time.value is None or self._idle.value is None:
+            return Estimate.null(energy.reason or time.reason or self._idle.reason or "not_measured", energy.method)
+        return difference(energy, self._idle.scaled(time.value), energy.method)
+
+
+def mean_power(cost: Cost) -> Estimate:
+    """Energy over time; null where either isn't known, or the time can't be told from nothing."""
+    energy, time = cost.energy_j, cost.time_s
+    if energy.value is None or time.value is None:
+        return Estimate.null(energy.reason or time.reason or "not_measured", energy.method)
+    if time.value <= 0 or (time.low is not None and time.low <= 0):
+        return Estimate.null("denominator_near_zero", energy.method)
+    return ratio(energy, time, energy.method)
+
+
+def _add_part(figures: Figures, scale: _Scale, unit: int, cost: PartCost) -> None:
+    scale.add(unit, cost.cost, cost.flags, cost.matched)
+    if cost.matched is not None:
+        figures.add(unit, "time_matched_s", cost.matched.time_s, cost.flags)
+        figures.add(unit, "energy_matched_j", cost.matched.energy_j, cost.flags)
+    for name, one in (("removal", cost.removal), ("repetition", cost.repetition)):
+        if one.energy_j.value is not None:
+            figures.add(unit, f"energy_{name}_j", one.energy_j)
+        if one.time_s.value is not None:
+            figures.add(unit, f"time_{name}_s", one.time_s)
+
+
+def _add_below_resolution(figures: Figures, unit: int, found: Findings) -> None:
+    """A member of a pool: too small to be told from nothing by itself; the pool has its share."""
+    for metric in ("time_s", "energy_total_j", "energy_active_j"):
+        figures.add(unit, metric, Estimate.null("below_resolution", "experiment"))
+    if found.resolvable_j is not None:
+        figures.add(unit, "energy_resolvable_j", Estimate(found.resolvable_j, None, None, 1, "experiment"))
+
+
+def _traced(run: Run) -> dict[int, float]:
+    """Seconds of an iteration in each kernel unit, by the trace."""
+    spans = run.spans.filter(pc.and_(pc.is_valid(run.spans["unit"]), pc.is_valid(run.spans["parent"])))
+    if not len(spans):
+        return {}
+    iterations = len(pc.unique(spans["parent"]))
+    units = spans["unit"].to_numpy()
+    seconds = (spans["end_ns"].to_numpy() - spans["start_ns"].to_numpy()) / 1e9
+    ids, where = np.unique(units, return_inverse=True)
+    return dict(zip(ids.tolist(), (np.bincount(where, seconds) / iterations).tolist(), strict=True))
+
+
+def _add_kernels(figures: Figures, rows: list[Row], traced: dict[int, float]) -> None:
+    """Each kernel has its operator's figures, split by traced time where there are several."""
+    under: dict[int, list[Row]] = {}
+    for row in rows:
+        if row["level"] == "kernel":
+            under.setdefault(row["parent"], []).append(row)
+    for op, kernels in under.items():
+        whole = sum(traced.get(row["id"], 0.0) for row in kernels)
+        if op != MODEL_UNIT and whole > 0:
+            figures.add(op, "time_traced_s", _plain(whole))
+        for row in kernels:
+            seconds = traced.get(row["id"])
+            if seconds is not None:
+                figures.add(row["id"], "time_traced_s", _plain(seconds))
+            if op == MODEL_UNIT or not whole:
+                for metric in ("time_s", "energy_total_j"):
+                    figures.add(row["id"], metric, Estimate.null("no_operator", "trace"))
+                continue
+            share = (seconds or 0.0) / whole
+            for metric in figures.metrics(op) if len(kernels) == 1 else _SPLIT:
+                estimate, flags = figures.get(op, metric), figures.flags(op, metric)
+                if figures.has(op, metric):
+                    part = estimate if metric == "power_w" else estimate.scaled(share)
+                    figures.add(row["id"], metric, part, [*flags, *(["split"] if len(kernels) > 1 else [])])
+
+
+def _plain(seconds: float) -> Estimate:
+    return Estimate(seconds, None, None, 1, "trace")
+
+
+def _add_host(run: Run, figures: Figures, scale: _Scale, unit: int, found: Findings) -> None:
+    """What the host's launches cost: the user's eager step less the same kernels in a graph."""
+    figures.unit(unit, "op", HOST_NAME, MODEL_UNIT, count=1)
+    eager = Cost(figures.get(MODEL_UNIT, "energy_total_j"), figures.get(MODEL_UNIT, "iteration_time_s"))
+    energy = difference(eager.energy_j, found.untouched.energy_j, "eager_less_graph")
+    time = difference(eager.time_s, found.untouched.time_s, "eager_less_graph")
+    scale.add(unit, Cost(energy, time))
+
+
+def _add_checks(figures: Figures, found: Findings) -> None:
+    """How well the parts make the whole, and whether the experiment was undisturbed."""
+    by_energy = found.closure.value is not None
+    figures.add(MODEL_UNIT, "closure_kernels", found.closure, found.flags)
+    figures.add(MODEL_UNIT, "closure_kernels_time", found.closure_time, found.flags)
+    if found.closure_matched is not None:
+        figures.add(MODEL_UNIT, "closure_kernels_matched", found.closure_matched, found.flags)
+    if by_energy:
+        figures.add(MODEL_UNIT, "perturbation", found.perturbation)
+        figures.add(MODEL_UNIT, "null_experiment", found.null)
+    if found.resolvable_j is not None:
+        figures.add(MODEL_UNIT, "energy_resolvable_j", _count(found.resolvable_j, found.windows))
+    if found.pause_s:
+        figures.add(MODEL_UNIT, "pause_s", _count(found.pause_s, found.windows))
+    if found.clock_spread_mhz is not None:
+        figures.add(MODEL_UNIT, "clock_spread_mhz", _count(found.clock_spread_mhz, found.windows))
+    for spike in found.spikes:
+        figures.add(spike.part, "spike_recovered", spike.recovered, [] if spike.passed else ["spike_missed"])
+    for pair in found.additivity:
+        flags = [f"with_unit_{pair.parts[1]}", *([] if pair.passed else ["not_additive"])]
+        figures.add(pair.parts[0], "additivity_residual", pair.residual, flags)
+
+
+def _count(value: float, n: int) -> Estimate:
+    return Estimate(value, None, None, n, "experiment")

@@ -1,0 +1,91 @@
+"""The experiment on parts: what each operator costs, in context."""
+
+from __future__ import annotations
+
+from jouletrace.analysis.power import tail_s
+from jouletrace.analysis.windows import fill
+from jouletrace.errors import BadInputError
+from jouletrace.experiments.parts import GAPS_NAME
+from jouletrace.experiments.plan import PlanSettings
+from jouletrace.experiments.run_plan import Experiment
+from jouletrace.profiler.kernels import trace_kernels
+from jouletrace.profiler.passes import power_channel
+from jouletrace.profiler.prepare import Prepared
+from jouletrace.profiler.progress import Progress
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import MODEL_UNIT
+from jouletrace.steps.base import VariableStep
+
+FIRST_ID = MODEL_UNIT + 1
+
+
+def parts(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
+    """Run the experiment on parts, then trace kernels; windows, units and spans go to the session.
+
+    Raises:
+        BadInputError: If the workload has no operator that could be changed.
+        NotPossibleError: If its operators can't be followed.
+    """
+    step = prepared.variable_step()
+    try:
+        session.run.workload["parts"] = described = step.describe()
+        if "fallback" in described:
+            why = described["fallback"]["text"]
+            session.run.warn("not_capturable", f"parts were measured without a graph, by repetition: it {why}")
+        experiment = _experiment(session, step, settings)
+        progress.begin("parts: what each operator costs", settings.detail_time_s)
+        _run(session, experiment, progress)
+        for code, text in experiment.notes:
+            session.run.warn(code, text)
+        iteration_s = step.replay(1).seconds
+        trace_kernels(session, step, experiment.parts, iteration_s, progress)
+    finally:
+        if step is not prepared.step:
+            step.close()
+
+
+def _experiment(session: Session, step: VariableStep, settings: ProfileSettings) -> Experiment:
+    power = power_channel(session)
+    tail_ns = int((tail_s(power) if power else 0.0) * 1e9)
+
+    def measured() -> object:
+        run = session.snapshot()
+        if power is not None and len(run.windows):
+            session.recorder.wait_until(int(run.windows["end_ns"].to_numpy().max()) + tail_ns)
+            run = session.snapshot()
+        fill(run)
+        return run.windows
+
+    period_s = power.period_s if power and power.period_s else 0.02
+    plan = PlanSettings(
+        budget_s=settings.detail_time_s,
+        sensor_s=period_s,
+        window_s=max(PlanSettings.window_s, 25 * period_s),
+        pace=power is not None and session.run.devices[0].kind == "gpu",
+        seed=settings.seed,
+    )
+    return Experiment(step, measured, plan, FIRST_ID)
+
+
+def _run(session: Session, experiment: Experiment, progress: Progress) -> None:
+    """Windows as they come. Units are written with the first window of a block: parts are final then."""
+    written = False
+    with session.phase("parts"):
+        for window in experiment.windows():
+            if window.block >= 0 and not written:
+                _add_units(session, experiment)
+                written = True
+            session.add_window(**window.columns())
+            progress.advance((window.end_ns - window.start_ns) / 1e9)
+            session.recorder.check()
+    if not written:
+        raise BadInputError("the experiment on parts ended before it began: give it more time with --detail-time")
+
+
+def _add_units(session: Session, experiment: Experiment) -> None:
+    rows = [row for part in experiment.parts for row in part.rows(MODEL_UNIT)]
+    last = max(int(str(row["id"])) for row in rows)
+    blank = dict.fromkeys(("op", "shapes", "module"))
+    gaps = {"id": last + 1, "parent": MODEL_UNIT, "level": "op", "name": GAPS_NAME, **blank, "count": 1}
+    session.add_units([*rows, gaps])
