@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jouletrace.report import facts, reasons
+from jouletrace.report import facts, parts, reasons
+from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.methods import methods
 from jouletrace.report.metrics import PROFILE, metric, ordered
-from jouletrace.report.results import ABSENT, Figure, Results
-from jouletrace.report.scale import NBSP, NONE, cell, figure, quantity, unit_for
+from jouletrace.report.results import Figure, Results
+from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.run import ChannelInfo, Run
-
-_LEVELS = {"phase": "Phases", "layer": "Layers", "kernel": "Kernels", "range": "Ranges", "device": "Devices"}
 
 
 def document(run: Run, *, detail: str = "model", top: int | None = None) -> Document:
@@ -23,13 +22,14 @@ def document(run: Run, *, detail: str = "model", top: int | None = None) -> Docu
     names = ", ".join(dict.fromkeys(device.name for device in run.devices))
     found.caption = f"{found.title}, on {names}" if names else found.title
     found.sections = [_model_section(run, results)]
-    found.sections += [_parts_section(run, results, level, top) for level in levels_shown(results, detail)]
+    for level in levels_shown(results, detail):
+        found.sections += parts.sections(run, results, level, top)
     if run.kind == "calibrate":
         found.sections.append(_sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
     found.facts = _facts(run)
     if detail != "model" and not results.units(detail):
-        found.facts.insert(0, (_LEVELS[detail], "none: not measured at that detail"))
+        found.facts.insert(0, (parts.LEVELS[detail], "none: not measured at that detail"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
     found.warnings = _warnings(run)
@@ -56,7 +56,7 @@ def comparison(runs: Sequence[Run]) -> Document:
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
     section = Section("", [Column(name) for name in varying])
     section.rows = [[row[name] for name in varying] for row in own]
-    _add_figures(section, figures, metrics)
+    parts.add_figures(section, figures, metrics)
     found.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
@@ -134,7 +134,9 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
     devices = results.units("device")
     if not devices:
         return [(identity(run), results.metrics())]
-    return [({**identity(run), "device": _device_name(run, unit)}, results.metrics(unit["id"])) for unit in devices]
+    return [
+        ({**identity(run), "device": parts.device_name(run, unit)}, results.metrics(unit["id"])) for unit in devices
+    ]
 
 
 def _model_section(run: Run, results: Results) -> Section:
@@ -143,7 +145,7 @@ def _model_section(run: Run, results: Results) -> Section:
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes()
     there = results.metrics()
-    names = ordered({*there, *(PROFILE if run.kind == "profile" else ())})
+    names = ordered({*there, *(PROFILE if run.kind == "profile" else ())} - set(OF_PARTS))
     missing = _all_missing(results, names)
     if missing is not None:
         names = [name for name in names if name not in _NEED_POWER]
@@ -178,72 +180,6 @@ def _all_missing(results: Results, names: Sequence[str]) -> str | None:
     if len(figures) < 2 or len(codes) != 1 or any(found.flags for found in figures):
         return None
     return codes.pop()
-
-
-def _parts_section(run: Run, results: Results, level: str, top: int | None) -> Section:
-    """The units of a level: one a row, a column a metric, in one unit a column."""
-    units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
-    shown = units if top is None else units[:top]
-    columns = [Column(level)]
-    fields: list[str] = []
-    for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
-        if level != "device" and any(unit[key] and unit[key] != unit["name"] for unit in shown):
-            columns.append(Column(name, wide=True))
-            fields.append(key)
-    counted = any(unit["count"] is not None for unit in shown)
-    if counted:
-        columns.append(Column("×", numeric=True))
-    section = Section(_LEVELS[level], columns)
-    for unit in shown:
-        name = _device_name(run, unit) if level == "device" else unit["name"] or "?"
-        row = [name, *(unit[key] or "" for key in fields)]
-        section.rows.append(row + ([str(unit["count"] or "")] if counted else []))
-    figures = [results.metrics(unit["id"]) for unit in shown]
-    _add_figures(section, figures, ordered({name for row in figures for name in row}))
-    if len(shown) < len(units):
-        section.notes.append(_rest(results, units[len(shown) :]))
-    return section
-
-
-def _device_name(run: Run, unit: dict[str, Any]) -> str:
-    """A device's name with what tells it from others of that name: its index on the host."""
-    for device in run.devices:
-        if device.id == unit["module"] and device.index is not None:
-            return f"{device.index}: {device.name}"
-    return str(unit["name"] or "?")
-
-
-def _add_figures(section: Section, figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> None:
-    """Add a column a metric to the rows, with footnotes for what is missing and what is flagged."""
-    footnotes = Footnotes()
-    for name in names:
-        words = metric(name)
-        column = [row[name].estimate if name in row else ABSENT for row in figures]
-        unit = unit_for([estimate.value for estimate in column], words.unit)
-        heading = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
-        section.columns.append(Column(heading, numeric=True))
-        for row, estimate, found in zip(section.rows, column, figures, strict=True):
-            text = cell(estimate, unit)
-            remarks = [reasons.flag(code) for code in found[name].flags] if name in found else []
-            if estimate.value is None:
-                remarks.insert(0, reasons.reason(estimate.reason))
-            value, *interval = text.split(" ", 1)
-            marked = NBSP.join([value, *(footnotes.mark(remark) for remark in remarks)])
-            row.append(" ".join([marked, *interval]))
-    section.notes.extend(footnotes.lines())
-
-
-def _rest(results: Results, units: Sequence[dict[str, Any]]) -> str:
-    """What the rows that are left out come to."""
-    parts = []
-    for name in ("energy_total_j", "energy_active_j", "time_s", "share"):
-        values = [results.get(name, unit["id"]).value for unit in units]
-        known = [value for value in values if value is not None]
-        if known:
-            unknown = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
-            parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
-    together = f", together {', '.join(parts)}" if parts else ""
-    return f"{len(units)} more{together}"
 
 
 def _sensor_section(channels: Sequence[ChannelInfo]) -> Section:

@@ -13,6 +13,7 @@ from typing import Any
 import jouletrace.report
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
+from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.header import jsonable
@@ -54,6 +55,7 @@ def to_json_object(run: Run, *, top: int | None = None) -> dict[str, Any]:
         "model": _model(run, results),
         "phases": _parts(results, "phase", top),
         "layers": _parts(results, "layer", top),
+        "operators": _parts(results, "op", top),
         "kernels": _parts(results, "kernel", top),
         "ranges": _parts(results, "range", top),
         "devices": _parts(results, "device", top),
@@ -62,6 +64,7 @@ def to_json_object(run: Run, *, top: int | None = None) -> dict[str, Any]:
             "kernels": results.get("closure_kernels").to_dict(),
         },
         "perturbation": results.get("perturbation").to_dict(),
+        "checks": _checks(results),
         "sensors": [
             {
                 "device": channel.device,
@@ -109,7 +112,21 @@ def _model(run: Run, results: Results) -> dict[str, Any]:
     }
 
 
-_ELSEWHERE = ("closure_layers", "closure_kernels", "perturbation")
+_ELSEWHERE = OF_PARTS
+
+
+def _checks(results: Results) -> dict[str, Any]:
+    """How far parts can be trusted, by metric; by unit for what was tried on single parts."""
+    whole = {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()}
+    tried = {
+        name: [
+            {"name": unit["name"], "module": unit["module"], "flags": list(found.flags), **found.estimate.to_dict()}
+            for unit in results.all()
+            if (found := results.metrics(unit["id"]).get(name)) is not None
+        ]
+        for name in ("spike_recovered", "additivity_residual")
+    }
+    return {**whole, **tried}
 
 
 def _latency(run: Run, results: Results) -> dict[str, Any]:

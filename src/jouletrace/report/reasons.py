@@ -40,6 +40,9 @@ REASONS: dict[str, str] = {
     "rapl_unreadable": "RAPL counters not readable",
     "mig_no_power": "a MIG instance has no power sensor of its own",
     "not_supported": "the device does not report it",
+    "below_resolution": "too small to be told from nothing by itself; it is in the row of other operators",
+    "no_operator": "no operator launches it",
+    "denominator_near_zero": "what it would be divided by may be nothing",
 }
 """By reason code: why a value is null."""
 
@@ -51,12 +54,18 @@ FLAGS: dict[str, str] = {
     "not_settled": "had not settled",
     "throttled": "clocks were held down",
     "power_cap": "at the power cap",
-    "nominal_response": "sensor response not calibrated",
+    "nominal_response": "sensor response not calibrated: run jouletrace calibrate once",
     "unmodelled": "readings do not fit the model of the sensor's response",
     "crowded_edges": "loads changed faster than the sensor can tell apart",
     "baseline_drifted": "idle power before and after differ",
     "drifting": "was drifting while it was measured",
-    "disagree": "removal and repetition disagree by more than their intervals",
+    "methods_disagree": "removal and repetition disagree by more than their intervals",
+    "unresolved": "can't be told from nothing",
+    "clock_not_matched": "clocks of variants were more than 15 MHz apart",
+    "capped_not_paced": "a power cap acts, and no pause keeps it away",
+    "windows_lost": "some windows of the experiment had no energy",
+    "spike_missed": "extra copies did not come back as known",
+    "not_additive": "two parts removed together are not the sum of each",
     "negative": "below zero: within the noise or cheaper with the part than without",
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
@@ -83,6 +92,12 @@ METHODS: dict[str, str] = {
     "stored": "stored from an earlier measurement",
     "counter": "energy counter",
     "derived": "from other figures here",
+    "experiment": "experiment on parts",
+    "gaps": "step without any of its parts",
+    "trace": "traced kernels",
+    "spike": "extra copies of a part",
+    "additivity": "two parts removed at once",
+    "eager_less_graph": "eager step less the same kernels in a graph",
 }
 """By method: how a figure and its interval were obtained."""
 

@@ -51,9 +51,23 @@ class Results:
         """All figures of a unit by metric, in stored order."""
         return self._figures.get(unit, {})
 
+    def all(self) -> list[dict[str, Any]]:
+        """Rows of all units."""
+        return self._units
+
     def units(self, level: str) -> list[dict[str, Any]]:
-        """Rows of the units of a level, in stored order."""
-        return [unit for unit in self._units if unit["level"] == level]
+        """Rows of the units of a level, in stored order.
+
+        Those of level "kernel" are all that parts come down to, each joule once: the kernels under
+        operators, operators whose kernels aren't known, pools of small operators as a whole, launch and gaps.
+        """
+        if level != "kernel":
+            return [unit for unit in self._units if unit["level"] == level]
+        ops = {unit["id"]: unit for unit in self._units if unit["level"] == "op"}
+        pooled = {id for id, unit in ops.items() if unit["parent"] in ops}
+        kernels = [unit for unit in self._units if unit["level"] == "kernel" and unit["parent"] not in pooled]
+        known = {unit["parent"] for unit in kernels}
+        return kernels + [unit for id, unit in ops.items() if id not in pooled | known]
 
     def ranked(self, level: str) -> list[dict[str, Any]]:
         """Units of a level, those that took the most energy first (time, where energy is unknown)."""

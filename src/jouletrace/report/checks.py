@@ -1,0 +1,46 @@
+"""How well parts make the whole, and whether the experiments behind them were undisturbed."""
+
+from __future__ import annotations
+
+from jouletrace.report import reasons
+from jouletrace.report.document import Column, Section
+from jouletrace.report.metrics import metric
+from jouletrace.report.results import Results
+from jouletrace.report.scale import figure
+
+OF_PARTS = (
+    "closure_layers",
+    "closure_kernels",
+    "closure_kernels_time",
+    "closure_kernels_matched",
+    "perturbation",
+    "null_experiment",
+    "energy_resolvable_j",
+    "pause_s",
+    "clock_spread_mhz",
+)
+"""Metrics of the model that say how far its parts can be trusted; listed under the parts."""
+
+_SPIKE, _PAIR = "spike_recovered", "additivity_residual"
+
+
+def section(results: Results, level: str) -> Section:
+    """The checks as a table; without rows where no experiment was run."""
+    found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")])
+    if level not in ("layer", "kernel", "op"):
+        return found
+    there = results.metrics()
+    for name in OF_PARTS:
+        if name in there:
+            remark = "; ".join(reasons.flag(code) for code in there[name].flags)
+            found.rows.append([metric(name).label.strip(), figure(there[name].estimate, metric(name).unit), remark])
+    for name, label, missed in (
+        (_SPIKE, "Spikes recovered", "spike_missed"),
+        (_PAIR, "Pairs that add up", "not_additive"),
+    ):
+        figures = [results.metrics(unit["id"])[name] for unit in results.all() if name in results.metrics(unit["id"])]
+        if figures:
+            passed = sum(missed not in one.flags for one in figures)
+            values = ", ".join(figure(one.estimate, "1") for one in figures)
+            found.rows.append([label, f"{passed} of {len(figures)}", values])
+    return found
