@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from jouletrace.run import Run
 
 FORMATS: dict[str, str] = {
+    "chrome": "jouletrace.exporters.chrome",
     "csv": "jouletrace.exporters.csv",
     "parquet": "jouletrace.exporters.parquet",
+    "perfetto": "jouletrace.exporters.perfetto",
     "zip": "jouletrace.exporters.zip",
 }
 """Name of each format and the module that writes it."""

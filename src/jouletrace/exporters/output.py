@@ -1,0 +1,41 @@
+"""A file that another program reads: written to a new place, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from jouletrace.errors import BadInputError
+from jouletrace.run.store import check_free
+
+
+@contextmanager
+def new_file(path: Path | str) -> Iterator[BinaryIO]:
+    """Open a file for writing, compressed if its name ends in ".gz"; it gets its name when all is written.
+
+    Raises:
+        BadInputError: If something is there already, or the place can't be written.
+    """
+    if "\0" in str(path):
+        raise BadInputError(f"cannot write {str(path)!r}: a name can't hold a null byte")
+    target = check_free(path)
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                if target.suffix.lower() == ".gz":
+                    # Without a name and a time inside, equal Runs give equal files.
+                    with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+                        yield cast(BinaryIO, packed)
+                else:
+                    yield file
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BadInputError(f"cannot write {target}: {error.strerror or error}") from None
