@@ -41,7 +41,8 @@ def test_other_shapes_and_backward_are_parts_of_their_own(other):
 
 
 def test_a_number_within_a_name_is_no_layer():
-    assert make_parts([Unit("mm", "conv1.0.x2")])[0].module == "conv1.*.x2"
+    assert make_parts([Unit("mm", "conv1.0.x2"), Unit("mm", "conv1.1.x2")])[0].module == "conv1.*.x2"
+    assert make_parts([Unit("mm", "conv1.0.x2")])[0].module == "conv1.0.x2"
     assert len(make_parts([Unit("mm", "conv1"), Unit("mm", "conv2")])) == 2
 
 
@@ -71,7 +72,7 @@ def test_what_may_not_be_pooled_and_a_single_small_part_stay():
 
 def test_parts_become_rows_of_the_units_table_members_under_their_pool():
     parts = pool_small(make_parts([Unit("a", "m"), Unit("b", "m"), Unit("c", "m")]), {1: 0.001, 2: 0.001}, 0.01, 3)
-    rows = tables.from_rows([row for part in parts for row in part.rows()], "units").to_pylist()
+    rows = tables.from_rows([row for part in parts for row in (part.row(), *(member.row(part.id) for member in part.members))], "units").to_pylist()
     assert [(r["id"], r["parent"], r["name"]) for r in rows] == [
         (3, None, "c"),
         (4, None, "other operators (2)"),

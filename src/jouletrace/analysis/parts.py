@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from jouletrace.analysis.layers import add_layers
 from jouletrace.analysis.rows import Figures
 from jouletrace.energy.interval import difference, ratio
-from jouletrace.experiments.estimate import Cost, Findings, PartCost, estimate_parts
+from jouletrace.experiments.estimate import Cost, Estimator, Findings, PartCost
 from jouletrace.experiments.parts import GAPS_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
@@ -18,6 +19,9 @@ Row = dict[str, Any]
 
 _SPLIT = ("time_s", "energy_total_j", "energy_active_j", "power_w", "share")
 """What several kernels under one operator share by time; with one, all that the operator has is the kernel's."""
+
+RAW = ("op", "site", "group", "kernel")
+"""Levels of units that say what was changed and traced; all others are computed from them."""
 
 HOST_NAME = "host gaps"
 """Name of the unit for what eager mode costs more than the same kernels in a graph."""
@@ -28,14 +32,15 @@ def add_parts(run: Run, figures: Figures) -> None:
 
     ``figures`` has the model's own figures already.
     """
-    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in ("op", "kernel")]
+    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in RAW]
     ops = [row for row in rows if row["level"] == "op" and row["name"] != HOST_NAME]
     if not ops:
         return
     rows = [row for row in rows if row["name"] != HOST_NAME]
     figures.keep(rows)
     parts = [row["id"] for row in ops if row["parent"] == MODEL_UNIT and row["name"] != GAPS_NAME]
-    found = estimate_parts(run.windows, parts)
+    estimator = Estimator(run.windows)
+    found = estimator.findings(parts)
     scale = _Scale(run, figures, found)
     traced = _traced(run)
     for row in ops:
@@ -46,8 +51,12 @@ def add_parts(run: Run, figures: Figures) -> None:
         else:
             _add_below_resolution(figures, row["id"], found)
     _add_kernels(figures, rows, traced)
+    next_id = max(row["id"] for row in rows) + 1
+    by_op = {row["id"]: figures.get(row["id"], "time_traced_s").value for row in ops}
+    of_ops = {id: seconds for id, seconds in by_op.items() if seconds is not None}
+    add_layers(figures, rows, estimator, of_ops, scale.add, next_id + 1)
     if _eager_beside_graph(run):
-        _add_host(run, figures, scale, max(row["id"] for row in rows) + 1, found)
+        _add_host(run, figures, scale, next_id, found)
     _add_checks(figures, found)
 
 
@@ -182,6 +191,7 @@ def _add_checks(figures: Figures, found: Findings) -> None:
     """How well the parts make the whole, and whether the experiment was undisturbed."""
     by_energy = found.closure.value is not None
     figures.add(MODEL_UNIT, "closure_kernels", found.closure, found.flags)
+    figures.add(MODEL_UNIT, "closure_layers", found.closure, found.flags)
     figures.add(MODEL_UNIT, "closure_kernels_time", found.closure_time, found.flags)
     if found.closure_matched is not None:
         figures.add(MODEL_UNIT, "closure_kernels_matched", found.closure_matched, found.flags)

@@ -36,8 +36,11 @@ def profile(
         typer.Option(metavar="SECONDS", help="Most seconds of the energy pass. [default: 9; 15 for a slow sensor]"),
     ] = None,
     detail_time: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Most seconds of the experiments behind --detail kernel.")
+        float, typer.Option(metavar="SECONDS", help="Most seconds of the experiments behind --detail layer or kernel.")
     ] = 150.0,
+    resolve: Annotated[
+        str, typer.Option(help="grouped: equal layers share one experiment; each: every layer has its own.")
+    ] = "grouped",
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
@@ -54,7 +57,7 @@ def profile(
     measured in passes of their own with nothing else attached.
     """
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.profiler.prepare import resolve
+    from jouletrace.profiler.prepare import resolve as find
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.profiler.repeats import profile_repeats
     from jouletrace.profiler.session import command_line
@@ -74,12 +77,13 @@ def profile(
         target_ci=options.parse_percent(target_ci, "--target-ci"),
         max_time_s=max_time,
         detail_time_s=detail_time,
+        resolve=resolve,
         warmup_s=warmup,
         block=block,
         seed=seed,
         input_sets=input_sets,
     )
-    found = resolve(workload)
+    found = find(workload)
     with Place(output, f"{found.name}-b{batch}" if batch else found.name) as place:
         with ProgressLine() as progress:
             folder, typed = place.folder, command_line()

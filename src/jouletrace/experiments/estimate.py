@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,22 +133,49 @@ def estimate_parts(windows: pa.Table, parts: Sequence[int]) -> Findings:
         parts: Ids of the parts that make up the step, those in a pool left out. What has no window
             is null with reason "not_measured".
     """
-    observed = Observed.of(windows)
-    energy, time = Levels(observed, observed.energy_j), Levels(observed, observed.time_s)
-    return _Estimator(observed, energy, time).findings(parts)
+    return Estimator(windows).findings(parts)
 
 
-class _Estimator:
-    def __init__(self, observed: Observed, energy: Levels, time: Levels) -> None:
-        self.observed = observed
-        self.energy = energy
-        self.time = time
+class Estimator:
+    """Estimates from the windows of one experiment.
+
+    Args:
+        windows: As of ``estimate_parts``.
+    """
+
+    def __init__(self, windows: pa.Table) -> None:
+        self.observed = observed = Observed.of(windows)
+        self.energy = energy = Levels(observed, observed.energy_j)
+        self.time = time = Levels(observed, observed.time_s)
         self.basis = energy if energy.arms else time
         paced = contrasts.reference(self.basis, paced=True)
         self.pause_ns = paced.spin_ns if paced else 0
         self.clocks = clock_offsets(observed, self.pause_ns > 0)
 
+    @property
+    def paced(self) -> bool:
+        """Whether a power cap acts, and variants were compared at equal clocks too."""
+        return self.pause_ns > 0
+
+    def sum(self, shares: Mapping[int, float], *, matched: bool = False) -> Cost:
+        """What shares of several parts cost together, the covariance between parts in the interval.
+
+        Args:
+            shares: Share of each part, by id.
+            matched: At equal clocks, where a power cap acts.
+        """
+        total: Weights | None = {} if shares else None
+        for part, share in shares.items():
+            weights, _ = contrasts.cost(self.basis, part, matched)
+            total = None if total is None or weights is None else contrasts.added((1.0, total), (share, weights))
+        return self._cost(total, "sum of operators")
+
+    def removed(self, part: int) -> Cost:
+        """What the step saves without a part."""
+        return self._cost(contrasts.removal(self.basis, part), "removal")
+
     def findings(self, parts: Sequence[int]) -> Findings:
+        """See ``estimate_parts``."""
         reference, step = {Arm(REFERENCE): 1.0}, {Arm(STEP): 1.0}
         matched = None
         paced = self.pause_ns > 0

@@ -46,9 +46,9 @@ class Part:
         """What to hand to ``variant``."""
         return dict.fromkeys(self.units, multiplicity)
 
-    def rows(self, parent: int | None = None) -> list[dict[str, object]]:
-        """Its rows of the ``units`` table: one, and one for each of a pool's members."""
-        row: dict[str, object] = {
+    def row(self, parent: int | None = None) -> dict[str, object]:
+        """Its row of the ``units`` table."""
+        return {
             "id": self.id,
             "parent": parent,
             "level": "op",
@@ -58,7 +58,26 @@ class Part:
             "module": self.module or None,
             "count": self.count,
         }
-        return [row, *(inner for member in self.members for inner in member.rows(self.id))]
+
+
+def unit_rows(parts: Sequence[Part], groups: Sequence[Part], parent: int) -> list[dict[str, object]]:
+    """Rows of the ``units`` table: parts, members of pools, the modules in which each runs, launch and gaps.
+
+    A row of level "site" is a part in one of its modules; a part has at least one. A row of level
+    "group" is a module removed as a whole.
+    """
+    rows = [row for part in parts for row in (part.row(parent), *(member.row(part.id) for member in part.members))]
+    rows += [{**group.row(parent), "level": "group", "name": group.module, "op": None} for group in groups]
+    next_id = 1 + max(part.id for part in (*parts, *groups, *(member for part in parts for member in part.members)))
+    gaps = dict.fromkeys(("op", "shapes", "module"))
+    rows.append({"id": next_id, "parent": parent, "level": "op", "name": GAPS_NAME, **gaps, "count": 1})
+    for part in parts:
+        for inner in part.members or (part,):
+            for unit in inner.units:
+                next_id += 1
+                site = {"id": next_id, "parent": inner.id, "level": "site", "module": unit.module, "count": unit.count}
+                rows.append({**inner.row(), **site})
+    return rows
 
 
 def make_parts(units: Sequence[Any], first_id: int = 1, *, together: bool = True) -> list[Part]:
@@ -109,3 +128,39 @@ def pool_small(parts: Sequence[Part], share: Mapping[int, float], below: float, 
     units = tuple(unit for part in members for unit in part.units)
     pool = Part(max(part.id for part in parts) + 1, units, POOLED_OP, "", "", sum(p.count for p in members), members)
     return [*(part for part in parts if part.id not in out), pool]
+
+
+def module_groups(parts: Sequence[Part], share: Mapping[int, float], most: int, first_id: int) -> list[Part]:
+    """Modules to be removed as a whole, to hold the sum of their parts against.
+
+    The largest modules that hold several parts, and leave enough of the step to be a step.
+
+    Args:
+        parts: All parts, none of them pooled.
+        share: Rough share of each of the step's time, by id.
+        most: How many at most.
+        first_id: Id of the first.
+    """
+    within: dict[str, list[Part]] = {}
+    for part in parts:
+        path = part.module.split(".") if part.module else []
+        for depth in range(1, len(path) + 1):
+            within.setdefault(".".join(path[:depth]), []).append(part)
+    sizes = {module: sum(share.get(part.id, 0.0) for part in inside) for module, inside in within.items()}
+    fit = [m for m, inside in within.items() if len(inside) > 1 and _LEAST_GROUP <= sizes[m] <= _MOST_GROUP]
+    distinct = {tuple(part.id for part in within[module]): module for module in fit}  # of equal ones the innermost
+    chosen = sorted(distinct.values(), key=lambda module: -sizes[module])[:most]
+    return [
+        Part(
+            first_id + i,
+            tuple(unit for part in within[module] for unit in part.units),
+            "",
+            "",
+            module,
+            sum(part.count for part in within[module]),
+        )
+        for i, module in enumerate(chosen)
+    ]
+
+
+_LEAST_GROUP, _MOST_GROUP = 0.05, 0.6

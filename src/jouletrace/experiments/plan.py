@@ -51,6 +51,7 @@ class PlanSettings:
         pace: Whether to look for a power cap and measure at equal clocks too.
         spikes: How many parts are spiked.
         pairs: How many pairs are removed together.
+        modules: How many modules are removed as a whole.
         seed: Of the random order.
     """
 
@@ -72,6 +73,7 @@ class PlanSettings:
     pace: bool = True
     spikes: int = 3
     pairs: int = 2
+    modules: int = 3
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -126,6 +128,7 @@ def opening(
     settings: PlanSettings,
     rng: np.random.Generator,
     windows: int = 2,
+    groups: Sequence[Part] = (),
 ) -> list[Block]:
     """The first round: every arm once.
 
@@ -141,6 +144,7 @@ def opening(
         settings: As they are.
         rng: For the order.
         windows: Windows of each arm; of a repetition, whose signal is the larger, half of that.
+        groups: Modules to be removed as a whole, from the step as it runs.
     """
     able = {
         kind: [part for part in parts if (kind, part.id) not in refused]
@@ -152,11 +156,13 @@ def opening(
     wishes: list[Wish] = [(Arm(REMOVE, part.id, 0), windows) for part in without]
     wishes += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in more]
     wishes += [(arm, windows) for arm in checks(without, more, share, settings)]
+    modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
-        return in_blocks(wishes, COMMON, settings, rng)
+        return in_blocks(wishes + modules, COMMON, settings, rng)
     pause, common_paced = paced
     plain: list[Wish] = [(Arm(REMOVE, part.id, 0), windows) for part in without]
     plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
+    plain += modules
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
     return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
 

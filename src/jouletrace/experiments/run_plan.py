@@ -20,7 +20,7 @@ from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.levels import Levels, Observed
 from jouletrace.experiments.pacing import Pace
-from jouletrace.experiments.parts import make_parts, pool_small
+from jouletrace.experiments.parts import Part, make_parts, module_groups, pool_small
 from jouletrace.experiments.plan import Block, PlanSettings
 from jouletrace.experiments.protocols import VariableStep
 
@@ -50,6 +50,7 @@ class Experiment:
 
     Attributes:
         parts: The parts; final (small ones pooled) once blocks run.
+        groups: Modules that are removed as a whole beside them.
         share: Rough share of the step's time of each part, by id.
         pause_s: Least pause that keeps the step below the power cap; 0 where none acts.
 
@@ -69,6 +70,7 @@ class Experiment:
         self.parts = list(self._alone)
         if not self.parts:
             raise BadInputError("the step has no units to experiment on")
+        self.groups: list[Part] = []
         self.share: dict[int, float] = {}
         self.pause_s = 0.0
         self._bench = Bench(step, self.settings.sensor_s)
@@ -106,6 +108,8 @@ class Experiment:
                     self._pace, self._fraction = found
                     self.pause_s = round(self._pace.pause_s(self._fraction), 6)
             yield from self._screen()
+            first = self._alone[-1].id + 2  # one is left for a pool
+            self.groups = module_groups(self._alone, self.share, self.settings.modules, first)
             for blocks in self._rounds():
                 for block in blocks:
                     yield from self._run(block)
@@ -198,7 +202,9 @@ class Experiment:
         paced = (self._pause_of, self._paced_common()) if self._pace else None
         while True:
             refused = self.refused.keys()
-            blocks = plan.opening(self.parts, self.share, paced, refused, self.settings, self._rng, windows)
+            blocks = plan.opening(
+                self.parts, self.share, paced, refused, self.settings, self._rng, windows, self.groups
+            )
             left_s = self.settings.budget_s - self.spent_s
             if sum(map(self._seconds, blocks)) <= plan.OPENING_SHARE * left_s:
                 return blocks
@@ -255,7 +261,7 @@ class Experiment:
         """Capture what a block needs and run its windows."""
         number, self._blocks = self._blocks, self._blocks + 1
         ramp_s = plan.ramp(block.spin_ns, self.settings, self.pause_s > 0)
-        parts = {part.id: part for part in self.parts}
+        parts = {part.id: part for part in (*self.parts, *self.groups)}
         with ExitStack() as stack:
             captured = {arm: self._bench.capture(arm, parts, stack) for arm in dict.fromkeys(block.order)}
             reference = captured[block.order[0]]

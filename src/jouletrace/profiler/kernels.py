@@ -152,9 +152,9 @@ def _mismatch(trace: Trace, wanted: Sequence[Launch]) -> str:
 def store(session: Session, joined: Joined, parts: Sequence[Part]) -> None:
     """Write spans and the units of kernels: one for each kernel name under each part."""
     part_of = {unit: part.id for part in _all(parts) for unit in part.units}
-    rows_of = {row["id"]: row for part in parts for row in part.rows(MODEL_UNIT)}
+    rows_of = {part.id: part.row() for part in _all(parts)}
     trace, n = joined.trace, int(joined.iteration.max()) + 1 if len(joined.trace) else 1
-    next_id = max((int(str(id)) for id in rows_of), default=0) + 2  # one is left for launch and gaps
+    next_id = 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT)
     units: dict[tuple[int | None, str], dict[str, Any]] = {}
     names = [trace.names[i] for i in trace.name]
     owners: list[int] = []
@@ -162,7 +162,7 @@ def store(session: Session, joined: Joined, parts: Sequence[Part]) -> None:
         part = part_of.get(unit) if unit is not None else None
         row = units.get((part, name))
         if row is None:
-            above = rows_of.get(part, {})
+            above = rows_of.get(part, {}) if part is not None else {}
             row = units[part, name] = {
                 "id": next_id + len(units),
                 "parent": MODEL_UNIT if part is None else part,

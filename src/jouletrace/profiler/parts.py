@@ -5,7 +5,7 @@ from __future__ import annotations
 from jouletrace.analysis.power import tail_s
 from jouletrace.analysis.windows import fill
 from jouletrace.errors import BadInputError
-from jouletrace.experiments.parts import GAPS_NAME
+from jouletrace.experiments.parts import unit_rows
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
 from jouletrace.profiler.kernels import trace_kernels
@@ -63,6 +63,7 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         sensor_s=period_s,
         window_s=max(PlanSettings.window_s, 25 * period_s),
         pace=power is not None and session.run.devices[0].kind == "gpu",
+        together=settings.resolve == "grouped",
         seed=settings.seed,
     )
     return Experiment(step, measured, plan, FIRST_ID)
@@ -84,8 +85,4 @@ def _run(session: Session, experiment: Experiment, progress: Progress) -> None:
 
 
 def _add_units(session: Session, experiment: Experiment) -> None:
-    rows = [row for part in experiment.parts for row in part.rows(MODEL_UNIT)]
-    last = max(int(str(row["id"])) for row in rows)
-    blank = dict.fromkeys(("op", "shapes", "module"))
-    gaps = {"id": last + 1, "parent": MODEL_UNIT, "level": "op", "name": GAPS_NAME, **blank, "count": 1}
-    session.add_units([*rows, gaps])
+    session.add_units(unit_rows(experiment.parts, experiment.groups, MODEL_UNIT))

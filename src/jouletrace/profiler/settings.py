@@ -9,10 +9,11 @@ from typing import Any
 from jouletrace.errors import BadInputError
 
 TASKS = ("infer",)
-DETAILS = ("model", "kernel")
+DETAILS = ("model", "layer", "kernel")
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
 MODES = ("eager", "graph", "compile")
 L2 = ("warm", "cold")
+RESOLVE = ("grouped", "each")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class ProfileSettings:
         latency_iterations: Most iterations of the latency pass.
         latency_s: Most seconds of the latency pass.
         detail_time_s: Most seconds of the experiments behind a finer detail than "model".
+        resolve: Whether equal layers share an experiment ("grouped"), or each has its own.
         block: Iterations in a block of block means (as ``torch.utils.benchmark`` reports).
         seed: Seed of weights and inputs.
         input_sets: Distinct random inputs to rotate among.
@@ -63,6 +65,7 @@ class ProfileSettings:
     latency_iterations: int = 2000
     latency_s: float = 2.0
     detail_time_s: float = 150.0
+    resolve: str = "grouped"
     block: int = 100
     seed: int = 0
     input_sets: int = 1
@@ -75,7 +78,14 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and what it may be.
         """
-        for name, allowed in (("task", TASKS), ("detail", DETAILS), ("dtype", DTYPES), ("mode", MODES), ("l2", L2)):
+        for name, allowed in (
+            ("task", TASKS),
+            ("detail", DETAILS),
+            ("dtype", DTYPES),
+            ("mode", MODES),
+            ("l2", L2),
+            ("resolve", RESOLVE),
+        ):
             value = getattr(self, name)
             if value not in allowed and not (name == "dtype" and value is None):
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")

@@ -34,6 +34,15 @@ def section(results: Results, level: str) -> Section:
         if name in there:
             remark = "; ".join(reasons.flag(code) for code in there[name].flags)
             found.rows.append([metric(name).label.strip(), figure(there[name].estimate, metric(name).unit), remark])
+    for unit in results.units("group"):
+        metrics = results.metrics(unit["id"])
+        metric_of = "energy" if "energy_removed_j" in metrics and metrics["energy_removed_j"].estimate.value else "time"
+        suffix = "j" if metric_of == "energy" else "s"
+        whole, parts = (metrics.get(f"{metric_of}_{name}_{suffix}") for name in ("removed", "summed"))
+        if whole is not None and parts is not None:
+            removed, summed = (figure(one.estimate, {"j": "J", "s": "s"}[suffix]) for one in (whole, parts))
+            said = f"sum of its operators {summed}" + (f"; {reasons.flags(whole.flags)}" if whole.flags else "")
+            found.rows.append([f"{unit['name']} removed as a whole", removed, said])
     for name, label, missed in (
         (_SPIKE, "Spikes recovered", "spike_missed"),
         (_PAIR, "Pairs that add up", "not_additive"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from jouletrace.report import checks, reasons
+from jouletrace.report import checks, layers, reasons
 from jouletrace.report.document import Column, Footnotes, Section
 from jouletrace.report.metrics import metric, ordered
 from jouletrace.report.results import ABSENT, Figure, Results
@@ -24,6 +24,8 @@ LEVELS = {
 
 _ASIDE = (
     "power_w",
+    "energy_own_j",
+    "time_own_s",
     "energy_matched_j",
     "time_matched_s",
     "energy_removal_j",
@@ -40,7 +42,8 @@ _ASIDE = (
 
 def sections(run: Run, results: Results, level: str, top: int | None) -> list[Section]:
     """The units of a level, and beneath them how well they make the whole."""
-    found = [_parts_section(run, results, level, top)]
+    tree = level == "layer" and top is None
+    found = [_tree_section(results) if tree else _parts_section(run, results, level, top)]
     return [*found, checks.section(results, level)]
 
 
@@ -60,6 +63,16 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None) -> S
     add_figures(section, figures, ordered({name for row in figures for name in row}), _ASIDE)
     if len(shown) < len(units):
         section.notes.append(_rest(results, units[len(shown) :]))
+    return section
+
+
+def _tree_section(results: Results) -> Section:
+    """Layers under the modules around them."""
+    tree = layers.lines(results)
+    section = Section(LEVELS["layer"], [Column("layer"), Column("×", numeric=True)])
+    section.rows = [[line.label, str(len(line.units))] for line in tree]
+    figures = [line.figures for line in tree]
+    add_figures(section, figures, ordered({name for row in figures for name in row}), _ASIDE)
     return section
 
 
@@ -110,7 +123,7 @@ def add_figures(
         heading = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
         section.columns.append(Column(heading, numeric=True, wide=name in aside))
         for row, estimate, found in zip(section.rows, column, figures, strict=True):
-            if name in aside and name not in found:
+            if name not in found and (name in aside or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
             text = cell(estimate, unit)

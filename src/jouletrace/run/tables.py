@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "kernel", "range", "memcpy", "launch")
+SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
 UNIT_LEVELS = ("model", "phase", "layer", "op", "kernel", "range", "device")
-"""An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are under it."""
+"""An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are under it,
+a ``site`` for each of those modules. A ``group`` is a module removed as a whole."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -153,9 +154,16 @@ def read(source: Any, name: str) -> pa.Table:
     return table
 
 
-def write(table: pa.Table, name: str, sink: Any) -> None:
+def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
     """Write the table ``name`` as Parquet with units in its schema and checksums in its pages."""
-    pq.write_table(conform(table, name), sink, compression="zstd", write_page_checksum=True)
+    table = conform(table, name)
+    pq.write_table(mark_simulated(table) if simulated else table, sink, compression="zstd", write_page_checksum=True)
+
+
+def mark_simulated(table: pa.Table) -> pa.Table:
+    """The same with a last column that says SIMULATED in every row: files go astray from their ``run.json``."""
+    field = _field("SIMULATED", pa.bool_(), "", "true: of a simulated board, no hardware was measured")
+    return table.append_column(field, pa.repeat(pa.scalar(True), len(table)))
 
 
 def conform(table: pa.Table, name: str) -> pa.Table:
