@@ -289,3 +289,62 @@ def test_a_table_reads_from_any_buffer():
     sink = io.BytesIO()
     tables.write(tables.from_rows([{"unit": 0, "metric": "power_w", "value": 1.0}], "results"), "results", sink)
     assert tables.read(io.BytesIO(sink.getvalue()), "results")["value"].to_pylist() == [1.0]
+
+
+@pytest.mark.parametrize("name", ["samples.parquet", "run.json"])
+def test_a_zip_that_would_unpack_to_gigabytes_is_refused_at_once(saved, tmp_path, name):
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in (saved / "run").iterdir():
+            if path.name != name:
+                archive.write(path, path.name)
+        with archive.open(name, "w", force_zip64=True) as entry:
+            for _ in range(100):
+                entry.write(bytes(2**20))
+    assert f"bomb.zip/{name} would unpack from 0.1 MiB to 0.1 GiB" in refusal(bomb)
+
+
+def test_a_small_entry_that_packs_well_is_no_bomb(saved, tmp_path):
+    packed = tmp_path / "packed.zip"
+    header = (saved / "run" / "run.json").read_bytes()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in (saved / "run").iterdir():
+            data = header + b" " * 10_000_000 if path.name == "run.json" else path.read_bytes()
+            archive.writestr(path.name, data)
+    assert load(packed).samples == load(saved / "run").samples
+
+
+@pytest.mark.parametrize("table", ["units", "spans"])
+def test_a_table_of_absurdly_many_rows_is_refused(run_folder, table):
+    rows = pa.nulls(2_000_000, pa.int64())
+    names = dict.fromkeys(("level", "name", "kind"), pa.repeat("", len(rows)))
+    columns = dict.fromkeys(("id", "start_ns", "end_ns"), rows) | names
+    pq.write_table(pa.table(columns), run_folder / f"{table}.parquet", compression="zstd")
+    assert f"{table}.parquet is damaged: 2000000 rows in" in refusal(run_folder)
+
+
+def test_a_table_that_would_unpack_to_gigabytes_is_refused(run_folder):
+    zeros = pa.array([bytes(1000)] * 100_000, pa.binary(1000))
+    columns = {"id": list(range(100_000)), "level": ["x"] * 100_000, "name": ["x"] * 100_000, "other": zeros}
+    pq.write_table(pa.table(columns), run_folder / "units.parquet", compression="zstd", use_dictionary=False)
+    assert "units.parquet is damaged: it would unpack from" in refusal(run_folder)
+
+
+@pytest.mark.parametrize("checksums", [None, {}, [], "none", {"samples.parquet": "12"}, {"samples.parquet": True}])
+def test_without_checksums_a_run_says_that_it_can_not_be_checked(run_folder, checksums):
+    change_header(run_folder, checksums=checksums)
+    (warning,) = [warning for warning in load(run_folder).warnings if warning.code == "not_checked"]
+    assert "run.json holds no checksum of samples.parquet, spans.parquet" in warning.message
+
+
+def test_one_missing_checksum_names_its_table(run_folder):
+    header = json.loads((run_folder / "run.json").read_text())
+    del header["checksums"]["units.parquet"]
+    (run_folder / "run.json").write_text(json.dumps(header))
+    (warning,) = [warning for warning in load(run_folder).warnings if warning.code == "not_checked"]
+    assert "no checksum of units.parquet:" in warning.message
+
+
+@pytest.mark.parametrize("path", [None, 3, ["run"], "a\0b"])
+def test_what_is_no_path_is_refused(path):
+    assert refusal(path)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, RunWarning, tables
 from jouletrace.run.channels import throttle_names
 from make_runs import GPU, START, monitor_run, profile_run, simulated_run
@@ -82,3 +83,16 @@ def test_a_channel_is_found_by_device_and_name():
 def test_throttle_bits_have_names_and_idle_is_none_of_them():
     assert throttle_names(0x1) == []
     assert throttle_names(0x4 | 0x40 | 0x1) == ["sw_power_cap", "hw_thermal"]
+
+
+def test_a_misspelt_metric_is_refused_with_the_nearest_and_a_known_one_that_is_not_there_is_null():
+    run = Run()
+    with pytest.raises(BadInputError, match="no metric 'energy_totl_j'; did you mean energy_total_j"):
+        run.result("energy_totl_j")
+    with pytest.raises(BadInputError, match=r"no metric 'zzz'$"):
+        run.result("zzz")
+    assert run.result("energy_total_j").reason == "not_measured"
+    rows = [{"unit": 3, "metric": "of_another_program", "value": 1.0}]
+    run.results = tables.from_rows(rows, "results")
+    assert run.result("of_another_program", 3).value == 1.0
+    assert run.result("of_another_program").reason == "not_measured"

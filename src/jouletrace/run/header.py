@@ -34,7 +34,7 @@ def encode(run: Run, checksums: dict[str, int] | None = None) -> bytes:
 
 
 def decode(data: bytes, where: str) -> tuple[Run, dict[str, int]]:
-    """A Run without tables, and the checksums of its files, from the text of ``run.json``.
+    """A Run without tables, and those checksums of its files that are numbers, from the text of ``run.json``.
 
     Raises:
         BadInputError: If it isn't one, is of a newer major version, or a field has the wrong form.
@@ -66,7 +66,8 @@ def decode(data: bytes, where: str) -> tuple[Run, dict[str, int]]:
     except (TypeError, AttributeError) as error:
         raise BadInputError(f"{where} has a field of the wrong form: {error}") from None
     checksums = header.get("checksums")
-    return run, checksums if isinstance(checksums, dict) else {}
+    found = checksums.items() if isinstance(checksums, dict) else ()
+    return run, {name: crc for name, crc in found if isinstance(crc, int) and not isinstance(crc, bool)}
 
 
 def jsonable(value: Any) -> Any:

@@ -7,14 +7,17 @@ here on.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
+from jouletrace.run.metrics import METRICS
 
 MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
@@ -96,8 +99,18 @@ class Run:
         return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
 
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
-        """A figure from ``results``; null with reason ``not_measured`` if it isn't there."""
+        """A figure from ``results``; null with reason ``not_measured`` if it isn't there.
+
+        Raises:
+            BadInputError: If neither this Run nor ``run.metrics`` knows such a metric; the nearest are named.
+        """
         row = self._result_row(metric, unit)
+        if row is None and metric not in METRICS:
+            there = set(self.results["metric"].to_pylist()) - {None}
+            if metric not in there:
+                near = get_close_matches(str(metric), sorted(there | set(METRICS)), 3)
+                hint = f"; did you mean {' or '.join(near)}?" if near else ""
+                raise BadInputError(f"no metric {metric!r}{hint}")
         return Estimate.from_dict(row) if row else Estimate.null("not_measured")
 
     def result_flags(self, metric: str, unit: int = MODEL_UNIT) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.header import RUN_JSON, decode, encode
+from jouletrace.run.limits import check_entry, check_table
 from jouletrace.run.model import Run
 from jouletrace.run.spool import read_spool
 
@@ -80,7 +81,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         if name in tables.OPTIONAL and not len(run.table(name)):
             continue
         sink = io.BytesIO()
-        tables.write(run.table(name), name, sink)
+        tables.write(run.table(name), name, sink, simulated=run.simulated)
         files[f"{name}.parquet"] = sink.getvalue()
     # run.json goes last: while recording it says complete=false, and so it stays if this fails.
     files[RUN_JSON] = encode(run, {name: zlib.crc32(data) for name, data in files.items()})
@@ -126,15 +127,18 @@ def load(path: Path | str) -> Run:
     Raises:
         BadInputError: If there is no Run, it is of a newer major version, or a file is damaged.
     """
-    source = Path(path)
+    try:
+        source = Path(path)
+    except TypeError:
+        raise BadInputError(f"load({path!r}): the path of a Run is needed") from None
     if source.name == RUN_JSON:
         source = source.parent
     try:
         if not source.exists():
             raise BadInputError(f"no Run at {path}: there is no such file or folder")
         files = _read_folder(source) if source.is_dir() else _read_zip(source)
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise BadInputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     return _assemble(files, source)
 
 
@@ -153,9 +157,11 @@ def _read_zip(source: Path) -> dict[str, bytes]:
             top = min(places, key=lambda place: len(place.parts))  # a Run may hold those that it was made of
             if not all(place.is_relative_to(top) for place in places):
                 raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
-            inside = {name: str(top / name) for name in _FILES}
             there = set(archive.namelist())
-            return {name: archive.read(full) for name, full in inside.items() if full in there}
+            inside = {name: str(top / name) for name in _FILES if str(top / name) in there}
+            for full in inside.values():
+                check_entry(archive.getinfo(full), str(source))
+            return {name: archive.read(full) for name, full in inside.items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         # RuntimeError: encrypted, or compressed in a way that this Python can't undo.
         raise BadInputError(f"{source} is neither a folder nor a readable zip file: {error}") from None
@@ -163,20 +169,28 @@ def _read_zip(source: Path) -> dict[str, bytes]:
 
 def _assemble(files: dict[str, bytes], source: Path) -> Run:
     run, checksums = decode(files[RUN_JSON], f"{source}/{RUN_JSON}")
+    unchecked: list[str] = []
     for name in tables.TABLES:
         data = files.get(f"{name}.parquet")
         if data is not None:
             try:
+                check_table(data)
                 setattr(run, name, tables.read(io.BytesIO(data), name))
             except ValueError as error:
                 raise BadInputError(f"{source}/{name}.parquet is damaged: {error}") from None
-            if checksums.get(f"{name}.parquet", zlib.crc32(data)) != zlib.crc32(data):
+            if f"{name}.parquet" not in checksums:
+                unchecked.append(f"{name}.parquet")
+            elif checksums[f"{name}.parquet"] != zlib.crc32(data):
                 message = f"{name}.parquet is not what was saved: it was damaged or changed since"
                 run.warn("changed_since_saved", message, str(source))
         elif run.complete and (name not in tables.OPTIONAL or f"{name}.parquet" in checksums):
             raise BadInputError(f"{source}/{name}.parquet is missing")
         elif source.is_dir():
             setattr(run, name, read_spool(source / SPOOL, name))
+    if unchecked and run.complete:
+        names = ", ".join(unchecked)
+        message = f"{RUN_JSON} holds no checksum of {names}: whether that is what was saved can't be told"
+        run.warn("not_checked", message, str(source))
     if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
         run.warn("incomplete", "the recording was cut off; this is what had reached the disk", str(source))
     return run
