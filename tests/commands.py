@@ -31,6 +31,21 @@ def hungry():
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; of which 1.20 GiB is free)")
     return call, (1,)
 
+def leaves():
+    return (lambda x: exit(0)), (1,)
+
+def bad_shape(batch=16):
+    import torch
+    return torch.nn.Linear(64, 64), torch.randn(batch, 3)
+
+def tires():
+    calls = []
+    def call(x):
+        calls.append(x)
+        if len(calls) > 20:
+            raise ValueError("tired")
+    return call, (1,)
+
 def broken():
     def call(x):
         raise ValueError("two\\nlines")

@@ -125,3 +125,23 @@ def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
     assert not run.complete
     assert len(run.samples) > 0
     assert command(capsys, "show", str(only_run(place))).code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_the_commands_are_imported_is_one_line(place, number):
+    """A stand-in for typer says when the imports have come to it."""
+    (place / "typer.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    process = start("--help", cwd=place)
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "jouletrace: interrupted\n")
+
+
+def test_sigterm_ends_a_profile_as_ctrl_c_does(place, capsys):
+    process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines() == [f"what was recorded is in runs/{only_run(place).name}", "jouletrace: interrupted"]
+    check_kept(place, capsys)

@@ -8,7 +8,7 @@ import pytest
 
 from commands import TOY, command
 from jouletrace import __version__
-from jouletrace.run import save
+from jouletrace.run import load, save
 from make_runs import profile_run
 
 COMMANDS = ("doctor", "profile", "monitor", "calibrate", "show", "export", "demo")
@@ -63,7 +63,7 @@ WRONG = [
     (2, ["profile", "deit-t", "--max-time", "0"], "--max-time 0"),
     (2, ["profile", "deit-t", "--dtype", "fp8"], "--dtype fp8: must be one of fp32"),
     (2, ["profile", "deit-t", "--mode", "jit"], "--mode jit: must be one of eager, graph, compile"),
-    (2, ["profile", "deit-t", "--detail", "layer"], "--detail layer"),
+    (2, ["profile", "deit-t", "--detail", "atom"], "--detail atom"),
     (2, ["profile", "deit-t", "--format", "xml"], "--format xml: must be one of table"),
     (2, ["profile", "deit-t", "--config", "depth"], "--config 'depth': write KEY=VALUE"),
     (2, ["profile", "deti-t"], "did you mean 'deit-t'"),
@@ -71,17 +71,35 @@ WRONG = [
     (2, ["profile", "ty.py:toy"], "ty.py: no such file"),
     (2, ["profile", "nowhere.at_all:toy"], "no module named 'nowhere'"),
     (2, ["profile", "toy.py:wrong", "-d", "cpu"], "returned int, not (model, inputs) or (callable, args)"),
-    (2, ["profile", "toy.py:broken", "-d", "cpu"], "raised ValueError: two lines"),
+    (
+        2,
+        ["profile", "toy.py:broken", "-d", "cpu"],
+        "toy.py:broken: its call raised ValueError: two lines (toy.py, line",
+    ),
+    (2, ["profile", "toy.py:broken", "-d", "sim:h100"], "toy.py:broken: its call raised ValueError: two lines (toy.py"),
+    (2, ["profile", "toy.py:bad_shape", "-d", "cpu"], "toy.py:bad_shape, batch 16: its forward raised RuntimeError"),
+    (2, ["profile", "toy.py:bad_shape", "-d", "sim:h100"], "toy.py:bad_shape, batch 16: its forward raised"),
+    (2, ["profile", "toy.py:leaves", "-d", "sim:h100"], "toy.py:leaves: its call raised SystemExit: 0"),
     (3, ["profile", "toy.py:hungry", "-d", "cpu"], "out of memory (asked for 2.00 GiB more, 1.20 GiB free)"),
     (2, ["profile", "toy.py:toy", "-d", "gpu7"], "unknown device 'gpu7': it may be auto, cuda:N"),
     (2, ["profile", "toy.py:toy", "-d", "sim:h300"], "no simulated board called 'h300'"),
     (2, ["profile", "toy.py:toy", "-d", "sim:h100?noise=x"], "bad value 'x' for 'noise'"),
+    (2, ["monitor", "-d", "sim:h100?load=1e9:1e30", "--duration", "1"], "each piece lasts 0.001 to 1e+06 s"),
+    (2, ["monitor", "-d", "sim:h100?load=1:1e30", "--duration", "1"], "draws more than 0 and at most 2000 W"),
+    (2, ["monitor", "-d", "sim:h100?load=2:nan", "--duration", "1"], "bad value '2:nan' for 'load': not a finite"),
+    (2, ["monitor", "-d", "sim:h100?noise=1e300", "--duration", "1"], "bad value '1e300' for 'noise': at most 100"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "--mode", "graph"], "--mode graph on cpu"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "--seq-len", "8"], "has no parameter 'seq_len'"),
+    (3, ["profile", "toy.py:toy", "-d", "sim:h100", "--batch", "1" + 12 * "0"], "needs at least 4.768e+05 GiB, and"),
+    (3, ["profile", "toy.py:toy", "-d", "sim:h100", "--batch", "1" + 20 * "0"], "out of memory; try a smaller --batch"),
+    (3, ["profile", "deit-t", "-d", "sim:h100", "--batch", "1" + 15 * "0"], "out of memory; try a smaller --batch"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "toy.py"], "toy.py exists; results never go over older ones"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "toy.py/run"], "cannot write toy.py/run"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "toy.py/run.zip"], "cannot write toy.py/run.zip"),
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "/proc/nowhere/run"], "cannot write /proc/nowhere/run"),
+    (2, ["profile", ""], "no workload named (built in: deit"),
+    (2, ["monitor", "-d", "sim:h100?realtime=1", "--", "./toy.py"], "cannot run './toy.py': it is not executable"),
+    (2, ["monitor", "-d", "sim:h100", "--duration", "1", "-f", "csv", "--json"], "--format csv --json: ask for one"),
     (2, ["monitor", "-d", "sim:h100"], "give a duration, or write sim:h100?realtime=1"),
     (2, ["monitor", "-d", "sim:h100", "--duration", "0"], "--duration 0: must be more than 0 s"),
     (2, ["monitor", "-d", "sim:h100", "--interval", "nan"], "--interval nan: must be more than 0 s"),
@@ -132,6 +150,15 @@ def test_what_is_wrong_is_said_in_one_line(capsys, place, stored, code, argument
     assert left <= {"runs"}, "nothing was measured, so nothing is left"
 
 
+def test_a_workload_that_fails_in_the_middle_is_one_line_and_leaves_what_was_recorded(capsys, place):
+    said = command(capsys, "profile", "toy.py:tires", "-d", "cpu")
+    (run,) = (place / "runs").iterdir()
+    kept, complaint = said.err.splitlines()
+    assert (said.code, kept) == (2, f"what was recorded is in runs/{run.name}")
+    assert "toy.py:tires: its call raised ValueError: tired (toy.py, line" in complaint
+    assert not load(run).complete
+
+
 def test_a_bug_keeps_its_traceback(capsys, monkeypatch):
     monkeypatch.setattr("jouletrace.run.load", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -153,3 +180,45 @@ def test_a_reader_that_leaves_is_no_failure(place, stored, arguments):
     line = f"{sys.executable} -m jouletrace {' '.join(arguments)} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=place)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def shell(line, place):
+    """A line of bash, in which J is our command."""
+    line = line.replace("J", f"{sys.executable} -m jouletrace")
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=place)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--help", "doctor -d sim:h100 --json", "monitor -d sim:h100 --duration 2 -f csv"]
+)
+def test_a_full_disk_under_the_output_is_one_line(place, arguments):
+    done = shell(f"J {arguments} > /dev/full", place)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "jouletrace: cannot write the output: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_output_is_refused_before_anything_is_measured(place):
+    done = shell("J monitor -d sim:h100 --duration 2 >&-", place)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "jouletrace: standard output is closed: open it, or send it to /dev/null\n",
+    )
+    assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "<&- 2>&-"])
+def test_a_closed_stderr_keeps_nothing_from_being_measured(place, closed):
+    done = shell(f"J monitor -d sim:h100 --duration 2 --json {closed}", place)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["simulated"]
+    assert len(list((place / "runs").iterdir())) == 1
+
+
+def test_help_comes_without_what_draws_frames():
+    code = (
+        "import sys; from jouletrace.cli.main import run; run(['--help']); "
+        "print([name for name in sys.modules if 'rich' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -98,6 +98,28 @@ def test_ctrl_c_ends_it_normally(place):
     assert run.result("energy_total_j", 1).value > 0
 
 
+def test_sigterm_ends_it_normally_too(place):
+    process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
+    for _ in range(5):
+        process.stdout.readline()
+    process.terminate()
+    err = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, err
+    assert f"saved runs/{only_run(place).name}" in err
+    assert load(only_run(place)).complete
+
+
+def test_sigterm_is_handed_on_to_the_command(place):
+    """Unlike Ctrl-C at a terminal, it reaches nobody else by itself."""
+    body = "import time; print('ready', flush=True); time.sleep(60)"
+    process = start("monitor", "-d", REAL, "--", sys.executable, "-c", body, cwd=place)
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert load(only_run(place)).complete
+
+
 def test_ctrl_c_with_a_command_waits_for_its_end(place):
     """At a terminal both get it; the command says how it ended."""
     body = (

@@ -118,6 +118,13 @@ def test_wrong_devices_are_refused():
         jt.measure(devices="sim:nothing")
 
 
+def test_a_board_whose_time_stands_still_in_a_block_is_refused():
+    with pytest.raises(
+        BadInputError, match=r"^measure: sim:a100: a block takes real time; write sim:a100\?realtime=1$"
+    ):
+        jt.measure(devices="sim:a100")
+
+
 def test_a_calibration_of_the_board_is_used():
     from jouletrace.energy.response import Response
     from jouletrace.profiler.calibrations import store_calibration

@@ -7,6 +7,7 @@ import pytest
 
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.monitor import monitor
 from jouletrace.run import load
 
@@ -160,3 +161,13 @@ def test_virtual_time_without_an_end_is_refused(options, said):
     with pytest.raises(BadInputError, match=said) as caught:
         watch("sim:h100?seed=1", **options)
     assert "sim:h100?seed=1&realtime=1" in str(caught.value)
+
+
+def test_a_stored_calibration_is_used():
+    board = "sim:h100?load=2:120,2:600"
+    found = calibrate("sim:h100", seconds=20.0).calibration["SIM-h100-80-0"]
+    run, _, _ = watch(board, duration_s=6.0)
+    assert run.calibration["SIM-h100-80-0"]["channels"].keys() == found["channels"].keys()
+    assert run.channel("SIM-h100-80-0", "power_w").origin == "calibrated"
+    before, _, _ = watch("sim:h100?seed=1", duration_s=2.0)
+    assert before.calibration == {}

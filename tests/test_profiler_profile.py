@@ -10,7 +10,7 @@ from boards import QUICK, mlp, profiled, true_energy_j, true_level_w
 from jouletrace import NotPossibleError, load
 from jouletrace.analysis.conditions import conditions
 from jouletrace.devices.simulated import PRESETS
-from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.profiler import board_store
 from jouletrace.profiler import profile as profiler
 from jouletrace.profiler.profile import profile_workload
@@ -167,7 +167,7 @@ def test_a_workload_that_fails_in_the_middle_leaves_an_incomplete_run(tmp_path):
         if next(calls, None) is None:
             raise RuntimeError("no more")
 
-    with pytest.raises(RuntimeError, match="no more"):
+    with pytest.raises(BrokenOffError, match="its call raised RuntimeError: no more"):
         cpu_profile(tmp_path / "run", target=(fails_late, (1,)), dtype=None)
     run = load(tmp_path / "run")
     assert not run.complete

@@ -83,6 +83,25 @@ def test_inputs_that_do_not_fit_are_bad_input():
         jt.profile(net, torch.randn(3, 5), **QUICK)
 
 
+def test_options_go_by_the_names_of_the_command_line_too():
+    net, inputs = model()
+    run = jt.profile(net, inputs, device="cpu", warmup=0.2, latency_s=0.1, max_time=2)
+    assert (run.settings["warmup_s"], run.settings["max_time_s"]) == (0.2, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_tim": 3}, "no option 'max_tim'; did you mean 'max_time_s'"),
+        ({"warmup": 1, "warmup_s": 1}, "got warmup_s twice"),
+        ({"nothing_like_it": 1}, "no option 'nothing_like_it'$"),
+    ],
+)
+def test_an_option_that_is_not_there_is_refused(options, said):
+    with pytest.raises(BadInputError, match=said):
+        jt.profile(lambda: None, device="cpu", **options)
+
+
 def test_on_a_simulated_board_the_figures_say_so():
     net, _ = model()
     run = jt.profile(net.half(), torch.randn(4096, 64).half(), device="sim:h100", warmup_s=2.6, latency_s=0.2)

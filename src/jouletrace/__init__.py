@@ -13,11 +13,13 @@ Names are loaded when they are first used, so that importing jouletrace costs no
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # importing typing takes longer than all that is done here
 if TYPE_CHECKING:
+    from typing import Any
+
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
     from jouletrace.profiler.measure import Measurement, measure
     from jouletrace.profiler.python import profile

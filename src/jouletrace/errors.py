@@ -19,6 +19,10 @@ class BadInputError(JouletraceError):
     exit_code = 2
 
 
+class BrokenOffError(BadInputError):
+    """The workload ran, and then failed in the middle of a pass; what was recorded until then is kept."""
+
+
 class NotPossibleError(JouletraceError):
     """Not possible here: the text names what is missing and, where known, how to get it."""
 
@@ -35,6 +39,10 @@ class RecorderDiedError(JouletraceError):
     """The recording process ended before it was asked to; what it had written is kept."""
 
     exit_code = 3
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM: treated as Ctrl-C, though no terminal has sent it to the programs we started."""
 
 
 def check_format(name: str, formats: Iterable[str]) -> None:

@@ -21,7 +21,9 @@ def calibrate(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Find out how this board's power sensors answer, with a load switched on and off; under a minute.
+    """Find out how this board's power sensors answer.
+
+    A load is switched on and off for under a minute.
 
     The result is kept by UUID and driver version, and used by profile and measure.
     """

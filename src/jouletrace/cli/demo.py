@@ -19,7 +19,10 @@ def demo(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Analyse a Run that was recorded on an H100, afresh, from its raw samples; needs no GPU and no torch."""
+    """Analyse a Run recorded on an H100; needs no GPU.
+
+    The figures are computed afresh from the raw samples, without torch.
+    """
     from jouletrace.recorded import recorded_runs
 
     form = check_form(form, json)

@@ -22,7 +22,10 @@ def doctor(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Say what can be measured here, with what, how well, and why not. Changes nothing."""
+    """Say what can be measured here, how well, and why not.
+
+    Reads each sensor once and changes nothing.
+    """
     from rich.console import Console
     from rich.markup import escape
 

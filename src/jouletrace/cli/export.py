@@ -17,7 +17,7 @@ def export(
         Path | None, typer.Option("--output", "-o", help="Where it goes. [default: beside the Run]")
     ] = None,
 ) -> None:
-    """Write a Run for other programs: CSV files, Parquet files, or one zip file."""
+    """Write a Run for other programs: CSV, Parquet or one zip."""
     from jouletrace import exporters
     from jouletrace.run import load
 

@@ -1,99 +1,67 @@
-"""The entry point: puts the commands together and turns failures into exit codes.
+"""The entry point: turns whatever happens into an exit code.
 
 0 done, 1 a check failed, 2 wrong use or bad input, 3 not possible here, 130 interrupted.
+
+It imports next to nothing, so that it is ready for Ctrl-C before the commands are imported.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any, NoReturn
 
-import typer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
-from jouletrace import __version__
-from jouletrace.cli import calibrate, demo, doctor, export, monitor, profile, show
-from jouletrace.errors import BadInputError, JouletraceError
-
-INTERRUPTED = 130
-
-_WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""What typer raises for wrong options: click's own exception, or that of the click inside newer typers."""
-
-app = typer.Typer(
-    name="jouletrace",
-    help="How much time, power and energy a deep-learning workload takes on a GPU, and where it goes.",
-    epilog="Figures come with a 95 % interval and the sensor behind them. Start with: jouletrace doctor",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, its failures turned into exit codes before typer, version by version, does so otherwise."""
-
-    @wraps(command)
-    def run_command(*args: Any, **options: Any) -> None:
-        try:
-            command(*args, **options)
-        except JouletraceError as error:
-            _complain(str(error))
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            _complain("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-        except (BrokenPipeError, SystemExit):  # rich makes the second of the first
-            # The reader of our output has left (`| head`): nothing more to say, and nothing to flush.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    return run_command
-
-
-app.command("doctor")(_guarded(doctor.doctor))
-app.command("profile")(_guarded(profile.profile))
-app.command("monitor", context_settings={"allow_interspersed_args": False})(_guarded(monitor.monitor))
-app.command("calibrate")(_guarded(calibrate.calibrate))
-app.command("show")(_guarded(show.show))
-app.command("export")(_guarded(export.export))
-app.command("demo")(_guarded(demo.demo))
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"jouletrace {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """How much time, power and energy a deep-learning workload takes on a GPU, and where it goes."""
+_WRONG_USE, _INTERRUPTED = 2, 130
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    try:
+        import signal
+
+        from jouletrace.cli.failures import complain
+
+        signal.signal(signal.SIGTERM, _terminated)
+        if not _have_output():
+            complain("standard output is closed: open it, or send it to /dev/null")
+            sys.exit(_WRONG_USE)
+    except KeyboardInterrupt:
+        print("jouletrace: interrupted", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
     sys.exit(run(sys.argv[1:]))
 
 
+def _have_output() -> bool:
+    """Whether stdout is open; closed streams become /dev/null, since the next file opened would take their place."""
+    closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the process lives
+    return not closed
+
+
 def run(arguments: list[str]) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; returns the exit code. A bug keeps its traceback."""
+    from jouletrace.cli.failures import exit_code
+
     try:
-        code = app(arguments or ["--help"], standalone_mode=False)
-    except _WRONG_USE as error:
-        _complain(error.format_message())
-        return BadInputError.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        _complain("interrupted")
-        return INTERRUPTED
-    return code if isinstance(code, int) else 0
+        from jouletrace.cli.app import invoke
+
+        code = invoke(arguments)
+        sys.stdout.flush()
+    except BaseException as error:
+        failed = exit_code(error)
+        if failed is None:
+            raise
+        return failed
+    return code
 
 
-def _complain(text: str) -> None:
-    """One line on stderr."""
-    print(f"jouletrace: {' '.join(text.split())}", file=sys.stderr)
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    from jouletrace.errors import TerminatedError
+
+    raise TerminatedError

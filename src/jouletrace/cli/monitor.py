@@ -39,7 +39,7 @@ def monitor(
     ] = "table",
     json: options.Json = False,
 ) -> None:
-    """Watch power, utilisation, clocks, temperature and memory; with a command, record while it runs.
+    """Watch power, clocks and memory, alone or while a command runs.
 
     At the end: idle level, working level, their difference, and the energy. Ctrl-C ends it normally. With a
     command, the exit code is the command's.

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError
 
 if TYPE_CHECKING:  # the help of every command is printed without pyarrow
     from jouletrace.run import Run
+
+
+_KEPT = (RecorderDiedError, BrokenOffError)
+"""Failures that come after something was measured."""
 
 
 def print_runs(
@@ -33,11 +38,13 @@ def check_form(form: str, json: bool) -> str:
     """The format asked for; ``--json`` is short for ``--format json``.
 
     Raises:
-        BadInputError: If there is no such format, before anything is measured.
+        BadInputError: If there is no such format, or two are asked for, before anything is measured.
     """
     from jouletrace import report
 
     if json:
+        if form not in ("table", "json"):
+            raise BadInputError(f"--format {form} --json: ask for one of them")
         return "json"
     if form not in report.FORMATS:
         raise BadInputError(f"--format {form}: must be one of {', '.join(report.FORMATS)}")
@@ -76,7 +83,7 @@ class Place:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._saved is not None:
             say(f"saved {self._saved}")
-        elif isinstance(error, JouletraceError) and not isinstance(error, RecorderDiedError):
+        elif isinstance(error, JouletraceError) and not isinstance(error, _KEPT):
             # It was refused, or is not possible here: what the recorder saw meanwhile tells nothing.
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self.folder.is_dir() and any(self.folder.iterdir()):
@@ -98,4 +105,5 @@ class Place:
 
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr, so that stdout stays parsable."""
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError):  # nobody can be told: no reason to give up what is being measured
+        print(text, file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ def show(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Print what one or several Runs found, as a table, JSON, CSV, Markdown or LaTeX."""
+    """Print what one or several Runs found, in several formats."""
     form = check_form(form, json)
     print_runs([_opened(path) for path in runs], form=form, detail=detail, top=top)
 

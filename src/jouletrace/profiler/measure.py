@@ -23,8 +23,9 @@ from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices import open_devices
 from jouletrace.energy.interval import total
-from jouletrace.errors import NotPossibleError, RecorderDiedError
+from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler import calibrations
+from jouletrace.profiler.monitor import realtime
 from jouletrace.profiler.session import Session
 from jouletrace.run import Estimate
 
@@ -36,6 +37,11 @@ class _Recording:
         self._owner = os.getpid()
         self.devices = open_devices(list(devices))
         try:
+            for device in self.devices:
+                if device.clock.virtual:
+                    raise BadInputError(
+                        f"measure: {device.spec}: a block takes real time; write {realtime(device.spec)}"
+                    )
             self.session = Session("measure", self.devices, settings={"devices": list(devices)})
             self.session.__enter__()
         except BaseException:
@@ -156,6 +162,7 @@ def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -
             or specs as ``--device`` takes them.
 
     Raises:
+        BadInputError: If a device isn't there, or is a simulated board that doesn't live in real time.
         NotPossibleError: If nothing here can be recorded.
     """
     wanted = [devices] if isinstance(devices, str) else list(devices)

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from jouletrace import analysis
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, TerminatedError
+from jouletrace.profiler import calibrations
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -54,7 +55,7 @@ def monitor(
     typed: str = "",
     on_tick: Tick | None = None,
 ) -> tuple[Run, int]:
-    """Record until the command ends, the duration is over, or Ctrl-C.
+    """Record until the command ends, the duration is over, or Ctrl-C (or SIGTERM, which the command gets too).
 
     Args:
         devices: What to record.
@@ -77,7 +78,8 @@ def monitor(
         why = "a command takes real time; write" if command else "its time passes at once; give a duration, or write"
         raise BadInputError(f"{devices[0].spec}: {why} {realtime(devices[0].spec)}")
     if command and shutil.which(command[0]) is None:
-        raise BadInputError(f"cannot run {command[0]!r}: there is no such program")
+        why = "it is not executable" if Path(command[0]).exists() else "there is no such program"
+        raise BadInputError(f"cannot run {command[0]!r}: {why}")
     session = Session(
         "monitor",
         devices,
@@ -88,6 +90,9 @@ def monitor(
     )
     code = 0
     with session:
+        for device in devices:
+            calibrations.attach(session.run, device)
+        session.save_header()
         watch = _Watch(session, on_tick, interval_s)
         start = session.clock.time_ns()
         try:
@@ -130,8 +135,10 @@ def _with_command(session: Session, command: Sequence[str], interval_s: float, w
                 break
             except subprocess.TimeoutExpired:
                 watch.tick()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         # At a terminal it has had the same Ctrl-C; its end is waited for, so that it is in the record.
+        if isinstance(error, TerminatedError):
+            process.terminate()
         process.wait()
     finally:
         if process.poll() is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
 from jouletrace.run.store import check_free
 from jouletrace.workloads import ObjectWorkload
+from jouletrace.workloads.nearest import nearest
 
 
 def profile(
@@ -37,16 +39,18 @@ def profile(
         name: What to call it.
         target_ci: Wanted half-width of the energy's 95 % interval, relative.
         save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).
-        **options: Further fields of ``profiler.settings.ProfileSettings``.
+        **options: Further options of ``jouletrace profile`` (``max_time``, ``warmup``, ``seed``, ...), or
+            fields of ``profiler.settings.ProfileSettings``; seconds go by both names (``max_time_s``).
 
     Returns:
         The Run, with its figures.
 
     Raises:
-        BadInputError: If an option makes no sense, or the model doesn't take the inputs.
+        BadInputError: If there is no such option (the nearest are offered), one makes no sense, or
+            the model doesn't take the inputs.
         NotPossibleError: If something is missing here.
     """
-    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **options)
+    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **_named(options))
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a workload of that name brings its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
@@ -58,3 +62,17 @@ def profile(
     if packed:
         run.save(str(place))
     return run
+
+
+def _named(options: dict[str, Any]) -> dict[str, Any]:
+    """Options under the names of the settings' fields: the command line leaves out the unit."""
+    known = [field.name for field in fields(ProfileSettings)]
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        field = next((field for field in (name, f"{name}_s") if field in known), None)
+        if field is None:
+            raise BadInputError(f"profile() has no option {name!r}{nearest(name, known)}")
+        if field in found:
+            raise BadInputError(f"profile() got {field} twice, also as {field.removesuffix('_s')}")
+        found[field] = value
+    return found

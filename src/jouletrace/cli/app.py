@@ -1,0 +1,102 @@
+"""The commands put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from jouletrace import __version__
+from jouletrace.cli import calibrate, demo, doctor, export, import_, mig, monitor, profile, show
+from jouletrace.cli.failures import INTERRUPTED, complain
+from jouletrace.errors import BadInputError
+
+_WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises for wrong options: click's own exception, or that of the click inside newer typers."""
+
+app = typer.Typer(
+    name="jouletrace",
+    help="How much time, power and energy a deep-learning workload takes on a GPU, and where it goes.",
+    epilog="Figures come with a 95 % interval and the sensor behind them. Start with: jouletrace doctor",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # importing what draws rich's frames takes longer than all the rest
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run the command line; returns the exit code.
+
+    Raises:
+        BaseException: Whatever the command raised.
+    """
+    try:
+        code = app(arguments or ["--help"], standalone_mode=False)
+    except _WRONG_USE as error:
+        complain(error.format_message())
+        return BadInputError.exit_code
+    except _Carried as carried:
+        if isinstance(carried.error, typer.Exit):
+            return carried.error.exit_code
+        raise carried.error from carried.error.__cause__
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if code == INTERRUPTED:  # before the command was begun: typer has swallowed it
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+class _Carried(Exception):
+    """Carries what a command raised past typer, which, version by version, makes something else of some of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command, whatever it raises carried."""
+
+    @wraps(command)
+    def run_command(*args: Any, **options: Any) -> None:
+        try:
+            command(*args, **options)
+        except BaseException as error:
+            raise _Carried(error) from None
+
+    return run_command
+
+
+app.command("doctor")(_guarded(doctor.doctor))
+app.command("profile")(_guarded(profile.profile))
+app.command("monitor", context_settings={"allow_interspersed_args": False})(_guarded(monitor.monitor))
+app.command("calibrate")(_guarded(calibrate.calibrate))
+app.command("show")(_guarded(show.show))
+app.command("import")(_guarded(import_.import_))
+app.command("export")(_guarded(export.export))
+app.command("demo")(_guarded(demo.demo))
+
+mig_app = typer.Typer(help="Divide a GPU into slices (MIG), and see what workloads do on them.", rich_markup_mode=None)
+mig_app.command("list")(_guarded(mig.list_profiles))
+mig_app.command("plan")(_guarded(mig.plan))
+mig_app.command("apply")(_guarded(mig.apply))
+mig_app.command("restore")(_guarded(mig.restore))
+app.add_typer(mig_app, name="mig", no_args_is_help=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"jouletrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How much time, power and energy a deep-learning workload takes on a GPU, and where it goes."""

@@ -1,0 +1,172 @@
+"""``jouletrace import``."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import print_runs, say
+from jouletrace.errors import BadInputError
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
+
+
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(help="What other tools wrote; several files become one Run.", metavar="FILE...")
+    ],
+    output: options.Output = None,
+    form: Annotated[
+        str | None, typer.Option("--format", "-f", help="Format of all files. [default: by content]")
+    ] = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(metavar="S", help="Seconds to add to all files but the first, or FILE=S. Repeatable."),
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option("--map", metavar="WHAT=COLUMN", help="What a column of a table is. Repeatable.")
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Latency of an inference (4.37ms): gives its energy from a power log."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Name of the device, where no file tells it.")] = None,
+    time_zone: Annotated[str | None, typer.Option(help="Zone of local times, such as Europe/Berlin.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Read what other profilers and power loggers wrote into a Run, on one clock.
+
+    Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables.
+    """
+    from jouletrace.analysis import analyse
+    from jouletrace.importers import import_files
+    from jouletrace.importers.base import ImportOptions
+    from jouletrace.report.contract import to_json_object
+    from jouletrace.run import save
+    from jouletrace.run.store import check_free, fresh_folder
+
+    everywhere, by_file = _offsets(offset or [], [str(file) for file in files])
+    chosen = ImportOptions(
+        format=form,
+        offset_s=everywhere,
+        offsets_s=by_file,
+        map=options.parse_pairs(column or [], "--map"),
+        latency_s=_seconds(latency) if latency is not None else None,
+        device=device,
+        time_zone=time_zone,
+    )
+    if output is not None:
+        check_free(output)
+    run = analyse(import_files(files, chosen))
+    run.command = " ".join(["jouletrace", *sys.argv[1:]])
+    place = save(run, output if output is not None else fresh_folder("runs", files[0].stem))
+    facts = {"schema": 1, "run": str(place), **_facts(run)}
+    if json:
+        report = {"report": to_json_object(run)} if latency is not None else {}
+        print(json_module.dumps({**facts, **report}, indent=1))
+    else:
+        print("\n".join(_lines(run, facts)))
+        if latency is not None:  # asked for, so that it is the answer
+            print_runs([run], form="table")
+    say(f"saved {place}")
+
+
+def _seconds(text: str) -> float:
+    """A latency such as "4.37ms", or a number of seconds."""
+    from jouletrace.importers import units
+
+    digits, printed = units.split(text)
+    unit = units.unit(printed or "s")
+    try:
+        value = float(digits) * (unit.factor if unit is not None and unit.si == "s" else float("nan"))
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise BadInputError(f"--latency {text}: must be a time of more than 0 s, such as 4.37ms")
+    return value
+
+
+def _offsets(texts: list[str], files: list[str]) -> tuple[float | None, dict[str, float]]:
+    """Offsets in seconds: for all but the first file, and by file."""
+    everywhere: float | None = None
+    by_file: dict[str, float] = {}
+    for text in texts:
+        name, separator, value = text.rpartition("=")
+        try:
+            seconds = float(value)
+        except ValueError:
+            raise BadInputError(f"--offset {text!r}: write seconds, or FILE=SECONDS") from None
+        if not abs(seconds) < 1e10:
+            raise BadInputError(f"--offset {text!r}: too large")
+        if not separator:
+            everywhere = seconds
+        elif name in files or name in {Path(file).name for file in files}:
+            by_file[name] = seconds
+        else:
+            raise BadInputError(f"--offset {text!r}: {name} is none of the files")
+    return everywhere, by_file
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """What was imported, as numbers."""
+    import pyarrow.compute as pc
+
+    from jouletrace.importers.clock import extent
+
+    kinds = pc.value_counts(run.spans["kind"].cast("string")).to_pylist()
+    whole = extent(run)
+    seconds = (whole.end_ns - whole.start_ns) / 1e9 if whole.start_ns is not None and whole.end_ns is not None else None
+    return {
+        "files": run.settings["imported"],
+        "devices": [{"id": one.id, "name": one.name} for one in run.devices],
+        "spans": {str(one["values"]): one["counts"] for one in sorted(kinds, key=lambda one: -one["counts"])},
+        "samples": len(run.samples),
+        "counters": len(run.counters),
+        "start_ns": whole.start_ns,
+        "time_s": seconds,
+        "warnings": [one.to_dict() for one in run.warnings],
+    }
+
+
+def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
+    """The same for a person."""
+    lines = []
+    for one in facts["files"]:
+        lines.append(f"{one['path']}: {one['format']}; {one['aligned']}")
+        joins, match = one.get("joins"), one.get("match")
+        if joins and joins["device_spans"]:
+            lines.append(
+                f"  {joins['with_launch']} of {joins['device_spans']} kernels and copies have their launch, "
+                f"{joins['with_parent']} what launched them"
+            )
+            for key, text in _JOINS.items():
+                if joins.get(key):
+                    lines.append(f"  {joins[key]} {text}")
+        if match:
+            lines.append(
+                f"  {match['matched']} of {match['launches']} launches matched ({match['rate']:.1%}), "
+                f"{match['ambiguous']} ambiguous, {match['unknown']} not in the timeline"
+            )
+        if one.get("not_read"):
+            lines.append("  not read: " + ", ".join(f"{table} ({n} rows)" for table, n in one["not_read"].items()))
+    counted = [f"{n} {kind}" for kind, n in facts["spans"].items()]
+    counted += [f"{facts[what]} {what}" for what in ("samples", "counters") if facts[what]]
+    seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
+    lines.append((", ".join(counted) or f"{len(run.results)} figures") + seconds)
+    lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
+    return lines + [
+        f"! {one['where']}: {one['message']}" if one["where"] else f"! {one['message']}" for one in facts["warnings"]
+    ]
+
+
+_JOINS = {
+    "ambiguous_launch": "have several launches of one id, and none was taken",
+    "refused_external_ids": "ids of operators were refused: the launch lies outside the operator",
+    "before_launch": "start before their launch: the two clocks differ",
+}
