@@ -12,7 +12,7 @@ import pytest
 from jouletrace import exporters
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
-from make_runs import START, all_runs, profile_run, random_table
+from make_runs import START, all_runs, profile_run, random_table, simulated_run
 
 RUNS = all_runs()
 
@@ -33,6 +33,28 @@ def test_zip_adds_its_suffix_and_holds_all_files(tmp_path):
 def test_parquet_carries_units_in_its_schemas(tmp_path):
     exporters.export(RUNS["full"], "parquet", tmp_path / "out")
     assert pq.read_schema(tmp_path / "out" / "windows.parquet").field("time_s").metadata[b"unit"] == b"s"
+
+
+def test_every_table_of_a_simulated_run_says_so_in_every_row(tmp_path):
+    run = simulated_run()
+    exporters.export(run, "csv", tmp_path / "csv")
+    exporters.export(run, "parquet", tmp_path / "parquet")
+    for name in tables.TABLES:
+        heading, *rows = csv.reader((tmp_path / "csv" / f"{name}.csv").open(newline=""))
+        assert heading[-1] == "SIMULATED"
+        assert {row[-1] for row in rows} <= {"true"}
+        assert len(rows) == len(run.table(name))
+        path = tmp_path / "parquet" / f"{name}.parquet"
+        if path.exists():
+            assert pq.read_table(path)["SIMULATED"].to_pylist() == [True] * len(run.table(name))
+    assert load(tmp_path / "parquet") == run
+
+
+def test_tables_of_a_real_run_have_no_such_column(tmp_path):
+    exporters.export(profile_run(), "csv", tmp_path / "csv")
+    exporters.export(profile_run(), "parquet", tmp_path / "parquet")
+    assert "SIMULATED" not in (tmp_path / "csv" / "results.csv").read_text()
+    assert "SIMULATED" not in pq.read_schema(tmp_path / "parquet" / "results.parquet").names
 
 
 def test_parquet_refuses_the_name_of_a_zip(tmp_path):

@@ -16,7 +16,7 @@ def write(run: Run, path: Path | str) -> Path:
     """Write a Run as CSV files: times as whole nanoseconds, numbers so that they read back equal.
 
     A heading names its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"); an empty
-    cell is null. ``run.json`` beside them holds the units of the channels and everything else.
+    cell is null. Tables of a simulated Run have a last column SIMULATED. ``run.json`` beside them holds the units of the channels and everything else.
 
     Raises:
         BadInputError: If something is there already, or the place can't be written.
@@ -25,6 +25,8 @@ def write(run: Run, path: Path | str) -> Path:
     save_header(run, target)
     for name in tables.TABLES:
         table = tables.conform(run.table(name), name)
+        if run.simulated:
+            table = tables.mark_simulated(table)
         plain = pa.table({_heading(field): _plain(table[field.name]) for field in table.schema})
         try:
             pacsv.write_csv(plain, target / f"{name}.csv")

@@ -12,6 +12,8 @@ from jouletrace.run.store import check_free, save
 def write(run: Run, path: Path | str) -> Path:
     """Write a Run as a folder of Parquet tables; it is a Run itself, which ``load`` reads.
 
+    Tables of a simulated Run have a last column SIMULATED.
+
     Raises:
         BadInputError: If something is there already, the place can't be written, or the name is a
             zip file's.
