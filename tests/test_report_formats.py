@@ -148,7 +148,9 @@ def test_layers_keep_their_order_unless_the_top_is_asked_for():
 
 
 def test_a_detail_that_was_not_measured_is_said():
-    assert words("Operators and kernels none: not measured at that detail") in words(table.render(profile_run(), detail="kernel"))
+    assert words("Operators and kernels none: not measured at that detail") in words(
+        table.render(profile_run(), detail="kernel")
+    )
 
 
 def test_a_monitor_run_is_a_row_a_device():
@@ -309,3 +311,16 @@ def test_footnotes_go_on_after_z():
     marks = [notes.mark(str(i)) for i in range(28)]
     assert marks[25:] == ["[z]", "[aa]", "[ab]"]
     assert notes.mark("0") == "[a]"
+
+
+def test_runs_that_differ_much_are_set_as_blocks_where_a_table_is_too_wide():
+    runs = [profile_run(), simulated_run(), monitor_run()]
+    text = table.render_many(runs, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    headings = [n for n, line in enumerate(text.splitlines()) if line.startswith("deit-base · ")]
+    assert len(headings) >= 2
+    energies = [line for line in text.splitlines() if line.startswith("  energy (")]
+    assert len(energies) == 4, "the monitor watched two devices"
+    assert "SIMULATED" in text
+    assert "──" not in text
+    assert "──" in table.render_many(runs, width=200)

@@ -51,6 +51,9 @@ def test_a_figure_without_an_interval_has_four_digits_and_no_sign_of_one():
 
 def test_an_exact_figure_shows_no_interval_of_zero_width():
     assert shown(60.0, 0.0, "s") == "60.00 s"
+    assert shown(0.3, 0.3 * 2**-52, "s") == shown(0.3, 0.0, "s") == "300.0 ms"
+    assert figure(Estimate(0.1 + 0.2, 0.3, 0.3, 9), "s") == f"300.0{NBSP}ms"
+    assert "±" in shown(0.3, 0.3e-9, "s")
 
 
 def test_a_missing_figure_is_a_dash():

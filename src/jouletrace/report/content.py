@@ -12,7 +12,7 @@ from jouletrace.report.methods import methods
 from jouletrace.report.metrics import PROFILE, metric, ordered
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
-from jouletrace.run import ChannelInfo, Run
+from jouletrace.run import ChannelInfo, DeviceInfo, Run
 
 
 def document(run: Run, *, detail: str = "model", top: int | None = None) -> Document:
@@ -54,7 +54,7 @@ def comparison(runs: Sequence[Run]) -> Document:
 
     figures = [row for _, row in entries]
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
-    section = Section("", [Column(name) for name in varying])
+    section = Section("", [Column(name) for name in varying], apart=True)
     section.rows = [[row[name] for name in varying] for row in own]
     parts.add_figures(section, figures, metrics)
     found.sections = [section]
@@ -122,10 +122,15 @@ def identity(run: Run) -> dict[str, str]:
     def said(key: str) -> str:
         return "" if workload.get(key) is None else str(workload[key])
 
-    device = ", ".join(dict.fromkeys(d.name + (" (SIMULATED)" if d.simulated else "") for d in run.devices))
+    device = ", ".join(dict.fromkeys(_marked(d) for d in run.devices))
     own = {"workload": said("name") or run.command or run.kind, "task": said("task"), "batch": said("batch")}
     own |= {"tokens": said("seq_len"), "dtype": said("dtype"), "mode": said("mode"), "device": device}
     return own
+
+
+def _marked(device: DeviceInfo) -> str:
+    """A device's name, which says SIMULATED where it is."""
+    return f"{device.name} (SIMULATED)" if device.simulated and "SIMULATED" not in device.name else device.name
 
 
 def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:

@@ -30,12 +30,14 @@ class Section:
         columns: Its columns.
         rows: Cells, each as long as ``columns``.
         notes: Lines below it: what the footnotes mean, what was left out.
+        apart: Whether each row stands for itself, to be set as a block where there is too little room.
     """
 
     title: str
     columns: list[Column]
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    apart: bool = False
 
     def printable(self) -> Section:
         """The same with every control character spelt out."""
@@ -44,6 +46,7 @@ class Section:
             columns=[replace(column, name=printable(column.name)) for column in self.columns],
             rows=[[printable(cell) for cell in row] for row in self.rows],
             notes=[printable(line) for line in self.notes],
+            apart=self.apart,
         )
 
 

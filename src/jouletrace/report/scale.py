@@ -26,6 +26,9 @@ _PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
 _MOST_DIGITS = 6
 """Significant digits printed at most, however narrow the interval."""
 
+_ROUNDING = 1e-12
+"""Relative width of an interval that is none."""
+
 _PLAIN_DIGITS = 4
 """Significant digits of a figure without an interval."""
 
@@ -61,9 +64,11 @@ def cell(estimate: Estimate, unit: Unit) -> str:
     if estimate.value is None:
         return NONE
     value = estimate.value / unit.factor
-    if estimate.low is None or estimate.high is None or estimate.low == estimate.high == estimate.value:
+    if estimate.low is None or estimate.high is None:
         return number(value)
     low, high = estimate.low / unit.factor, estimate.high / unit.factor
+    if max(abs(high - value), abs(low - value)) <= _ROUNDING * abs(value):
+        return number(value)  # exact, but for the rounding of computers
     half = (high - low) / 2
     decimals = _decimals(value, half)
     text = fixed(value, decimals)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from jouletrace.report.content import document, documents
 from jouletrace.report.document import Column, Document, Section
+from jouletrace.report.facts import SEPARATOR
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Run
 
@@ -89,14 +90,17 @@ def _document(found: Document, width: int) -> Group:
     return Group(*parts)
 
 
-def _section(section: Section, width: int) -> Table:
+def _section(section: Section, width: int) -> RenderableType:
     shown = [n for n, column in enumerate(section.columns) if width >= _ROOMY or not column.wide]
     columns = [section.columns[n] for n in shown]
     rows = [[row[n] for n in shown] for row in section.rows]
+    widths = _widths(columns, rows, width - 2 * len(columns) + 1)
+    if section.apart and not _readable(columns, rows, widths):
+        return Group(*(_block(columns, row) for row in rows))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     if section.title:
         table.title, table.title_justify, table.title_style = section.title, "left", "bold"
-    for column, fitting in zip(columns, _widths(columns, rows, width - 2 * len(columns) + 1), strict=True):
+    for column, fitting in zip(columns, widths, strict=True):
         justify: JustifyMethod = "right" if column.numeric else "left"
         table.add_column(_text(column.name), justify=justify, overflow="fold", header_style="dim", width=fitting)
     for row in rows:
@@ -126,6 +130,27 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int)
     for n in names:  # breaking figures may have left more room than was needed
         widths[n] += max(0, min(natural[n] - widths[n], room - sum(widths)))
     return widths
+
+
+def _readable(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int]) -> bool:
+    """Whether no figure is broken inside, and no name into snippets."""
+    for n, column in enumerate(columns):
+        longest = max(cell_len(word) for text in (column.name, *(row[n] for row in rows)) for word in text.split(" "))
+        if widths[n] < (longest if column.numeric else min(longest, _READABLE)):
+            return False
+    return True
+
+
+def _block(columns: Sequence[Column], row: Sequence[str]) -> Group:
+    """One row by itself: its names as a heading, a figure a line below."""
+    names = [text for column, text in zip(columns, row, strict=True) if not column.numeric and text]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for column, text in zip(columns, row, strict=True):
+        if column.numeric:
+            grid.add_row(Text(f"  {column.name}"), _text(text))
+    return Group(_text(SEPARATOR.join(names), style="bold"), grid, Text())
 
 
 def _facts(lines: Sequence[tuple[str, str]]) -> Table:
