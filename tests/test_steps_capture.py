@@ -4,7 +4,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.steps import CaptureError
-from jouletrace.steps.capture_failure import LastOperator, explain
+from jouletrace.steps.capture_failure import LastOperator, explain, generator_kept
 from jouletrace.steps.capture_path import plain_path
 
 torch = pytest.importorskip("torch")
@@ -70,3 +70,54 @@ def test_transformers_takes_its_ordinary_path_while_a_graph_is_captured():
         assert import_utils.is_tracing()
     finally:
         import_utils.is_cuda_stream_capturing = import_utils_asks
+
+
+class FakeGenerator:
+    """A CUDA generator: a handle on a state that a capture marks, with a seed and an offset."""
+
+    def __init__(self, device=None, seed=0, offset=0):
+        self.state = {"seed": seed, "offset": offset, "capturing": False}
+
+    def get_state(self):
+        return self.state["seed"], self.state["offset"]
+
+    def set_state(self, values):
+        if self.state["capturing"]:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+        self.state["seed"], self.state["offset"] = values
+
+    def graphsafe_get_state(self):
+        return self
+
+    def graphsafe_set_state(self, other):
+        self.state = other.state
+
+
+@pytest.fixture
+def generators(monkeypatch):
+    """Two GPUs' generators in the place of torch's."""
+    found = (FakeGenerator(seed=1, offset=4), FakeGenerator(seed=7, offset=12))
+    monkeypatch.setattr(torch.cuda, "default_generators", found)
+    monkeypatch.setattr(torch, "Generator", FakeGenerator)
+    return found
+
+
+def test_a_failed_capture_leaves_the_generator_as_it_was_before(generators):
+    def capture():
+        with generator_kept(torch.device("cuda", 1)):
+            generators[1].state["capturing"] = True
+            generators[1].state["offset"] = 400
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        capture()
+    assert generators[1].state == {"seed": 7, "offset": 12, "capturing": False}
+    assert generators[0].state == {"seed": 1, "offset": 4, "capturing": False}
+
+
+def test_a_capture_that_works_leaves_the_generator_alone(generators):
+    state = generators[0].state
+    with generator_kept(torch.device("cuda", 0)):
+        state["offset"] = 8
+    assert generators[0].state is state
+    assert state["offset"] == 8

@@ -14,6 +14,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.steps import make_step, make_variable_step
 from jouletrace.steps.base import Step, VariableStep
+from jouletrace.steps.modes import check_options
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 
 
@@ -55,22 +56,8 @@ def check(device: Device, settings: ProfileSettings) -> None:
     Raises:
         BadInputError: Names the option.
     """
-    if device.info.simulated:
-        refused = {
-            "--mode compile": (settings.mode == "compile", "a simulated board runs eager or graph"),
-            "--l2 cold": (settings.l2 == "cold", "a simulated board has no cache to flush"),
-        }
-    elif device.info.kind == "cpu":
-        refused = {
-            "--mode graph": (settings.mode == "graph", "CUDA graphs need a GPU; on the CPU use eager or compile"),
-            "--l2 cold": (settings.l2 == "cold", "only a GPU's L2 cache can be flushed"),
-            "--dtype tf32": (settings.dtype == "tf32", "a number format of NVIDIA GPUs; use fp32 or bf16"),
-        }
-    else:
-        refused = {}
-    for option, (asked, why) in refused.items():
-        if asked:
-            raise BadInputError(f"{option} on {device.spec}: {why}")
+    kind = "simulated" if device.info.simulated else device.info.kind
+    check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.steps.modes import L2, MODES
+from jouletrace.workloads.options import TASKS
+from jouletrace.workloads.precision import DTYPES
 
-TASKS = ("infer",)
 DETAILS = ("model", "layer", "kernel")
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
-MODES = ("eager", "graph", "compile")
-L2 = ("warm", "cold")
 RESOLVE = ("grouped", "each")
 
 

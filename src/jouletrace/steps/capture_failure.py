@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.user_errors import place
 
+if TYPE_CHECKING:
+    import torch
+
 
 class CaptureError(BadInputError):
-    """The workload does what a CUDA graph can't hold; ``--mode eager`` may do.
-
-    A broken capture can leave torch's random generator of the GPU in a state of capture, so a
-    second attempt in another mode belongs in a fresh process.
-    """
+    """The workload does what a CUDA graph can't hold; ``--mode eager`` may do."""
 
 
 class LastOperator:
@@ -43,6 +42,29 @@ class LastOperator:
 
         with Watch():  # type: ignore[no-untyped-call]  # torch's __init__
             yield
+
+
+@contextmanager
+def generator_kept(device: torch.device) -> Iterator[None]:
+    """Leave torch's random generator of the GPU usable, as it was, if the capture inside fails.
+
+    A capture that breaks off leaves the generator's state marked as being captured: from then on
+    every random number outside of a graph raises "Offset increment outside graph capture". The
+    mark can't be taken off, so the generator gets a new state with the seed and offset it had.
+    """
+    import torch
+
+    if device.type != "cuda":
+        yield
+        return
+    generator = torch.cuda.default_generators[device.index]
+    before = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+        generator.set_state(before)
+        raise
 
 
 def first_cause(error: BaseException) -> BaseException:

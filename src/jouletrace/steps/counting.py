@@ -7,7 +7,7 @@ nothing is masked, no condition is unusual. Where shapes depend on values there 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,14 +52,21 @@ class Operator:
 
 def fake_tensors() -> AbstractContextManager[Any]:
     """Inside, every new tensor is fake, and values that are asked for are those of an ordinary input."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses import fake_tensor
 
     from jouletrace.steps.dispatch import AnswerValues
 
+    log = fake_tensor.log
+
     @contextmanager
     def both() -> Iterator[None]:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode, AnswerValues(mode):
-            yield
+        # what goes wrong is raised as well, and said in one line instead of torch's hundred
+        log.disabled, before = True, log.disabled
+        try:
+            with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode, AnswerValues(mode):
+                yield
+        finally:
+            log.disabled = before
 
     return both()
 
@@ -103,15 +110,38 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
         The workload, which can run no more than that, and its operators.
 
     Raises:
-        BadInputError: If the options don't fit.
+        BadInputError: If the options don't fit, or the workload raises.
         NotPossibleError: If a library is missing, or an operator needs values.
     """
+    from jouletrace.steps.trial import user_code
     from jouletrace.workloads.environment import require_device
 
     require_device("cpu")
     with fake_tensors():
         built = workload.build("cpu", options)
-        # an optimiser makes its state in the first iteration, and not again
-        count_operators(lambda: built.call(0), built.module)
-        operators = count_operators(lambda: built.call(0), built.module)
+        try:
+            with user_code(built, "; a simulated board calls it with tensors that have shapes and no values"):
+                # an optimiser makes its state in the first iteration, and not again
+                count_operators(lambda: built.call(0), built.module)
+                operators = count_operators(lambda: built.call(0), built.module)
+            built.facts["least_memory_bytes"] = _least_memory(built, operators)
+        finally:
+            built.restore()
     return built, operators
+
+
+def _least_memory(built: Built, operators: Sequence[Operator]) -> int:
+    """Bytes without which an iteration can't run: weights and inputs, or what the largest operator touches.
+
+    A lower bound: what else is alive meanwhile isn't known.
+    """
+    from jouletrace.steps.operators import storage_key
+    from jouletrace.workloads.trees import named_tensors
+
+    module = built.module
+    weights = [*module.parameters(), *module.buffers()] if module is not None else []
+    held = {
+        storage_key(tensor): tensor for tensor in [*weights, *(tensor for _, tensor in named_tensors(built.inputs))]
+    }
+    largest = max((operator.bytes_moved for operator in operators), default=0)
+    return max(sum(tensor.untyped_storage().nbytes() for tensor in held.values()), int(largest))

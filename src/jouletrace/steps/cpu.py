@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.errors import BrokenOffError
 from jouletrace.steps.base import Interval
+from jouletrace.steps.trial import user_code
 from jouletrace.workloads.base import Built
 
 
@@ -27,19 +29,21 @@ class CpuStep:
     def replay(self, n: int) -> Interval:
         """See ``Step.replay``."""
         call, first = self._built.call, self._advance(n)
-        start = time.time_ns()
-        for i in range(first, first + n):
-            call(i)
-        return Interval(start, time.time_ns())
+        with user_code(self._built, failure=BrokenOffError):
+            start = time.time_ns()
+            for i in range(first, first + n):
+                call(i)
+            return Interval(start, time.time_ns())
 
     def latencies(self, n: int) -> NDArray[np.float64]:
         """Seconds of each call by the monotonic clock, shape (n,); consecutive, with no time between."""
         call, first = self._built.call, self._advance(n)
         stamps = np.empty(n + 1, dtype=np.int64)
-        stamps[0] = time.perf_counter_ns()
-        for i in range(n):
-            call(first + i)
-            stamps[i + 1] = time.perf_counter_ns()
+        with user_code(self._built, failure=BrokenOffError):
+            stamps[0] = time.perf_counter_ns()
+            for i in range(n):
+                call(first + i)
+                stamps[i + 1] = time.perf_counter_ns()
         return np.diff(stamps) / 1e9
 
     def describe(self) -> dict[str, Any]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BrokenOffError
+from jouletrace.steps.base import Interval
 from jouletrace.steps.cuda_step import CudaStep
+from jouletrace.steps.trial import user_code
 from jouletrace.workloads.base import Built
 
 if TYPE_CHECKING:
@@ -24,6 +30,16 @@ class CudaEagerStep(CudaStep):
         """See ``CudaStep.launch``; input sets rotate."""
         self._built.call(self._next)
         self._next += 1
+
+    def replay(self, n: int) -> Interval:
+        """See ``Step.replay``."""
+        with user_code(self._built, failure=BrokenOffError):
+            return super().replay(n)
+
+    def latencies(self, n: int) -> NDArray[np.float64]:
+        """See ``CudaStep.latencies``."""
+        with user_code(self._built, failure=BrokenOffError):
+            return super().latencies(n)
 
     def describe(self) -> dict[str, Any]:
         """See ``CudaStep.describe``; a compiled workload says how it was compiled."""

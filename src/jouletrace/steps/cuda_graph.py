@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import JouletraceError
-from jouletrace.steps.capture_failure import CaptureError, LastOperator, explain, first_cause
+from jouletrace.steps.capture_failure import CaptureError, LastOperator, explain, first_cause, generator_kept
 from jouletrace.steps.capture_path import plain_path
 from jouletrace.steps.cuda_step import CudaStep
 from jouletrace.steps.trial import name_of
@@ -119,6 +119,7 @@ class CudaGraphStep(CudaStep):
         import torch
 
         with (
+            generator_kept(self.device),
             plain_path(),
             torch.cuda.stream(stream),
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),

@@ -9,6 +9,7 @@ from jouletrace.steps.base import Step
 from jouletrace.steps.compiled import compile_built
 from jouletrace.steps.cpu import CpuStep
 from jouletrace.steps.cuda_step import check_tf32
+from jouletrace.steps.modes import check_options
 from jouletrace.steps.trial import trial
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.environment import require_device
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     import torch
 
     from jouletrace.steps.cuda_step import CudaStep
-
-MODES = ("eager", "graph", "compile")
-L2 = ("warm", "cold")
 
 
 def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
@@ -48,22 +46,14 @@ def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.dev
         BadInputError: If mode, device, dtype and cache don't go together.
         NotPossibleError: If the device isn't there.
     """
-    if mode not in MODES:
-        raise BadInputError(f"--mode {mode}: must be one of {', '.join(MODES)}")
-    if l2 not in L2:
-        raise BadInputError(f"--l2 {l2}: must be one of {', '.join(L2)}")
+    check_options("any", mode, l2)
     device = require_device(torch_device)
     if device.type == "cuda":
         check_tf32(built, device)
         return device
     if device.type != "cpu":
         raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
-    if mode == "graph":
-        raise BadInputError("--mode graph: CUDA graphs need a GPU; on the CPU use eager or compile")
-    if l2 == "cold":
-        raise BadInputError("--l2 cold: only a GPU's L2 cache can be flushed")
-    if built.facts.get("dtype") == "tf32":
-        raise BadInputError("--dtype tf32: a number format of NVIDIA GPUs; on the CPU use fp32 or bf16")
+    check_options("cpu", mode, l2, built.facts.get("dtype"))
     return device
 
 

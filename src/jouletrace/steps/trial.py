@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
@@ -24,21 +26,39 @@ def trial(built: Built, device: torch.device | None = None) -> Any:
         BadInputError: If the workload raises: its type, text and place in one line.
         NotPossibleError: If memory runs out.
     """
-    what = name_of(built)
     outputs = None
+    with user_code(built):
+        for i in range(len(built.inputs)):
+            outputs = built.call(i)
+        if device is not None:
+            import torch
+
+            torch.cuda.synchronize(device)
+    return outputs
+
+
+@contextmanager
+def user_code(built: Built, under: str = "", failure: type[BadInputError] = BadInputError) -> Iterator[None]:
+    """Say in one line what the workload raises inside the block.
+
+    Args:
+        built: The workload that is called there.
+        under: What is unusual about how it is called, for the end of that line.
+        failure: What to raise; ``BrokenOffError`` in the passes that are recorded.
+
+    Raises:
+        failure: If it raises, or ends the process: type, text and place.
+        NotPossibleError: If memory runs out.
+    """
+    what = name_of(built)
     try:
         with memory_guard(what):
-            for i in range(len(built.inputs)):
-                outputs = built.call(i)
-            if device is not None:
-                import torch
-
-                torch.cuda.synchronize(device)
+            yield
     except JouletraceError:
         raise
-    except Exception as error:
-        raise BadInputError(f"{what} raised {one_line(error)}") from error
-    return outputs
+    except (Exception, SystemExit) as error:
+        which = "forward" if built.module is not None else "call"
+        raise failure(f"{what}: its {which} raised {one_line(error)}{under}") from error
 
 
 def name_of(built: Built) -> str:

@@ -8,7 +8,16 @@ from contextlib import contextmanager
 
 from jouletrace.errors import NotPossibleError
 
-_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    # more bytes than can be counted
+    "integer multiplication overflow",
+    "Storage size calculation overflowed",
+    "Overflow when unpacking long",
+)
 # The wordings of torch's CUDA allocator ("Tried to allocate 2.00 GiB", "1.2 GiB is free") and of its
 # CPU allocator ("you tried to allocate 17179869184 bytes").
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (\w+)")
@@ -27,7 +36,7 @@ def memory_guard(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, TypeError) as error:
         text = str(error)
         if not isinstance(error, MemoryError) and not any(sign in text for sign in _SIGNS):
             raise

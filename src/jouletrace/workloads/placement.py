@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,21 @@ def place_module(module: torch.nn.Module, device: torch.device, dtype: torch.dty
         module.to(device, dtype)
     else:
         _replace_tensors(module, device, dtype)
+
+
+def kept(module: torch.nn.Module) -> Callable[[], None]:
+    """What puts every attribute of ``module`` and its parts back as it is now: tensors, flags, caches."""
+    stores: list[dict[str, Any]] = []
+    for part in module.modules():
+        stores += [vars(part), part._parameters, part._buffers, part._modules]
+    before = [(store, dict(store)) for store in stores]
+
+    def restore() -> None:
+        for store, contents in before:
+            store.clear()
+            store.update(contents)
+
+    return restore
 
 
 def _replace_tensors(module: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:

@@ -13,6 +13,8 @@ from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload
 
+_OTHERS = "file.py:callable, package.module:callable, a local transformers folder"
+
 
 def names() -> list[str]:
     """The built-in models, for help texts: canonical names in the order of their table."""
@@ -29,6 +31,8 @@ def resolve(spec: str) -> Workload:
     Raises:
         BadInputError: If it names nothing; the nearest names are offered.
     """
+    if not spec.strip():
+        raise BadInputError(f"no workload named (built in: {', '.join(MODELS)}; or {_OTHERS})")
     canonical = ALIASES.get(spec.lower(), spec.lower())
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
@@ -40,6 +44,5 @@ def resolve(spec: str) -> Workload:
     if split(spec) is not None:
         return UserWorkload(spec)
     raise BadInputError(
-        f"unknown workload '{spec}'{nearest(spec, [*MODELS, *ALIASES])} "
-        f"(built in: {', '.join(MODELS)}; or file.py:callable, package.module:callable, a local transformers folder)"
+        f"unknown workload '{spec}'{nearest(spec, [*MODELS, *ALIASES])} (built in: {', '.join(MODELS)}; or {_OTHERS})"
     )

@@ -13,6 +13,9 @@ from jouletrace.errors import BadInputError
 
 PREFIX = "sim:"
 _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
+_LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
+"""Beyond these the physics of a board means nothing: its die would boil."""
+
 SENSORS = ("modelled", "exponential", "drifting", "dropping")
 
 
@@ -99,8 +102,17 @@ def _number(text: str) -> float:
         value = float(text)
     except ValueError:
         raise ValueError("not a number") from None
-    if not (isfinite(value) and value >= 0):
+    if not isfinite(value):
+        raise ValueError("not a finite number")
+    if value < 0:
         raise ValueError("must not be negative")
+    return value
+
+
+def _noise(text: str) -> float:
+    value = _number(text)
+    if value > _MOST_NOISE:
+        raise ValueError(f"at most {_MOST_NOISE}")
     return value
 
 
@@ -127,8 +139,10 @@ def _plan(text: str) -> tuple[tuple[float, float], ...]:
         if not colon:
             raise ValueError("SECONDS:WATTS,SECONDS:WATTS,...")
         pieces.append((_number(seconds), _number(watts)))
-        if min(pieces[-1]) <= 0 or pieces[-1][0] < 1e-3:
-            raise ValueError("each piece needs a millisecond and a positive power")
+        if not 1e-3 <= pieces[-1][0] <= _LONGEST_S:
+            raise ValueError(f"each piece lasts 0.001 to {_LONGEST_S:g} s")
+        if not 0 < pieces[-1][1] <= _MOST_W:
+            raise ValueError(f"each piece draws more than 0 and at most {_MOST_W} W")
     return tuple(pieces)
 
 
@@ -155,7 +169,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "run": _whole,
     "realtime": _flag,
     "load": _plan,
-    "noise": _number,
+    "noise": _noise,
     "cap": _cap,
     "sensor": _sensor,
     "gain": _flag,
