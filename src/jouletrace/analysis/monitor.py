@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.energy.baseline import idle_and_working_levels
+from jouletrace.energy.interval import widened
 from jouletrace.energy.record import Record
 from jouletrace.energy.response import Response
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
@@ -18,10 +24,11 @@ def add_devices(run: Run, figures: Figures) -> None:
     figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "recording")), count=1)
     for number, device in enumerate(run.devices, start=1):
         figures.unit(number, "device", device.name, MODEL_UNIT, module=device.id)
-        _add_device(run, figures, number, device)
+        add_device(run, figures, number, device)
 
 
-def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
+def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
+    """Add a device's levels, mean power and energy as figures of ``unit``."""
     found = power_record(run, device.id)
     if found is None or len(found[0]) < 2:
         reason = no_power_reason(run, device.id) if found is None else "no_samples"
@@ -30,9 +37,10 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
         return
     record, response = found
     levels = idle_and_working_levels(record.time_ns, record.power_w)
-    figures.add(unit, "power_idle_w", levels.idle)
-    figures.add(unit, "power_working_w", levels.working)
-    figures.add(unit, "power_difference_w", levels.difference)
+    rounding = printed_step(record.power_w) / math.sqrt(12)
+    figures.add(unit, "power_idle_w", widened(levels.idle, rounding))
+    figures.add(unit, "power_working_w", widened(levels.working, rounding))
+    figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding))
     start, end = _watched(run, record, response)
     window = energies(run, device.id, [start], [end])
     seconds = (end - start) / 1e9
@@ -44,9 +52,22 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
         return
     value, low, high = (float(x[0]) for x in (window.energy_j, window.low_j, window.high_j))
     total = Estimate(value, low, high, len(record), "record")
-    flags = join(window.flags)
+    # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
+    assumed = ["interval_assumed"] if any(w.code == "interval_assumed" for w in run.warnings) else []
+    flags = [*join(window.flags), *assumed]
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
+
+
+def printed_step(power_w: NDArray[np.float64]) -> float:
+    """Step in watts to which readings were rounded, 0 if to less than a milliwatt.
+
+    All readings of a steady level are off by the same: their spread says nothing of it.
+    """
+    for step in (1.0, 0.1, 0.01, 0.001):
+        if np.all(np.abs(power_w / step - np.round(power_w / step)) < 1e-6):
+            return step
+    return 0.0
 
 
 def _watched(run: Run, record: Record, response: Response) -> tuple[int, int]:

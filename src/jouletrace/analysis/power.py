@@ -31,7 +31,7 @@ def response_of(channel: ChannelInfo) -> Response:
     changes = {"period_s": period}
     if window > 4 * period:
         kind = "average_1s"
-    elif channel.gapless and channel.lag_s is not None and window == period:
+    elif channel.gapless and channel.delay_s is not None and window == period:
         kind = "counter"  # each reading is the mean since the one before, by its making
     elif channel.gapless:
         return Response.from_dict({**NOMINAL["hopper"].to_dict(), **changes})  # its shape was measured, window and all
@@ -57,9 +57,14 @@ def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
         return None
     stamps, watts = run.series(device, POWER)
     response = response_of(channel)
-    if not channel.gapless:
+    if not channel.gapless and _oversampled(stamps, response.period_s):
         stamps, watts = published(stamps, watts, response.period_s)
     return clean(stamps, watts, response.period_s), response
+
+
+def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
+    """Whether reads come faster than updates; in a slow log each row is a reading of its own."""
+    return len(stamps) < 3 or float(np.median(np.diff(stamps))) < 0.9e9 * period_s
 
 
 def energies(run: Run, device: str, start_ns: ArrayLike, end_ns: ArrayLike) -> WindowEnergies | None:

@@ -42,6 +42,11 @@ REASONS: dict[str, str] = {
     "not_supported": "the device does not report it",
     "below_resolution": "too small to be told from nothing by itself; it is in the row of other operators",
     "no_operator": "no operator launches it",
+    "work_never_read": "the counter of work could not be read",
+    "work_read_once": "the counter of work was read once only",
+    "phases_not_spread": "it came always at the same point of the sensor's cycle, or filled all the time",
+    "ranges_overlap": "ranges of several threads ran at once",
+    "no_work_counted": "no work was counted",
     "denominator_near_zero": "what it would be divided by may be nothing",
 }
 """By reason code: why a value is null."""
@@ -49,7 +54,7 @@ REASONS: dict[str, str] = {
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same board",
     "assumed": "energy shared out by assumption, not measured",
-    "split": "kernels under one operator are split by time",
+    "split": "shared out among the kernels of one operator by their time, or among calls of one module that are alike",
     "hole_in_record": "the power record has a hole there",
     "not_settled": "had not settled",
     "throttled": "clocks were held down",
@@ -70,9 +75,13 @@ FLAGS: dict[str, str] = {
     "spike_missed": "extra copies did not come back as known",
     "not_additive": "two parts removed together are not the sum of each",
     "negative": "below zero: within the noise or cheaper with the part than without",
+    "work_reset": "the counter of work started again: what it had counted just before that is lost",
+    "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
     "target_not_met": "the wanted interval was not reached in the time allowed",
+    "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
+    "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
     "before_only": "idle measured only before",
     "after_only": "idle measured only after",
 }
@@ -101,6 +110,12 @@ METHODS: dict[str, str] = {
     "trace": "traced kernels",
     "spike": "extra copies of a part",
     "additivity": "two parts removed at once",
+    "repeated": "regression over many repetitions",
+    "counted work": "record between readings of the counter",
+    "levels": "difference of levels",
+    "levels x latency": "difference of levels times a latency",
+    "repeated": "repeated stretches of the power record",
+    "given": "as given",
     "eager_less_graph": "eager step less the same kernels in a graph",
 }
 """By method: how a figure and its interval were obtained."""

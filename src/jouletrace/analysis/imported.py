@@ -1,0 +1,181 @@
+"""Figures of what other tools recorded: time by name of what ran, and energy where there is a power record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.attribution import NamedEnergy, add_energies
+from jouletrace.analysis.inference import energy_per_inference, stated_latency
+from jouletrace.analysis.monitor import add_device
+from jouletrace.analysis.power import power_record
+from jouletrace.analysis.rows import Figures
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+METHOD = "timeline"
+
+STATED = "stated by "
+"""How the method of figures begins that the file itself stated: they are kept."""
+
+_LEVELS = {"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer", "range": "range", "iteration": "range"}
+_MOST_NAMES = 1000
+"""Names of one level that become units; the longest in sum come first."""
+
+Ints = NDArray[np.int64]
+
+
+def add_imported(run: Run, figures: Figures) -> None:
+    """Add what an import holds: stated figures, devices with a power record, and every name that ran.
+
+    ``time_s`` of a kernel, copy, range or iteration is the sum of its durations, and of an operator
+    the sum of the kernels and copies launched right in it. Sums over-count where spans overlap;
+    ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
+    """
+    figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "import")), count=1)
+    free = 1 + _keep_stated(run, figures)
+    powered = [device for device in run.devices if power_record(run, device.id) is not None]
+    for device in powered:
+        figures.unit(free, "device", device.name, MODEL_UNIT, module=device.id)
+        add_device(run, figures, free, device)
+        free += 1
+    latency = stated_latency(run)
+    if len(powered) == 1 and latency.value is not None:
+        difference = figures.get(free - 1, "power_difference_w")
+        figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
+    timeline = _Timeline.of(run)
+    if len(timeline.start) == 0:
+        return
+    _add_model(timeline, figures)
+    units = _add_names(run, timeline, figures, free)
+    if powered:
+
+        def unit_of(named: NamedEnergy) -> int | None:
+            return units.get((named.kind, named.name, named.device))
+
+        add_energies(run, figures, unit_of)
+
+
+def _keep_stated(run: Run, figures: Figures) -> int:
+    """Take over units and figures that the file stated, layers too that it only names; returns the last unit's id.
+
+    All else is computed afresh, and so are the ids of its units.
+    """
+    results = run.results.to_pylist()
+    stated = [row for row in results if str(row["method"] or "").startswith(STATED)]
+    computed = {row["unit"] for row in results if not str(row["method"] or "").startswith(STATED)}
+    rows: dict[int, dict[str, Any]] = {row["id"]: row for row in run.units.to_pylist() if row["id"] != MODEL_UNIT}
+    kept: dict[int, dict[str, Any]] = {
+        id: row for id, row in rows.items() if row["level"] == "layer" and id not in computed
+    }
+    for row in stated:
+        unit = row["unit"]
+        while unit in rows and unit not in kept:
+            kept[unit] = rows[unit]
+            unit = rows[unit]["parent"]
+        figures.add(
+            row["unit"], row["metric"], Estimate.from_dict(row), (row["flags"] or "").split(",") if row["flags"] else ()
+        )
+    figures.keep(kept[unit] for unit in sorted(kept))
+    return max(kept, default=MODEL_UNIT)
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """Spans that have times, as arrays; texts as codes into ``names``, ``kinds`` and ``devices``."""
+
+    id: Ints
+    parent: Ints
+    kind: Ints
+    name: Ints
+    device: Ints
+    start: Ints
+    end: Ints
+    kinds: list[str]
+    names: list[str]
+    devices: list[str]
+
+    @classmethod
+    def of(cls, run: Run) -> _Timeline:
+        spans = run.spans
+        timed = spans.filter(pc.and_(pc.is_valid(spans["start_ns"]), pc.is_valid(spans["end_ns"])))
+        (kind, kinds), (name, names), (device, devices) = (_codes(timed[c]) for c in ("kind", "name", "device"))
+        parent = pc.fill_null(timed["parent"], -1).to_numpy().astype(np.int64)
+        numbers = (timed[c].to_numpy().astype(np.int64) for c in ("id", "start_ns", "end_ns"))
+        id, start, end = numbers
+        return cls(id, parent, kind, name, device, start, end, kinds, names, devices)
+
+    def of_kind(self, kinds: Iterable[str]) -> NDArray[np.bool_]:
+        """Which spans are of one of these kinds."""
+        codes = [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+        return np.isin(self.kind, codes)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    if len(column) == 0:
+        return np.empty(0, np.int64), []
+    parts = column.unify_dictionaries().chunks
+    codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
+    return np.concatenate(codes), [str(text) for text in parts[0].dictionary.to_pylist()]
+
+
+def _add_model(timeline: _Timeline, figures: Figures) -> None:
+    """From the first start to the last end, and how long of it some kernel or copy ran."""
+    work = timeline.of_kind(("kernel", "memcpy"))
+    shown = work if work.any() else np.ones(len(work), bool)
+    seconds = float(timeline.end[shown].max() - timeline.start[shown].min()) / 1e9
+    figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD))
+    if work.any():
+        busy = _union_ns(timeline.start[work], timeline.end[work]) / 1e9
+        figures.add(MODEL_UNIT, "time_busy_s", Estimate(busy, n=int(work.sum()), method=METHOD))
+
+
+def _union_ns(start: Ints, end: Ints) -> float:
+    """Time that at least one span covers."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    covered = np.append(start[0], end[:-1])
+    return float(np.maximum(end - np.maximum(start, covered), 0).sum())
+
+
+def _add_names(run: Run, timeline: _Timeline, figures: Figures, free: int) -> dict[tuple[str, str, str], int]:
+    """A unit for each name by kind and device; returns their ids."""
+    units: dict[tuple[str, str, str], int] = {}
+    duration = timeline.end - timeline.start
+    own = _time_launched_in(timeline, duration)
+    for kind, level in _LEVELS.items():
+        rows = np.flatnonzero(timeline.of_kind((kind,)))
+        if len(rows) == 0:
+            continue
+        keys = (timeline.name[rows] + 1) * (len(timeline.devices) + 1) + timeline.device[rows] + 1
+        distinct, first, inverse, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        seconds = np.bincount(inverse.reshape(-1), (own if kind == "op" else duration)[rows]) / 1e9
+        order = np.argsort(-seconds, kind="stable")[:_MOST_NAMES]
+        if len(distinct) > _MOST_NAMES:
+            run.warn("more_names", f"{len(distinct)} names of {kind} spans; figures are of the {_MOST_NAMES} longest")
+        for k in order:
+            row = rows[first[k]]
+            name = timeline.names[timeline.name[row]] if timeline.name[row] >= 0 else ""
+            device = timeline.devices[timeline.device[row]] if timeline.device[row] >= 0 else ""
+            where = device or None if len(timeline.devices) > 1 else None
+            units[kind, name, device] = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
+            figures.add(free, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD))
+            free += 1
+    return units
+
+
+def _time_launched_in(timeline: _Timeline, duration: Ints) -> Ints:
+    """For each span the durations of the kernels and copies of which it is the parent."""
+    work = np.flatnonzero(timeline.of_kind(("kernel", "memcpy")) & (timeline.parent >= 0))
+    order = np.argsort(timeline.id, kind="stable")
+    at = np.searchsorted(timeline.id[order], timeline.parent[work])
+    there = at < len(order)
+    rows = order[at[there]]
+    there[there] = timeline.id[rows] == timeline.parent[work][there]
+    rows = order[at[there]]
+    return np.bincount(rows, duration[work[there]], minlength=len(duration)).astype(np.int64)

@@ -1,0 +1,111 @@
+"""What other tools wrote, read into Runs: one module a format, ``sniff(head)`` and ``read(path, options)``.
+
+A format is one module and one line in ``FORMATS``; modules are imported when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from jouletrace.errors import BadInputError, check_format
+from jouletrace.importers.base import ImportOptions, read_head
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
+
+FORMATS: dict[str, str] = {
+    "nsys": "jouletrace.importers.nsys",
+    "nsys_stats": "jouletrace.importers.nsys_stats",
+    "ncu": "jouletrace.importers.ncu",
+    "onnxruntime": "jouletrace.importers.onnxruntime",
+    "kineto": "jouletrace.importers.kineto",
+    "nvprof": "jouletrace.importers.nvprof",
+    "trtexec": "jouletrace.importers.trtexec",
+    "nvidia_smi": "jouletrace.importers.nvidia_smi",
+    "dcgm": "jouletrace.importers.dcgm",
+    "torch_benchmark": "jouletrace.importers.torch_benchmark",
+    "openvino": "jouletrace.importers.openvino",
+    "mig_folder": "jouletrace.importers.mig_folder",
+    "table": "jouletrace.importers.table",
+}
+"""Name of each format and the module that reads it, in the order in which they are asked.
+
+Chrome JSON of one tool is asked before that of any.
+"""
+
+
+class Importer(Protocol):
+    """What a module of ``FORMATS`` offers."""
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file that begins so (up to 64 KiB, decompressed) is of this format. Never raises."""
+
+    def read(self, path: Path, options: ImportOptions) -> Run:
+        """Read one file, made with ``base.new_run``.
+
+        What can't be used is counted in the Run's warnings (``base.Left``), never dropped in silence.
+
+        Raises:
+            BadInputError: If nothing in it can be used: one line with file and place.
+        """
+
+
+def importer(name: str) -> Importer:
+    """The importer of a format.
+
+    Raises:
+        BadInputError: If there is no such format; the nearest is offered.
+    """
+    check_format(name, FORMATS)
+    return cast(Importer, import_module(FORMATS[name]))
+
+
+def recognise(path: Path | str) -> str:
+    """The format of a file, told by its content alone.
+
+    Raises:
+        BadInputError: If it can't be read, is empty, or is of no known format.
+    """
+    if Path(path).is_dir():
+        return _recognise_folder(Path(path))
+    head = read_head(Path(path))
+    for name in FORMATS:
+        if importer(name).sniff(head):
+            return name
+    raise BadInputError(f"{path}: not recognised; name its format with --format ({', '.join(FORMATS)})")
+
+
+def _recognise_folder(path: Path) -> str:
+    from jouletrace.importers import mig_folder
+
+    if mig_folder.is_folder(path):
+        return "mig_folder"
+    raise BadInputError(f"{path} is a folder without MIG results: name the files in it that are to be imported")
+
+
+def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
+    """Read one file into a Run of kind "import", its times as the file has them.
+
+    Raises:
+        BadInputError: If it can't be read, or nothing in it can be used.
+    """
+    options = options or ImportOptions()
+    name = options.format or recognise(path)
+    return importer(name).read(Path(path), options)
+
+
+def import_files(paths: Sequence[Path | str], options: ImportOptions | None = None) -> Run:
+    """Read files and merge them into one Run on one clock; ``settings["imported"]`` says how each was aligned.
+
+    Raises:
+        BadInputError: If one can't be read, or nothing in it can be used.
+    """
+    from jouletrace.importers.merge import merge
+
+    options = options or ImportOptions()
+    if not paths:
+        raise BadInputError("no file to import")
+    return merge([read_file(path, options) for path in paths], [str(path) for path in paths], options)

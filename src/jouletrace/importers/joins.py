@@ -1,0 +1,113 @@
+"""Joins on arrays: which span encloses which, and which rows carry the same id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+NONE, AMBIGUOUS = -1, -2
+"""No row, or several rows that can't be told apart."""
+
+
+def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.bool_], slack_ns: int = 0) -> Ints:
+    """For each span the innermost container on its lane that it lies in, as a row number, else ``NONE``.
+
+    The innermost is the one that starts last; containers need not be nested. Of spans that are
+    equal, the first in stored order encloses the others.
+
+    Args:
+        lane: Integers, shape (n,): only spans of one lane enclose each other.
+        start: Starts in ns, shape (n,).
+        end: Ends in ns, shape (n,).
+        container: Booleans, shape (n,): which spans may enclose others.
+        slack_ns: How far a span may stick out at the end of its container, for rounded stamps.
+    """
+    n = len(start)
+    parent = np.full(n, NONE, np.int64)
+    if n == 0 or not container.any():
+        return parent
+    order = np.lexsort((-end, start, lane))
+    reach = np.where(container[order], end[order] + slack_ns, np.iinfo(np.int64).min)
+    found = _previous_at_least(reach, end[order])
+    same = (found >= 0) & (lane[order][np.maximum(found, 0)] == lane[order])
+    parent[order[same]] = order[found[same]]
+    return parent
+
+
+def _previous_at_least(values: Ints, wanted: Ints) -> Ints:
+    """For each i the largest j < i with ``values[j] >= wanted[i]``, else -1.
+
+    Climbs a tree of maxima of pairs until a left neighbour holds such a value, and descends in it:
+    O(n log n) in whole-array steps.
+    """
+    levels = [values]
+    while len(levels[-1]) > 1:
+        last = levels[-1]
+        if len(last) % 2:
+            last = np.append(last, np.iinfo(np.int64).min)
+        levels.append(np.maximum(last[::2], last[1::2]))
+    found = np.full(len(values), -1, np.int64)
+    climbing = np.arange(len(values))
+    nodes: list[tuple[Ints, Ints]] = []
+    for level, row in enumerate(levels):
+        node = climbing >> level
+        left = node - 1
+        hit = (node & 1 == 1) & (row[left] >= wanted[climbing])
+        nodes.append((climbing[hit], left[hit]))
+        climbing = climbing[~hit]
+    who = np.empty(0, np.int64)
+    node = np.empty(0, np.int64)
+    for level in range(len(levels) - 1, 0, -1):
+        who = np.concatenate([who, nodes[level][0]])
+        right = 2 * np.concatenate([node, nodes[level][1]]) + 1
+        row = levels[level - 1]
+        inside = right < len(row)
+        good = inside & (row[np.where(inside, right, 0)] >= wanted[who])
+        node = np.where(good, right, right - 1)
+    found[who] = node
+    found[nodes[0][0]] = nodes[0][1]
+    return found
+
+
+def match(wanted: Ints, keys: Ints) -> Ints:
+    """For each wanted key the row of ``keys`` that has it: ``NONE`` if none, ``AMBIGUOUS`` if several.
+
+    Negative keys are no keys.
+    """
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    low = np.searchsorted(ordered, wanted, side="left")
+    count = np.searchsorted(ordered, wanted, side="right") - low
+    rows = np.full(len(wanted), NONE, np.int64)
+    one = (count == 1) & (wanted >= 0)
+    rows[one] = order[low[one]]
+    rows[(count > 1) & (wanted >= 0)] = AMBIGUOUS
+    return rows
+
+
+def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
+    """As ``match``, but calls that lie inside one another and share a key count as the outermost one.
+
+    Some recorders write a driver call inside each runtime call, with the same id.
+
+    Args:
+        wanted: Keys of kernels, shape (m,).
+        keys: Keys of calls, shape (n,).
+        start: Starts of the calls in ns, shape (n,).
+        end: Ends of the calls in ns, shape (n,).
+    """
+    found = match(wanted, keys)
+    if not (found == AMBIGUOUS).any():
+        return found
+    order = np.lexsort((-end, start, keys))
+    ordered = keys[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    outer = np.repeat(first, np.diff(np.append(first, len(ordered))))
+    astray = end[order] > end[order][outer]
+    sound = np.add.reduceat(astray, first) == 0
+    single = match(wanted, ordered[first])
+    return np.where((single >= 0) & sound[single], order[first[single]], np.where(single >= 0, AMBIGUOUS, NONE))

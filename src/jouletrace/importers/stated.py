@@ -1,0 +1,40 @@
+"""Figures that other tools state in their output: units and results of a Run, the tool named in ``method``."""
+
+from __future__ import annotations
+
+from jouletrace.analysis.rows import Figures
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+PREFIX = "stated by "
+"""How the method of every figure begins that a file stated; an analysis keeps such figures as they are."""
+
+
+class Stated:
+    """Units and figures as a file states them, without intervals: tools give none."""
+
+    def __init__(self, tool: str) -> None:
+        self.method = PREFIX + tool
+        self._figures = Figures()
+        self._next = MODEL_UNIT + 1
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def unit(self, level: str, name: str, parent: int = MODEL_UNIT, **columns: object) -> int:
+        """A new unit; returns its id."""
+        number, self._next = self._next, self._next + 1
+        return self._figures.unit(number, level, name, parent, **columns)
+
+    def add(self, unit: int, metric: str, value: float | None, n: int = 0) -> None:
+        """A figure of a unit in the SI unit of its metric; nothing if there is no value."""
+        if value is not None:
+            self._count += 1
+            self._figures.add(unit, metric, Estimate(value, n=n, method=self.method))
+
+    def write(self, run: Run) -> None:
+        """Put them into a Run, below the unit of the whole model."""
+        model = Figures()
+        model.unit(MODEL_UNIT, "model", str(run.workload.get("name", "model")), count=1)
+        model.keep(self._figures.units().to_pylist())
+        run.units, run.results = model.units(), self._figures.results()

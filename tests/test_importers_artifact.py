@@ -1,0 +1,96 @@
+"""A power log and a latency, and a power log beside a timeline: from files to figures."""
+
+import json
+
+import numpy as np
+import pytest
+
+from import_logs import TORCH, TRTEXEC_LAYERS, codes, dmon, meter, query, write
+from jouletrace.analysis.imported import add_imported
+from jouletrace.analysis.rows import Figures
+from jouletrace.importers import import_files
+from jouletrace.importers.base import ImportOptions
+
+LOG = dmon([61] * 30 + [75] + [87] * 60 + [70] + [61] * 20)
+DEVICE_UNIT = 1
+
+
+def imported(*paths, **options):
+    run = import_files(paths, ImportOptions(**options))
+    figures = Figures()
+    add_imported(run, figures)
+    run.results, run.units = figures.results(), figures.units()
+    return run
+
+
+def unit_of(run, name):
+    (found,) = [row["id"] for row in run.units.to_pylist() if row["name"] == name]
+    return found
+
+
+def test_a_log_and_a_latency_give_the_energy_of_an_inference(tmp_path):
+    run = imported(write(tmp_path, LOG), latency_s=4.37e-3)
+    figures = {"power_idle_w": 61.0, "power_working_w": 87.0, "power_difference_w": 26.0}
+    assert {name: run.result(name, DEVICE_UNIT).value for name in figures} == pytest.approx(figures)
+    energy = run.result("energy_per_inference_j")
+    assert energy.value == pytest.approx(113.62e-3)
+    assert energy.method == "levels x latency"
+
+
+def test_readings_in_whole_watts_leave_their_rounding_in_the_interval(tmp_path):
+    idle = imported(write(tmp_path, LOG)).result("power_idle_w", DEVICE_UNIT)
+    assert idle.half_width == pytest.approx(1.96 / np.sqrt(12), rel=1e-3)
+
+
+def test_the_latency_may_come_from_the_benchmarks_own_output(tmp_path):
+    run = imported(write(tmp_path, LOG), write(tmp_path, TORCH, "bench.txt"))
+    assert run.result("energy_per_inference_j").value == pytest.approx(113.62e-3)
+
+
+def test_without_a_latency_there_are_levels_and_no_energy_of_an_inference(tmp_path):
+    run = imported(write(tmp_path, LOG))
+    assert run.result("power_difference_w", DEVICE_UNIT).value == pytest.approx(26.0)
+    assert "energy_per_inference_j" not in run.results["metric"].to_pylist()
+
+
+def test_energy_over_assumed_times_says_so(tmp_path):
+    run = imported(write(tmp_path, LOG))
+    assert "interval_assumed" in run.result_flags("energy_total_j", DEVICE_UNIT)
+    stamped = imported(write(tmp_path, query([61.0] * 100)))
+    seconds = stamped.result("time_s", DEVICE_UNIT).value
+    assert seconds == pytest.approx(9.9, abs=0.5)
+    assert stamped.result("energy_total_j", DEVICE_UNIT).value == pytest.approx(61 * seconds)
+    assert stamped.result_flags("energy_total_j", DEVICE_UNIT) == ["nominal_response"]
+
+
+def test_a_meter_beside_timed_rows_gives_each_its_energy(tmp_path):
+    watts = [100.0] * 10 + [300.0] * 20 + [100.0] * 10
+    log = write(tmp_path, meter(watts), "meter.csv")
+    rows = "layer_name,start_time,end_time\nlong,2024-03-01T12:00:12Z,2024-03-01T12:00:28Z\n"
+    rows += "short,2024-03-01T12:00:15.000Z,2024-03-01T12:00:15.010Z\n"
+    run = imported(log, write(tmp_path, rows, "rows.csv"))
+    long = run.result("energy_total_j", unit_of(run, "long"))
+    assert long.value == pytest.approx(300.0 * 16, rel=0.05)
+    assert long.low < 4800.0 < long.high
+    assert run.result("energy_total_j", unit_of(run, "short")).reason == "sensor_too_slow"
+
+
+def test_a_figure_computed_again_is_the_same(tmp_path):
+    rows = "layer_name,start_time,end_time\nlong,2024-03-01T12:00:12Z,2024-03-01T12:00:28Z\n"
+    files = [
+        write(tmp_path, text, name) for text, name in ((LOG, "a"), (TORCH, "b"), (rows, "c"), (TRTEXEC_LAYERS, "d"))
+    ]
+    run = imported(*files)
+    figures = Figures()
+    add_imported(run, figures)
+    assert figures.results().to_pylist() == run.results.to_pylist()
+    assert figures.units().to_pylist() == run.units.to_pylist()
+    assert {"Conv_0", "Relu_1", "long"} <= set(run.units["name"].to_pylist())
+
+
+def test_a_profile_of_onnxruntime_and_a_log_are_put_together(tmp_path):
+    events = [{"cat": "Session", "pid": 1, "tid": 1, "dur": 8_000_000, "ts": 1_000_000, "ph": "X", "name": "model_run"}]
+    events += [{"cat": "Session", "dur": 5, "ts": 0, "ph": "X", "tid": 1, "name": "session_initialization"}]
+    run = imported(write(tmp_path, query([61.0] * 100), "smi.csv"), write(tmp_path, json.dumps(events), "ort.json"))
+    assert run.result("energy_total_j", unit_of(run, "model_run")).value == pytest.approx(8 * 61.0, rel=0.02)
+    assert "clock_assumed" in codes(run) or run.settings["imported"][1]["aligned"]

@@ -1,0 +1,88 @@
+"""What DCGM tells: scrapes of its exporter, dcgmi dmon, and CSV."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from import_logs import codes, dcgm_csv, dcgmi, left_out, read, real, real_files, scrape
+from jouletrace.errors import BadInputError
+from jouletrace.importers import importer
+from jouletrace.importers.base import ImportOptions
+
+
+def test_scrapes_with_stamps_are_on_the_clock_of_the_world(tmp_path):
+    run = read(tmp_path, "dcgm", "".join(scrape(60 + i, stamp=f" {1657289505000 + 500 * i}") for i in range(4)))
+    time, watts = run.series("GPU-abcd", "power_w")
+    assert list(watts) == [60, 61, 62, 63]
+    assert list(time) == [1657289505 * 10**9 + i * 500_000_000 for i in range(4)]
+    assert run.series("GPU-abcd", "energy_counter_j")[1][1] == 61.0
+    assert run.series("GPU-abcd", "memory_used_bytes")[1][0] == 2**30
+    assert run.channel("GPU-abcd", "power_w").window_s == 0.025
+    assert run.devices[0].host == "node{1}"
+
+
+def test_scrapes_without_stamps_are_told_apart_by_what_comes_back(tmp_path):
+    run = read(tmp_path, "dcgm", scrape(60) * 3)
+    assert list(run.series("GPU-abcd", "power_w")[1]) == [60] * 3
+    assert "interval_assumed" in codes(run)
+
+
+def test_a_date_between_scrapes_is_the_time_of_the_next(tmp_path):
+    text = "".join(f"# 2024-03-01T12:00:{5 * i:02d}Z\n{scrape(60 + i)}" for i in range(3))
+    time, watts = read(tmp_path, "dcgm", text).series("GPU-abcd", "power_w")
+    assert list(watts) == [60, 61, 62]
+    assert list(np.diff(time)) == [5 * 10**9] * 2
+
+
+def test_under_mig_power_is_the_boards_and_counted_once(tmp_path):
+    run = read(tmp_path, "dcgm", "".join(scrape(60 + i, mig=True) for i in range(3)))
+    assert list(run.series("GPU-abcd", "power_w")[1]) == [60, 61, 62]
+    assert [(d.id, d.kind) for d in run.devices] == [("GPU-abcd", "gpu"), ("GPU-abcd/7", "mig"), ("GPU-abcd/8", "mig")]
+    assert list(run.series("GPU-abcd/8", "graphics_active")[1]) == [0.5] * 3
+    assert run.channel("GPU-abcd/7", "power_w") is None
+
+
+def test_dcgmi_dmon_has_a_row_for_each_board(tmp_path):
+    run = read(tmp_path, "dcgm", dcgmi([60, 61, 62]))
+    assert list(run.series("imported:0", "power_w")[1]) == [60.25, 61.25, 62.25]
+    assert list(run.series("imported:1", "power_w")[1]) == [61, 62, 63]
+    assert list(run.series("imported:0", "energy_counter_j")[1]) == [1, 2, 3]
+    assert list(run.series("imported:0", "graphics_active")[1]) == [0.5] * 3
+    assert left_out(run) == {"missing_cells": 3}
+
+
+def test_csv_has_a_time_in_each_row(tmp_path):
+    run = read(tmp_path, "dcgm", dcgm_csv(10))
+    time, watts = run.series("imported:0", "power_w")
+    assert list(watts) == [60.5 + i for i in range(10)]
+    assert time[0] == 1657289505 * 10**9
+    assert run.series("imported:0", "memory_used_bytes")[1][0] == 4 * 2**20
+
+
+def test_damaged_metrics_are_counted(tmp_path):
+    text = scrape(60) + scrape(61).replace("} 61\n", "} many\n") + "half a li"
+    run = read(tmp_path, "dcgm", text)
+    assert list(run.series("GPU-abcd", "power_w")[1]) == [60]
+    assert left_out(run) == {"not_a_number": 1, "broken_rows": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ['DCGM_FI_DEV_POWER_USAGE{gpu="0"} x\n', "#Entity POWER\nID W\n", "EntityId,POWER,TimeStamp\n"]
+)
+def test_a_log_without_a_reading_is_refused(tmp_path, text):
+    with pytest.raises(BadInputError, match=r"log\.txt"):
+        read(tmp_path, "dcgm", text)
+
+
+@pytest.mark.samples
+@real_files
+def test_real_csv_holds_every_cell():
+    for path in real("MIGProfiler/*/data/*/*/dcgm.csv"):
+        run = importer("dcgm").read(path, ImportOptions())
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        good = [float(row["GRACT"]) for row in rows if row["GRACT"] != "N/A"]
+        found = np.sort(run.series("imported:0", "graphics_active")[1])
+        assert found == pytest.approx(np.sort(good))
+        assert left_out(run).get("missing_cells", 0) == sum(list(row.values()).count("N/A") for row in rows)

@@ -1,0 +1,155 @@
+"""Recognising files by content, reading them bounded, and the ``import`` command."""
+
+import gzip
+import json
+
+import pytest
+
+import import_timelines as make
+from commands import command
+from jouletrace.errors import BadInputError
+from jouletrace.importers import FORMATS, base, import_files, importer, recognise
+from jouletrace.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
+from jouletrace.importers.columns import Coded, Partly, block, decoded
+from jouletrace.run import load
+
+LAUNCHES = [(make.GEMM, (8, 1, 1))]
+MAKERS = {
+    "kineto": make.kineto,
+    "nsys": make.nsys,
+    "nsys_stats": make.nsys_stats,
+    "ncu": lambda path: make.ncu_details(path, LAUNCHES),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_has_an_importer_that_bears_any_head(form):
+    module = importer(form)
+    for head in (b"", b"\0" * 100, b"\xff\xfe\x00", b"a,b\n1,2\n", b"{", b"[[[", bytes(range(256)) * 20):
+        assert module.sniff(head) in (True, False)
+
+
+@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize("name", ["file", "file.csv", "file.json"])
+def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path, form, name):
+    path = MAKERS[form](tmp_path / name)
+    assert recognise(path) == form
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert recognise(packed) == form
+
+
+def test_a_raw_page_of_ncu_is_recognised(tmp_path):
+    assert recognise(make.ncu_raw(tmp_path / "x", LAUNCHES)) == "ncu"
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "is empty"), (bytes(range(256)) * 400, "not recognised"), (b"hello\n", "not recognised"),
+    (b"\x1f\x8b\x08 no gzip", "cannot read"), (gzip.compress(b"", mtime=0), "is empty"),
+])  # fmt: skip
+def test_a_file_of_no_known_format_is_one_line(tmp_path, content, message):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(BadInputError, match=message) as caught:
+        import_files([path])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["nowhere.json", "."])
+def test_what_isnt_a_file_is_one_line(path):
+    with pytest.raises(BadInputError, match=r"cannot read|a folder without MIG results"):
+        import_files([path])
+
+
+def test_an_unknown_format_is_refused_with_the_nearest(tmp_path):
+    with pytest.raises(BadInputError, match="did you mean kineto"):
+        import_files([make.kineto(tmp_path / "t")], ImportOptions(format="kinetto"))
+
+
+@pytest.mark.parametrize("form", MAKERS)
+@pytest.mark.parametrize("content", [b"x", b"{}", b"a,b\n", b"SQLite format 3\0" + b"\0" * 200, b"\0" * 5000])
+def test_a_wrongly_named_format_is_one_line(tmp_path, form, content):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(BadInputError) as caught:
+        import_files([path], ImportOptions(format=form))
+    assert "\n" not in str(caught.value)
+    assert "x" in str(caught.value)
+
+
+def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "LIMIT_BYTES", 1 << 20)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"\0" * (3 << 20)))
+    with pytest.raises(BadInputError, match="holds more than"):
+        read_bytes(path)
+    path.write_bytes(b"\0" * (2 << 20))
+    with pytest.raises(BadInputError, match="is larger than"):
+        read_bytes(path)
+
+
+def test_text_of_windows_shells_is_decoded(tmp_path):
+    assert decode_text("größe".encode("utf-16")) == "größe"
+    assert decode_text(b"\xef\xbb\xbfa") == "a"
+    assert decode_text(b"a\xff") == "a\\xff"
+    path = tmp_path / "x"
+    path.write_bytes(b"a\0b")
+    with pytest.raises(BadInputError, match="binary"):
+        read_text(path)
+
+
+def test_what_was_left_out_is_counted_with_its_first_place(tmp_path):
+    left, run = Left(tmp_path / "f"), new_run(tmp_path / "f", "x", "none")
+    left.add("none", "nothing", 0, "line 1")
+    left.add("bad", "rows are bad", 2, lambda: "line 7")
+    left.add("bad", "rows are bad", 3, lambda: pytest.fail("asked for another place"))
+    left.warn(run)
+    assert [(w.code, w.message, w.where) for w in run.warnings] == [("bad", "5 rows are bad, the first at line 7", "f")]
+    assert run.settings["imported"][0]["left_out"] == {"bad": 5}
+
+
+def test_a_block_of_columns_is_a_table_of_the_run():
+    table = block(
+        "spans", 3, id=[1, 2, 3], kind="op", name=Coded([0, -1, 1], ["a", "b"]),
+        bytes=Partly([7, 8, 9], [True, False, True]), start_ns=5,
+    )  # fmt: skip
+    assert table["name"].to_pylist() == ["a", None, "b"]
+    assert table["bytes"].to_pylist() == [7, None, 9]
+    assert table["start_ns"].to_pylist() == [5, 5, 5]
+    codes, texts = decoded(table["name"])
+    assert [texts[code] if code >= 0 else None for code in codes] == ["a", None, "b"]
+    with pytest.raises(KeyError):
+        block("spans", 1, nonsense=[1])
+
+
+def test_the_command_writes_a_run_and_says_what_is_in_it(workplace, capsys):
+    make.nsys(workplace / "a.sqlite", launches=2)
+    make.ncu_details(workplace / "a.csv", [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 1, 1))] * 2)
+    done = command(capsys, "import", "a.sqlite", "a.csv", "-o", "run", "--json")
+    assert done.code == 0, done.err
+    facts = json.loads(done.out)
+    assert facts["spans"] == {"launch": 4, "range": 4, "kernel": 4, "memcpy": 2}
+    assert facts["files"][1]["match"]["rate"] == 1.0
+    assert len(load(workplace / "run").spans) == 14
+
+
+def test_the_command_prints_for_people_too(workplace, capsys):
+    make.kineto(workplace / "t.json")
+    done = command(capsys, "import", "t.json", "-o", "run")
+    assert done.code == 0, done.err
+    assert "6 of 6 kernels and copies have their launch" in done.out
+    assert "saved run" in done.err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["t.json", "--offset", "soon"], "--offset 'soon'"),
+    (["t.json", "--offset", "other=1"], "none of the files"),
+    (["t.json", "--format", "x"], "unknown format"),
+    (["nothing.json"], "cannot read"),
+])  # fmt: skip
+def test_wrong_use_of_the_command_is_one_line(workplace, capsys, arguments, message):
+    make.kineto(workplace / "t.json")
+    done = command(capsys, "import", *arguments)
+    assert done.code == 2
+    assert message in done.complaint
+    assert not (workplace / "runs").exists()

@@ -1,0 +1,143 @@
+"""Several files as one Run: clocks, offsets, devices, ids."""
+
+import pytest
+
+import import_timelines as make
+from jouletrace.importers import import_files
+from jouletrace.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
+from jouletrace.importers.clock import extent
+from jouletrace.importers.columns import block
+from jouletrace.importers.merge import merge
+from jouletrace.run import ChannelInfo, DeviceInfo, tables
+
+
+def log(path, start_ns, n=10, clock=UNIX, device="imported:0", name="device 0", index=0):
+    """A power log of ``n`` seconds."""
+    run = new_run(path, "made", clock)
+    times = [start_ns + 10**9 * k for k in range(n)]
+    run.samples = block("samples", n, time_ns=times, device=device, channel="power_w", value=[100.0] * n)
+    run.devices = [DeviceInfo(id=device, name=name, index=index)]
+    run.channels = [ChannelInfo(device, "power_w", "W", "made")]
+    return run
+
+
+def kernels(path, start_ns, n=3, clock=UNIX, device="imported:0", rank=None, index=0, name="device 0"):
+    run = new_run(path, "made", clock)
+    times = [start_ns + 10**8 * k for k in range(n)]
+    run.spans = block(
+        "spans", n, id=list(range(n)), parent=[0] * n, kind="kernel", name="k", device=device, lane="stream 7",
+        start_ns=times, end_ns=[t + 100 for t in times], correlation=[5] * n,
+    )  # fmt: skip
+    run.devices = [DeviceInfo(id=device, name=name, index=index)]
+    run.workload["rank"] = rank
+    return run
+
+
+def merged(tmp_path, *makers, options=None):
+    paths = [tmp_path / f"{k}.file" for k in range(len(makers))]
+    runs = [maker(path) for maker, path in zip(makers, paths, strict=True)]
+    return merge(runs, [str(path) for path in paths], options or ImportOptions())
+
+
+def said(run):
+    return [one["aligned"] for one in run.settings["imported"]]
+
+
+def codes(run):
+    return [warning.code for warning in run.warnings]
+
+
+def test_files_on_unix_time_keep_their_times(tmp_path):
+    run = merged(tmp_path, lambda p: kernels(p, make.BASE_NS), lambda p: log(p, make.BASE_NS - 10**9))
+    assert run.spans["start_ns"][0].as_py() == make.BASE_NS
+    assert run.samples["time_ns"][0].as_py() == make.BASE_NS - 10**9
+    assert said(run) == ["its times are Unix times"] * 2
+    assert run.created_ns == make.BASE_NS - 10**9
+    assert not run.warnings
+
+
+def test_a_relative_file_is_put_on_the_start_of_the_reference_and_warned_of(tmp_path):
+    run = merged(tmp_path, lambda p: log(p, 5, clock=RELATIVE), lambda p: kernels(p, make.BASE_NS))
+    assert run.samples["time_ns"][0].as_py() == make.BASE_NS
+    assert said(run)[0] == "its start was put on that of 1.file"
+    assert codes(run) == ["clock_assumed"]
+
+
+def test_an_offset_moves_all_files_but_the_first_and_is_no_guess(tmp_path):
+    run = merged(
+        tmp_path,
+        lambda p: kernels(p, make.BASE_NS),
+        lambda p: log(p, 5, clock=RELATIVE),
+        options=ImportOptions(offset_s=-0.25),
+    )
+    assert run.spans["start_ns"][0].as_py() == make.BASE_NS
+    assert run.samples["time_ns"][0].as_py() == make.BASE_NS - 250_000_000
+    assert said(run)[1] == "its start was put on that of 0.file; -0.25 s were added"
+    assert codes(run) == []
+
+
+def test_an_offset_by_name_moves_that_file_alone(tmp_path):
+    options = ImportOptions(offsets_s={"0.file": 2.0})
+    run = merged(tmp_path, lambda p: kernels(p, make.BASE_NS), lambda p: log(p, make.BASE_NS), options=options)
+    assert run.spans["end_ns"][0].as_py() == make.BASE_NS + 100 + 2 * 10**9
+    assert run.samples["time_ns"][0].as_py() == make.BASE_NS
+
+
+def test_files_without_a_moment_in_common_are_warned_of(tmp_path):
+    run = merged(tmp_path, lambda p: kernels(p, make.BASE_NS), lambda p: log(p, make.BASE_NS + 3600 * 10**9))
+    assert codes(run) == ["no_common_time"] * 2
+
+
+def test_a_device_known_by_number_becomes_the_one_whose_uuid_is_known(tmp_path):
+    known = {"device": "GPU-1", "name": "NVIDIA H100"}
+    run = merged(tmp_path, lambda p: log(p, make.BASE_NS), lambda p: kernels(p, make.BASE_NS, **known))
+    assert [device.id for device in run.devices] == ["GPU-1"]
+    assert set(run.samples["device"].to_pylist()) == {"GPU-1"}
+    assert run.channels[0].device == "GPU-1"
+
+
+@pytest.mark.parametrize("known", [{"name": "NVIDIA H100", "index": 1}, {"name": "NVIDIA H100", "index": 0}])
+def test_a_device_of_another_number_or_name_stays_another(tmp_path, known):
+    other = "device 0" if known["index"] == 1 else "NVIDIA A100"
+    run = merged(
+        tmp_path,
+        lambda p: log(p, make.BASE_NS, name=other),
+        lambda p: kernels(p, make.BASE_NS, device="GPU-1", **known),
+    )
+    assert [device.id for device in run.devices] == ["imported:0", "GPU-1"]
+
+
+def test_ranks_that_call_their_gpu_alike_are_kept_apart(tmp_path):
+    run = merged(tmp_path, *(lambda p, r=r: kernels(p, make.BASE_NS, rank=r) for r in (0, 1)))
+    assert [device.id for device in run.devices] == ["imported:0@rank0", "imported:0@rank1"]
+    assert set(run.spans["device"].to_pylist()) == {"imported:0@rank0", "imported:0@rank1"}
+
+
+def test_ids_and_correlations_dont_collide(tmp_path):
+    run = merged(tmp_path, *(lambda p: kernels(p, make.BASE_NS) for _ in range(3)))
+    rows = run.spans.to_pylist()
+    assert [row["id"] for row in rows] == list(range(9))
+    assert [row["parent"] for row in rows] == [0] * 3 + [3] * 3 + [6] * 3
+    assert len({row["correlation"] for row in rows}) == 3
+
+
+def test_units_go_on_from_file_to_file_and_the_whole_model_is_one(tmp_path):
+    def stated(path):
+        run = new_run(path, "made", NO_CLOCK)
+        units = [{"id": 0, "level": "model", "name": path.name}, {"id": 1, "parent": 0, "level": "layer", "name": "a"}]
+        run.units = tables.from_rows(units, "units")
+        run.results = tables.from_rows([{"unit": 1, "metric": "time_s", "value": 1.0}], "results")
+        return run
+
+    run = merged(tmp_path, stated, stated)
+    assert [(row["id"], row["parent"]) for row in run.units.to_pylist()] == [(0, None), (1, 0), (2, 0)]
+    assert run.results["unit"].to_pylist() == [1, 2]
+
+
+def test_a_trace_and_its_log_merge_from_files(tmp_path):
+    trace = make.kineto(tmp_path / "t.json")
+    export = make.nsys(tmp_path / "a.sqlite", launches=2)
+    run = import_files([trace, export])
+    assert extent(run).start_ns == make.BASE_NS
+    assert [one["format"] for one in run.settings["imported"]] == ["kineto", "nsys"]
+    assert run.kind == "import"

@@ -1,0 +1,156 @@
+"""Logs of nvidia-smi in its three dialects."""
+
+import numpy as np
+import pytest
+
+from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files
+from jouletrace.errors import BadInputError
+from jouletrace.importers import importer, recognise
+from jouletrace.importers.base import ImportOptions
+
+GPU = "imported:0"
+
+
+def test_dmon_without_times_is_taken_a_row_a_second_and_says_so(tmp_path):
+    run = read(tmp_path, "nvidia_smi", dmon([61] * 50 + [87] * 50))
+    time, watts = run.series(GPU, "power_w")
+    assert len(watts) == 100
+    assert watts.sum() == 61 * 50 + 87 * 50
+    assert np.all(np.diff(time) == 1_000_000_000)
+    assert run.settings["imported"][0]["clock"] == "relative"
+    assert "interval_assumed" in codes(run)
+
+
+def test_every_column_of_dmon_becomes_a_channel_in_its_unit(tmp_path):
+    run = read(tmp_path, "nvidia_smi", dmon([61] * 3))
+    assert {(c.name, c.unit) for c in run.channels} == {
+        ("power_w", "W"),
+        ("temperature_c", "Cel"),
+        ("utilization_gpu_pct", "%"),
+        ("utilization_memory_pct", "%"),
+        ("clock_memory_mhz", "MHz"),
+        ("clock_sm_mhz", "MHz"),
+    }
+    assert left_out(run) == {"missing_cells": 3}  # the memory's temperature
+    assert run.channel(GPU, "power_w").source == "nvidia-smi dmon, pwr"
+
+
+def test_dmon_with_dates_is_on_the_clock_of_the_world(tmp_path):
+    run = read(tmp_path, "nvidia_smi", dmon(range(60, 72), time="DT", gpus=2), time_zone="Europe/Berlin")
+    time, watts = run.series("imported:1", "power_w")
+    assert list(watts) == list(range(61, 73))
+    assert time[0] == 1_683_928_795 * 10**9  # 2023-05-12 21:59:55 UTC
+    assert np.all(np.diff(time) == 10**9)  # over midnight
+    assert run.settings["imported"][0]["clock"] == "unix"
+    assert not codes(run) & {"time_zone_assumed", "no_date"}
+
+
+def test_dmon_with_times_of_day_goes_on_over_midnight(tmp_path):
+    run = read(tmp_path, "nvidia_smi", dmon(range(60, 72), time="T"))
+    time, _ = run.series(GPU, "power_w")
+    assert np.all(np.diff(time) == 10**9)
+    assert run.settings["imported"][0]["clock"] == "relative"
+    assert "no_date" in codes(run)
+
+
+def test_rows_that_share_a_second_are_spread_over_it(tmp_path):
+    text = "#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(f" 10:00:0{i // 4} 0 {60 + i}\n" for i in range(12))
+    time, watts = read(tmp_path, "nvidia_smi", text).series(GPU, "power_w")
+    assert list(watts) == list(range(60, 72))
+    assert np.all(np.diff(time) == 250_000_000)
+
+
+def test_dmon_as_csv_is_read_too(tmp_path):
+    run = read(tmp_path, "nvidia_smi", "#gpu, pwr, gtemp\n#Idx, W, C\n0, 61, 38\n0, 62, 39\n")
+    assert list(run.series(GPU, "power_w")[1]) == [61, 62]
+
+
+def test_pmon_is_not_dmon():
+    assert not importer("nvidia_smi").sniff(
+        b"# gpu        pid  type    sm\n# Idx          #   C/G     %\n    0       1234     C    40\n"
+    )
+
+
+def test_query_reads_units_in_cells_header_or_nowhere(tmp_path):
+    runs = [read(tmp_path, "nvidia_smi", query([61.5, 62.5, 87.25], units=u)) for u in ("cells", "header", "none")]
+    for run in runs:
+        time, watts = run.series(GPU, "power_w")
+        assert list(watts) == [61.5, 62.5, 87.25]
+        assert list(time) == [1_745_510_400_000_000_000 + i * 100_000_000 for i in range(3)]
+        assert "time_zone_assumed" in codes(run)
+
+
+def test_query_knows_the_board_and_says_what_its_power_is(tmp_path):
+    run = read(tmp_path, "nvidia_smi", query([61.0] * 30, extra=True))
+    (device,) = run.devices
+    assert (device.id, device.name, device.index) == ("GPU-1234", "NVIDIA H100 80GB HBM3", 1)
+    power = run.channel("GPU-1234", "power_w")
+    assert (power.period_s, power.window_s, power.gapless) == (pytest.approx(0.1), 1.0, True)
+    assert power.response["origin"] == "nominal"
+    assert "long_average" in codes(run)
+    assert run.series("GPU-1234", "throttle_bits")[1][0] == 4
+    assert run.series("GPU-1234", "memory_used_bytes")[1][0] == 512 * 2**20
+    assert run.series("GPU-1234", "pstate")[1][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [("Tesla V100-SXM2-16GB", 0.01), ("NVIDIA A100-SXM4-40GB", 0.025), ("NVIDIA RTX A4500", 1.0), ("Tesla T4", None)],
+)
+def test_the_window_of_a_power_reading_is_that_of_the_board(tmp_path, name, window):
+    run = read(tmp_path, "nvidia_smi", dmon([61] * 5), device=name)
+    assert run.channel(GPU, "power_w").window_s == window
+    assert ("sensor_unknown" in codes(run)) == (window is None)
+
+
+def test_instant_power_stands_in_where_it_alone_was_asked_for(tmp_path):
+    run = read(
+        tmp_path,
+        "nvidia_smi",
+        "timestamp, power.draw.instant [W]\n2025/04/24 16:02:12.560, 21.76 W\n2025/04/24 16:02:12.660, 22 W\n",
+    )
+    assert run.channel(GPU, "power_w").source.endswith("power.draw.instant")
+
+
+def test_tables_of_nvidia_smi_are_read_one_after_the_other(tmp_path):
+    run = read(tmp_path, "nvidia_smi", boxes([61, 62, 87]))
+    time, watts = run.series(GPU, "power_w")
+    assert list(watts) == [61, 62, 87]
+    assert np.all(np.diff(time) == 10**9)
+    assert run.devices[0].power_limit_w == 400
+    assert run.devices[0].driver == "535.54.03"
+    assert left_out(run) == {"missing_cells": 3}  # the second board has no power
+
+
+def test_broken_rows_are_counted_with_their_place(tmp_path):
+    text = dmon([61, 62, 63]).replace("    0     62", "    0     6x", 1) + "    0     64\n"
+    run = read(tmp_path, "nvidia_smi", text)
+    assert list(run.series(GPU, "power_w")[1]) == [61, 63]
+    assert left_out(run)["not_a_number"] == 1
+    assert left_out(run)["broken_rows"] == 1
+    (warning,) = [w for w in run.warnings if w.code == "broken_rows"]
+    assert "line 6" in warning.message
+
+
+@pytest.mark.parametrize("text", ["# gpu pwr\n# Idx W\n", "timestamp, power.draw [W]\n", "# gpu pwr\n# Idx W\n 0 -\n"])
+def test_a_log_without_a_reading_is_refused_in_one_line(tmp_path, text):
+    with pytest.raises(BadInputError, match=r"log\.txt") as error:
+        read(tmp_path, "nvidia_smi", text)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_time_zone_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match="Mars"):
+        read(tmp_path, "nvidia_smi", query([61.0]), time_zone="Mars/Olympus")
+
+
+@pytest.mark.samples
+@real_files
+def test_real_logs_hold_as_many_readings_and_as_many_watts_as_their_text():
+    for path in [*real("lightening-transformer_profile/*/*.csv"), *real("flame/fluidsGL-smi.csv")]:
+        assert recognise(path) == "nvidia_smi"
+        run = importer("nvidia_smi").read(path, ImportOptions())
+        rows = [line.replace(",", " ").split() for line in path.read_text().splitlines() if line[:1] not in ("#", "t")]
+        expected = [float(row[1] if "power" in path.name else row[2]) for row in rows]
+        assert list(run.series(GPU, "power_w")[1]) == expected
+        assert not left_out(run)
