@@ -16,6 +16,8 @@ class Unit:
     shapes: str = "f16[8]"
     count: int = 1
     backward: bool = False
+    phase: str = "forward"
+    sites: tuple = ()
 
 
 LAYERS = [Unit(op, f"model.layers.{i}.{where}") for i in range(3) for op, where in (("mm", "mlp"), ("norm", "ln"))]
@@ -72,7 +74,9 @@ def test_what_may_not_be_pooled_and_a_single_small_part_stay():
 
 def test_parts_become_rows_of_the_units_table_members_under_their_pool():
     parts = pool_small(make_parts([Unit("a", "m"), Unit("b", "m"), Unit("c", "m")]), {1: 0.001, 2: 0.001}, 0.01, 3)
-    rows = tables.from_rows([row for part in parts for row in (part.row(), *(member.row(part.id) for member in part.members))], "units").to_pylist()
+    rows = tables.from_rows(
+        [row for part in parts for row in (part.row(), *(member.row(part.id) for member in part.members))], "units"
+    ).to_pylist()
     assert [(r["id"], r["parent"], r["name"]) for r in rows] == [
         (3, None, "c"),
         (4, None, "other operators (2)"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.sites import sites_of
 from jouletrace.energy.interval import difference
 from jouletrace.experiments.estimate import Cost, Estimator, holds_zero
 from jouletrace.run import MODEL_UNIT
@@ -20,26 +21,54 @@ OUTSIDE = "(outside of modules)"
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
+MOST_CALLS = 16
+"""A module called more often than this in an iteration has its total alone: a row a token helps nobody."""
+
+
 @dataclass
 class Layer:
-    """A module.
+    """A module, or one of its calls.
 
     Attributes:
-        name: Qualified name.
+        name: Qualified name; of a call with its number.
         own: Shares of parts that it calls itself, by id of the part.
         total: The same with those of all modules inside it.
-        flags: "grouped" (equal layers share an experiment), "pooled" (some of it is too small to be told apart).
+        flags: "grouped" (equal layers share an experiment), "pooled" (some of it is too small to be told apart),
+            "split" (calls that are alike share an experiment).
+        calls: Its calls by number, all of them together what it is; 0 is what others call in it while it doesn't run.
     """
 
     name: str
     own: dict[int, float] = field(default_factory=dict)
     total: dict[int, float] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
+    calls: dict[int, Layer] = field(default_factory=dict)
 
     @property
     def parent(self) -> str:
         """Qualified name of the module around it; "" at the top."""
         return self.name.rpartition(".")[0]
+
+    @property
+    def count(self) -> int:
+        """How often it is called in an iteration; 1 for a container that is never called itself."""
+        return max(1, sum(number > 0 for number in self.calls))
+
+    def add(self, part: int, share: float, *, own: bool) -> None:
+        """Add a share of a part."""
+        for shares in (self.total, self.own) if own else (self.total,):
+            shares[part] = shares.get(part, 0.0) + share
+
+    def call(self, number: int) -> Layer:
+        """One of its calls."""
+        name = f"{self.name} (call {number})" if number else f"{self.name} (called by others)"
+        return self.calls.setdefault(number, Layer(name))
+
+    def listed(self) -> list[Layer]:
+        """Its calls in order, where they are worth rows of their own."""
+        if not 1 < len(self.calls) <= MOST_CALLS:
+            return []
+        return [call for _, call in sorted(self.calls.items(), key=lambda item: (item[0] == 0, item[0]))]
 
 
 def layers_of(rows: list[Row], traced: Mapping[int, float]) -> dict[str, Layer]:
@@ -52,36 +81,25 @@ def layers_of(rows: list[Row], traced: Mapping[int, float]) -> dict[str, Layer]:
         traced: Seconds of an iteration in each part, by id, as far as traced; by which a pool is shared out.
     """
     ops = {row["id"]: row for row in rows if row["level"] == "op"}
-    sites = [row for row in rows if row["level"] == "site"]
-    weights: dict[int, float] = {}
-    for site in sites:
-        op = ops[site["parent"]]
-        weights[site["id"]] = traced.get(op["id"], 1.0) * site["count"] / op["count"]
-    whole: dict[int, float] = {}
-    for site in sites:
-        whole[_measured(site, ops)] = whole.get(_measured(site, ops), 0.0) + weights[site["id"]]
     found: dict[str, Layer] = {}
-    for site in sites:
-        part = _measured(site, ops)
-        share = weights[site["id"]] / whole[part]
-        name = site["module"] or OUTSIDE
-        for inner in _path(name):
+    for site in sites_of(rows, traced):
+        name = site.row["module"] or OUTSIDE
+        path = _path(name)
+        numbers = [int(word) for word in (site.row["call"] or "").split(".") if word]
+        for depth, inner in enumerate(path):
             layer = found.setdefault(inner, Layer(inner))
-            layer.total[part] = layer.total.get(part, 0.0) + share
-            if inner == name:
-                layer.own[part] = layer.own.get(part, 0.0) + share
+            layer.add(site.part, site.share, own=inner == name)
+            if len(numbers) == len(path):
+                layer.call(numbers[depth]).add(site.part, site.share, own=inner == name)
     pools = {row["parent"] for row in ops.values() if row["parent"] in ops}
     for layer in found.values():
         # A layer that holds all of a part knows it by itself, whoever else is like it.
         shared = {part for part, share in layer.total.items() if share < 1 - 1e-9}
         layer.flags = ({"pooled"} if shared & pools else set()) | ({"grouped"} if shared - pools else set())
+        for call in layer.calls.values():
+            alike = any(share < layer.total[part] - 1e-9 for part, share in call.total.items())
+            call.flags = layer.flags | ({"split"} if alike else set())
     return found
-
-
-def _measured(site: Row, ops: Mapping[int, Row]) -> int:
-    """The part that was measured for a site: its own, or the pool that this is in."""
-    own = ops[site["parent"]]
-    return int(own["parent"] if own["parent"] in ops else own["id"])
 
 
 def _path(name: str) -> list[str]:
@@ -106,24 +124,36 @@ def add_layers(
     """
     layers = layers_of(rows, traced)
     ids = {name: first_id + i for i, name in enumerate(layers)}
+    next_id = first_id + len(layers)
     removed = {row["module"]: row["id"] for row in rows if row["level"] == "group"}
     disagreeing = {
         pattern for pattern, unit in removed.items() if _add_group(figures, unit, estimator, layers, pattern)
     }
     for name, layer in layers.items():
-        figures.unit(ids[name], "layer", name, ids.get(layer.parent, MODEL_UNIT), module=name, count=1)
-        flags = sorted(layer.flags)
-        if {name, _pattern(name)} & disagreeing:
-            flags.append("module_disagrees")
-        matched = estimator.sum(layer.total, matched=True) if estimator.paced else None
-        add(ids[name], estimator.sum(layer.total), flags, matched)
-        if matched is not None:
-            figures.add(ids[name], "time_matched_s", matched.time_s, flags)
-            figures.add(ids[name], "energy_matched_j", matched.energy_j, flags)
+        figures.unit(ids[name], "layer", name, ids.get(layer.parent, MODEL_UNIT), module=name, count=layer.count)
+        flags = ["module_disagrees"] if {name, _pattern(name)} & disagreeing else []
+        contains = layer.own != layer.total
+        _add_layer(figures, ids[name], layer, contains, flags, estimator, add)
+        for call in layer.listed():
+            figures.unit(next_id, "layer", call.name, ids[name], module=name, count=1)
+            _add_layer(figures, next_id, call, contains, flags, estimator, add)
+            next_id += 1
+
+
+def _add_layer(
+    figures: Figures, unit: int, layer: Layer, contains: bool, flags: list[str], estimator: Estimator, add: Any
+) -> None:
+    """Add the figures of a module, or of one of its calls; what it runs itself where it contains others."""
+    flags = [*sorted(layer.flags), *flags]
+    matched = estimator.sum(layer.total, matched=True) if estimator.paced else None
+    add(unit, estimator.sum(layer.total), flags, matched)
+    if matched is not None:
+        figures.add(unit, "time_matched_s", matched.time_s, flags)
+        figures.add(unit, "energy_matched_j", matched.energy_j, flags)
+    if layer.own and contains:
         own = estimator.sum(layer.own)
-        if layer.own and layer.own != layer.total:
-            figures.add(ids[name], "energy_own_j", own.energy_j, flags)
-            figures.add(ids[name], "time_own_s", own.time_s, flags)
+        figures.add(unit, "energy_own_j", own.energy_j, flags)
+        figures.add(unit, "time_own_s", own.time_s, flags)
 
 
 def _pattern(name: str) -> str:

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from jouletrace.analysis.layers import add_layers
+from jouletrace.analysis.phases import ORDER, add_phases
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.sites import sites_of
 from jouletrace.energy.interval import difference, ratio
 from jouletrace.experiments.estimate import Cost, Estimator, Findings, PartCost
 from jouletrace.experiments.parts import GAPS_NAME
@@ -54,7 +56,9 @@ def add_parts(run: Run, figures: Figures) -> None:
     next_id = max(row["id"] for row in rows) + 1
     by_op = {row["id"]: figures.get(row["id"], "time_traced_s").value for row in ops}
     of_ops = {id: seconds for id, seconds in by_op.items() if seconds is not None}
-    add_layers(figures, rows, estimator, of_ops, scale.add, next_id + 1)
+    first = next_id + 1
+    add_phases(figures, sites_of(rows, of_ops), estimator, scale.add, range(first, first + len(ORDER)))
+    add_layers(figures, rows, estimator, of_ops, scale.add, first + len(ORDER))
     if _eager_beside_graph(run):
         _add_host(run, figures, scale, next_id, found)
     _add_checks(figures, found)
@@ -184,7 +188,7 @@ def _add_host(run: Run, figures: Figures, scale: _Scale, unit: int, found: Findi
     eager = Cost(figures.get(MODEL_UNIT, "energy_total_j"), figures.get(MODEL_UNIT, "iteration_time_s"))
     energy = difference(eager.energy_j, found.untouched.energy_j, "eager_less_graph")
     time = difference(eager.time_s, found.untouched.time_s, "eager_less_graph")
-    scale.add(unit, Cost(energy, time))
+    scale.add(unit, Cost(energy, time), ["measured_apart"])
 
 
 def _add_checks(figures: Figures, found: Findings) -> None:

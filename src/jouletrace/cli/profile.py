@@ -17,7 +17,7 @@ WORKLOAD_HELP = (
 
 def profile(
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
-    task: Annotated[str, typer.Option(help="What an iteration does: infer.")] = "infer",
+    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
     detail: options.Detail = "model",
     device: options.Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
@@ -30,6 +30,8 @@ def profile(
     config: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
     ] = None,
+    optimizer: Annotated[str, typer.Option(help="Of a training step: adamw or sgd.")] = "adamw",
+    label_smoothing: Annotated[float, typer.Option(help="Of a training step's loss.")] = 0.0,
     target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
     max_time: Annotated[
         float | None,
@@ -74,6 +76,8 @@ def profile(
         mode=mode,
         l2=l2,
         config=options.parse_pairs(config or [], "--config"),
+        optimizer=optimizer,
+        label_smoothing=label_smoothing,
         target_ci=options.parse_percent(target_ci, "--target-ci"),
         max_time_s=max_time,
         detail_time_s=detail_time,

@@ -42,6 +42,12 @@ class Part:
     count: int
     members: tuple[Part, ...] = ()
 
+    @property
+    def phase(self) -> str | None:
+        """What of an iteration it belongs to; None if its units differ in that."""
+        phases = {unit.phase for unit in self.units}
+        return phases.pop() if len(phases) == 1 else None
+
     def changes(self, multiplicity: int) -> dict[Any, int]:
         """What to hand to ``variant``."""
         return dict.fromkeys(self.units, multiplicity)
@@ -57,26 +63,27 @@ class Part:
             "shapes": self.shapes or None,
             "module": self.module or None,
             "count": self.count,
+            "phase": self.phase,
         }
 
 
 def unit_rows(parts: Sequence[Part], groups: Sequence[Part], parent: int) -> list[dict[str, object]]:
     """Rows of the ``units`` table: parts, members of pools, the modules in which each runs, launch and gaps.
 
-    A row of level "site" is a part in one of its modules; a part has at least one. A row of level
-    "group" is a module removed as a whole.
+    A row of level "site" is a part in one call of one of its modules; a part has at least one, and all are in
+    the order of their first launch. A row of level "group" is a module removed as a whole.
     """
     rows = [row for part in parts for row in (part.row(parent), *(member.row(part.id) for member in part.members))]
     rows += [{**group.row(parent), "level": "group", "name": group.module, "op": None} for group in groups]
     next_id = 1 + max(part.id for part in (*parts, *groups, *(member for part in parts for member in part.members)))
-    gaps = dict.fromkeys(("op", "shapes", "module"))
+    gaps = dict.fromkeys(("op", "shapes", "module", "phase"))
     rows.append({"id": next_id, "parent": parent, "level": "op", "name": GAPS_NAME, **gaps, "count": 1})
-    for part in parts:
-        for inner in part.members or (part,):
-            for unit in inner.units:
-                next_id += 1
-                site = {"id": next_id, "parent": inner.id, "level": "site", "module": unit.module, "count": unit.count}
-                rows.append({**inner.row(), **site})
+    placed = [(unit, inner) for part in parts for inner in part.members or (part,) for unit in inner.units]
+    for unit, inner in sorted(placed, key=lambda pair: pair[0].place):
+        for call, count in unit.sites or (("", unit.count),):
+            next_id += 1
+            site = {"id": next_id, "parent": inner.id, "level": "site", "module": unit.module, "count": count}
+            rows.append({**inner.row(), **site, "phase": unit.phase, "call": call or None})
     return rows
 
 

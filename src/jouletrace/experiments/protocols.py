@@ -29,6 +29,18 @@ class Unit(Protocol):
     def backward(self) -> bool:
         """Whether autograd launches it."""
 
+    @property
+    def phase(self) -> str:
+        """What of an iteration it belongs to."""
+
+    @property
+    def sites(self) -> Sequence[tuple[str, int]]:
+        """Calls of the module in which it is launched, and how often in each; empty where they aren't known."""
+
+    @property
+    def place(self) -> int:
+        """How many other units are launched before it."""
+
 
 class Stretch(Protocol):
     """A stretch of time on the device's clock, in nanoseconds since the Unix epoch."""

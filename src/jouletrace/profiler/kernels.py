@@ -172,6 +172,7 @@ def store(session: Session, joined: Joined, parts: Sequence[Part]) -> None:
                 "shapes": above.get("shapes"),
                 "module": above.get("module"),
                 "count": 0,
+                "phase": above.get("phase"),
             }
         row["count"] += 1
         owners.append(row["id"])

@@ -9,7 +9,7 @@ from typing import cast
 
 from jouletrace import workloads
 from jouletrace.devices.base import Device
-from jouletrace.devices.cuda_order import cuda_index
+from jouletrace.devices.cuda_order import cuda_index, show_alone
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.steps import make_step, make_variable_step
@@ -75,6 +75,8 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         seed=settings.seed,
         input_sets=settings.input_sets,
         config=settings.config,
+        optimizer=settings.optimizer,
+        label_smoothing=settings.label_smoothing,
     )
     if device.info.simulated:
         from jouletrace.steps.simulated import simulate_workload
@@ -102,6 +104,8 @@ def torch_device_of(device: Device) -> str:
     """
     if device.info.kind == "cpu":
         return "cpu"
+    if device.info.kind == "mig" and not context_in_this_process():
+        show_alone(device.info.id)
     index = cuda_index(device.info.id)
     if index is None:
         raise NotPossibleError(

@@ -11,7 +11,7 @@ from jouletrace.steps.modes import L2, MODES
 from jouletrace.workloads.options import TASKS
 from jouletrace.workloads.precision import DTYPES
 
-DETAILS = ("model", "layer", "kernel")
+DETAILS = ("model", "phase", "layer", "kernel")
 RESOLVE = ("grouped", "each")
 
 
@@ -44,6 +44,8 @@ class ProfileSettings:
         seed: Seed of weights and inputs.
         input_sets: Distinct random inputs to rotate among.
         config: Overrides of the model's configuration.
+        optimizer: "adamw" or "sgd", of a training step.
+        label_smoothing: Of its loss.
         calibrated: Use a stored calibration of the board, where there is one.
     """
 
@@ -69,6 +71,8 @@ class ProfileSettings:
     seed: int = 0
     input_sets: int = 1
     config: dict[str, str] = field(default_factory=dict)
+    optimizer: str = "adamw"
+    label_smoothing: float = 0.0
     calibrated: bool = True
 
     def __post_init__(self) -> None:

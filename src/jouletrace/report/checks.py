@@ -27,7 +27,7 @@ _SPIKE, _PAIR = "spike_recovered", "additivity_residual"
 def section(results: Results, level: str) -> Section:
     """The checks as a table; without rows where no experiment was run."""
     found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")])
-    if level not in ("layer", "kernel", "op"):
+    if level not in ("phase", "layer", "kernel", "op"):
         return found
     there = results.metrics()
     for name in OF_PARTS:

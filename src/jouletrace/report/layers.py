@@ -42,10 +42,7 @@ def lines(results: Results) -> list[Line]:
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
     tree = list(_walk(results, children, [(unit,) for unit in children.get(None, [])], 0))
-    # What no layer accounts for: launch, gaps, the host.
-    outside = [unit for unit in results.units("op") if not unit["op"] and not unit["module"] and tree]
-    pools = {unit["parent"] for unit in results.units("op")}
-    rest = [unit for unit in outside if unit["id"] not in pools]
+    rest = results.outside() if tree else []
     return tree + [Line(str(unit["name"]), (unit["id"],), results.metrics(unit["id"])) for unit in rest]
 
 

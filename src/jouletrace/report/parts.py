@@ -50,6 +50,8 @@ def sections(run: Run, results: Results, level: str, top: int | None) -> list[Se
 def _parts_section(run: Run, results: Results, level: str, top: int | None) -> Section:
     """The units of a level: one a row, a column a metric, in one unit a column."""
     units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
+    if level == "phase" and units:
+        units = units + results.outside()
     shown = units if top is None else units[:top]
     columns, fields = _naming(level, shown)
     counted = any(unit["count"] is not None for unit in shown)

@@ -69,6 +69,12 @@ class Results:
         known = {unit["parent"] for unit in kernels}
         return kernels + [unit for id, unit in ops.items() if id not in pooled | known]
 
+    def outside(self) -> list[dict[str, Any]]:
+        """Units of what no operator accounts for: launch and gaps, the host."""
+        pools = {unit["parent"] for unit in self.units("op")}
+        unnamed = [unit for unit in self.units("op") if not unit["op"] and not unit["module"]]
+        return [unit for unit in unnamed if unit["id"] not in pools]
+
     def ranked(self, level: str) -> list[dict[str, Any]]:
         """Units of a level, those that took the most energy first (time, where energy is unknown)."""
         units = self.units(level)

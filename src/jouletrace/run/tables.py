@@ -63,6 +63,10 @@ UNITS = pa.schema(
         _field("shapes", pa.string(), "", "input shapes and types of the operator"),
         _field("module", pa.string(), "", "qualified name of the module"),
         _field("count", pa.int64(), "1/iteration", "how often it runs in an iteration"),
+        _field("phase", _NAME, "", "forward, backward, optimizer, prefill or decode; null where there are no phases"),
+        _field(
+            "call", pa.string(), "", "of a site: which call, of each module in the qualified name; null where unknown"
+        ),
     ]
 )
 

@@ -28,6 +28,7 @@ class Operator:
         shapes: Types and shapes of its tensor inputs ("f16[64,768] f16[768]").
         module: Qualified name of the innermost module, "" outside of all; in backward, the module
             of the forward operator.
+        call: Which call of it, as of ``module_names.CallSite``.
         backward: Whether autograd calls it.
         flops: Floating-point operations of products and convolutions; 0 for other operators.
         bytes_moved: Bytes of its inputs read and of its outputs written.
@@ -41,6 +42,7 @@ class Operator:
     op: str
     shapes: str
     module: str
+    call: str
     backward: bool
     flops: float
     bytes_moved: float

@@ -123,7 +123,8 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
             parts = func.decompose(*args, **kwargs)
         if parts is not NotImplemented:
             return parts
-        self.module, backward = self._names.locate()
+        site, backward = self._names.locate()
+        self.module = site.module
         out = func(*args, **kwargs)
         self._host_calls += 1
         outputs = list(tensors_in(out))
@@ -136,7 +137,8 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
                 # the CPU's attention stands in for the GPU's
                 op=op_name(func).replace("_for_cpu", ""),
                 shapes=describe(inputs),
-                module=self.module,
+                module=site.module,
+                call=site.call,
                 backward=backward,
                 flops=_flops(func, args, kwargs, out),
                 bytes_moved=_bytes(func, inputs, outputs, overwritten),

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from jouletrace.workloads.marks import mark
 
 if TYPE_CHECKING:
     import torch
 
 
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """Where in a model something is called.
+
+    Attributes:
+        module: Qualified name of the innermost module that runs; "" outside of all.
+        call: Which call of the iteration that is, of each module in the qualified name: "1.3" for the third call of
+            ``block.fc``, made in the first of ``block``. 0 where a module isn't running: containers that are never
+            called, and the surroundings of a shared module that others call.
+    """
+
+    module: str = ""
+    call: str = ""
+
+
+OUTSIDE = CallSite()
+
+
 class ModuleNames:
-    """Follows a model's modules while it is entered.
+    """Follows a model's modules while it is entered, for one iteration.
 
     The hooks are torch's global ones: with hooks of their own some modules take another path, such
     as ``nn.TransformerEncoderLayer`` one without its fused kernel.
@@ -24,24 +46,27 @@ class ModuleNames:
     def __init__(self, module: torch.nn.Module | None) -> None:
         named = module.named_modules() if module is not None else ()
         self._names = {id(one): name for name, one in named}
-        self._stack: list[str] = []
-        self._made_in: dict[int, str] = {}
+        self._calls: dict[str, int] = {}
+        self._stack: list[tuple[CallSite, Mapping[str, int]]] = []
+        self._made_in: dict[int, CallSite] = {}
         self._hooks: list[Any] = []
 
     @property
-    def current(self) -> str:
-        """Qualified name of the innermost module that runs in forward; "" outside of all."""
-        return self._stack[-1] if self._stack else ""
+    def current(self) -> CallSite:
+        """The innermost module that runs in forward, or a mark."""
+        if mark():
+            return CallSite(mark())
+        return self._stack[-1][0] if self._stack else OUTSIDE
 
-    def locate(self) -> tuple[str, bool]:
-        """The module to which what is called now belongs, and whether autograd calls it."""
+    def locate(self) -> tuple[CallSite, bool]:
+        """Where what is called now belongs, and whether autograd calls it."""
         import torch
 
         node = torch._C._current_autograd_node()
         if node is None:
             self._made_in.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.current)
             return self.current, False
-        return self._made_in.get(node._sequence_nr(), ""), True
+        return self._made_in.get(node._sequence_nr(), OUTSIDE), True
 
     def __enter__(self) -> Self:
         """Hook all modules. A module under several names goes by its first."""
@@ -60,9 +85,21 @@ class ModuleNames:
         self._stack.clear()
 
     def _enter(self, module: Any, _inputs: Any) -> None:
-        # one that isn't the model's belongs to the one that calls it
-        self._stack.append(self._names.get(id(module), self.current))
+        running = self._stack[-1][1] if self._stack else {}
+        name = self._names.get(id(module))
+        if name is None:  # one that isn't the model's belongs to the one that calls it
+            self._stack.append((self.current, running))
+            return
+        self._calls[name] = self._calls.get(name, 0) + 1
+        running = {**running, name: self._calls[name]}
+        self._stack.append((CallSite(name, _call(name, running)), running))
 
     def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
         if self._stack:
             self._stack.pop()
+
+
+def _call(name: str, running: Mapping[str, int]) -> str:
+    """The innermost calls that run, of a module and those around it by name."""
+    words = name.split(".") if name else []
+    return ".".join(str(running.get(".".join(words[: depth + 1]), 0)) for depth in range(len(words)))

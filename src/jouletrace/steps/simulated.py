@@ -14,11 +14,11 @@ from jouletrace.devices.simulated import Schedule, SimKernel, SimulatedGpu
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.steps.base import Interval, Launch
 from jouletrace.steps.counting import Operator
+from jouletrace.steps.modes import check_options
 from jouletrace.steps.trial import name_of
 from jouletrace.steps.units import Key, Unit, group
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 
-MODES = ("graph", "eager")
 _TOGGLING_SLOWDOWN = 1.055
 _GARBAGE_POWER = 0.6
 _SPIN_W = 40.0
@@ -50,7 +50,7 @@ class SimulatedStep:
     ) -> None:
         if not kernels:
             raise BadInputError("a simulated step needs at least one kernel")
-        _check_mode(launch)
+        check_options("simulated", launch)
         self._device = device
         self._launch = launch
         self._kernels = tuple(kernels)
@@ -95,7 +95,7 @@ class SimulatedStep:
 
     def units(self) -> list[Unit]:
         """Its parts in the order of their first launch."""
-        return group(map(_key, self._kernels))
+        return group(map(_key, self._kernels), (kernel.call for kernel in self._kernels))
 
     def variant(self, changes: Mapping[Unit, int]) -> Self:
         """A fresh step with each unit launched so often for once; see ``VariableStep``.
@@ -213,7 +213,7 @@ class SimulatedStep:
 
 
 def _key(kernel: SimKernel) -> Key:
-    return kernel.op or kernel.name, kernel.shapes, kernel.module, False
+    return kernel.op or kernel.name, kernel.shapes, kernel.module, kernel.backward
 
 
 def simulate_workload(
@@ -238,9 +238,9 @@ def simulate_workload(
 
     if not isinstance(device, SimulatedGpu):
         raise BadInputError(f"{device.info.name} is no simulated board")
-    _check_mode(mode)
+    check_options("simulated", mode)
     if options.dtype is None and not isinstance(workload, UserWorkload | ObjectWorkload):
-        options = replace(options, dtype="fp16")
+        options = replace(options, dtype="bf16" if options.task == "train" else "fp16")
     built, operators = count_workload(workload, options)
     if not operators:
         raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
@@ -289,14 +289,11 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
             op=operator.op,
             shapes=operator.shapes,
             module=operator.module,
+            call=operator.call,
             sources=operator.sources,
             in_place=operator.in_place,
             host_calls=operator.host_calls,
+            backward=operator.backward,
         )
         for operator in operators
     ]
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in MODES:
-        raise BadInputError(f"--mode {mode}: a simulated board runs {' or '.join(MODES)}")

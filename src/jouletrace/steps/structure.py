@@ -43,6 +43,7 @@ class Call:
         makes: Storages of its outputs that weren't inputs.
         writes: Storages that it writes over.
         repeatable: Whether it can run several times and leave what once would.
+        call: In which call of its module, as of ``module_names.CallSite``.
     """
 
     func: Any
@@ -53,6 +54,7 @@ class Call:
     makes: frozenset[int]
     writes: frozenset[int]
     repeatable: bool
+    call: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class Structure:
 
     def units(self) -> list[Unit]:
         """The units of all calls that launch."""
-        return group(call.key for call in self.calls if call.launches)
+        launching = [call for call in self.calls if call.launches]
+        return group((call.key for call in launching), (call.call for call in launching))
 
     def places(self, unit: Unit) -> list[int]:
         """Where a unit is called; empty if it isn't one of this structure."""
@@ -144,7 +147,7 @@ class _Follow(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
         return self._numbers[key]
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        module, backward = self._names.locate()
+        site, backward = self._names.locate()
         inputs = list(tensors_in((args, kwargs)))
         overwritten = list(written(func, args, kwargs))
         shapes = describe(inputs)
@@ -159,13 +162,14 @@ class _Follow(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
         self.calls.append(
             Call(
                 func=func,
-                key=(op_name(func), shapes, module, backward),
+                key=(op_name(func), shapes, site.module, backward),
                 launches=works and there,
                 looks=works or torch.Tag.data_dependent_output in func.tags,
                 touches=touches,
                 makes=frozenset(map(self.number, outputs)) - touches,
                 writes=frozenset(map(self.number, overwritten)),
                 repeatable=repeatable,
+                call=site.call,
             )
         )
         return out

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from jouletrace.workloads.marks import OPTIMIZER
 
 Key = tuple[str, str, str, bool]
 """What makes two operator calls the same unit: operator, input shapes, module, backward."""
@@ -24,6 +27,8 @@ class Unit:
             the forward operator.
         count: Calls in an iteration.
         backward: Whether autograd calls it.
+        sites: In which calls of the module it is called, as of ``module_names.CallSite``, and how often in each.
+        place: How many other units are called before it.
     """
 
     op: str
@@ -31,6 +36,13 @@ class Unit:
     module: str
     count: int = 1
     backward: bool = False
+    sites: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    place: int = field(default=0, compare=False)
+
+    @property
+    def phase(self) -> str:
+        """What of a training step it belongs to: "forward", "backward" or "optimizer"."""
+        return "backward" if self.backward else "optimizer" if self.module == OPTIMIZER else "forward"
 
     @property
     def key(self) -> Key:
@@ -42,9 +54,18 @@ class Unit:
         return f"{self.op} {self.shapes}{where}{' (backward)' if self.backward else ''}"
 
 
-def group(keys: Iterable[Key]) -> list[Unit]:
-    """The units of a sequence of calls, in the order of their first call."""
-    counts: dict[Key, int] = {}
-    for key in keys:
-        counts[key] = counts.get(key, 0) + 1
-    return [Unit(op, shapes, module, count, backward) for (op, shapes, module, backward), count in counts.items()]
+def group(keys: Iterable[Key], calls: Iterable[str] | None = None) -> list[Unit]:
+    """The units of a sequence of operator calls, in the order of their first call.
+
+    Args:
+        keys: Of each.
+        calls: In which call of its module each is; None where nobody knows.
+    """
+    found: dict[Key, dict[str, int]] = {}
+    for key, call in zip(keys, repeat("") if calls is None else calls, strict=False):
+        sites = found.setdefault(key, {})
+        sites[call] = sites.get(call, 0) + 1
+    return [
+        Unit(op, shapes, module, sum(sites.values()), backward, tuple(sites.items()), place)
+        for place, ((op, shapes, module, backward), sites) in enumerate(found.items())
+    ]

@@ -23,6 +23,8 @@ class WorkloadOptions:
         seed: Seed of random weights and inputs.
         input_sets: Distinct random inputs to rotate among.
         config: Overrides of the model's configuration, by key.
+        optimizer: "adamw" or "sgd"; of a training step.
+        label_smoothing: Of its cross entropy.
     """
 
     task: str = "infer"
@@ -32,6 +34,8 @@ class WorkloadOptions:
     seed: int = 0
     input_sets: int = 1
     config: dict[str, str] = field(default_factory=dict)
+    optimizer: str = "adamw"
+    label_smoothing: float = 0.0
 
 
 @dataclass
@@ -46,6 +50,8 @@ class Built:
         facts: What goes into ``Run.workload``: name, task, batch, seq_len, dtype, parameters,
             weights ("random, seed 0"), inputs, attention implementation, library versions.
         items: Samples in an iteration, for throughput (1 for a plain callable).
+        restore: Puts a model that the user had before back as it was, where the device holds no
+            values: there it was given tensors without any. Safe to call twice.
     """
 
     call: Callable[[int], Any]
@@ -53,6 +59,7 @@ class Built:
     inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
     facts: dict[str, Any]
     items: int = 1
+    restore: Callable[[], None] = lambda: None
 
 
 class Workload(Protocol):

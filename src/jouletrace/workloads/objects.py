@@ -12,8 +12,9 @@ from jouletrace.workloads.facts import common_facts
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.options import check_options
-from jouletrace.workloads.placement import place_module
+from jouletrace.workloads.placement import holds_values, kept, place_module
 from jouletrace.workloads.precision import precision, short_name
+from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer
 from jouletrace.workloads.trees import map_tensors, named_tensors
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class ObjectWorkload:
     """A model (or any callable) and the inputs to call it with.
 
     The model is used where it is: it is moved to the device, put in eval mode and, if a dtype is
-    asked for, cast in place; the inputs are copied over.
+    asked for, cast in place; the inputs are copied over. On a simulated board, which needs shapes
+    alone, it is as it was before afterwards.
 
     Attributes:
         name: What to call it.
@@ -97,12 +99,17 @@ def build_object(
         cast = how.weights if how.weights is not None and tensor.is_floating_point() else None
         return tensor.to(on, cast)
 
-    with memory_guard(f"{name} on {device}"):
-        if module is not None:
-            place_module(module, on, how.weights)
-            module.eval()
-        args, kwargs = arguments(inputs)
-        placed: Inputs = (map_tensors(place, args), map_tensors(place, kwargs))
+    restore = kept(module) if module is not None and not holds_values(on) else lambda: None
+    try:
+        with memory_guard(f"{name} on {device}"):
+            if module is not None:
+                place_module(module, on, how.weights)
+                module.train(options.task == "train")
+            args, kwargs = arguments(inputs)
+            placed: Inputs = (map_tensors(place, args), map_tensors(place, kwargs))
+    except BaseException:
+        restore()
+        raise
     if batch is None and module is not None:
         batch = _leading(placed)
     facts: dict[str, Any] = {
@@ -114,7 +121,14 @@ def build_object(
         **common_facts(module, how, on),
     }
     facts["dtype"] = how.name or _dtypes(module, placed)
-    return Built(Iteration(target, [placed], how.settings), module, [placed], facts, items=batch or 1)
+    call: Any = Iteration(target, [placed], how.settings)
+    if options.task == "train":
+        if module is None:
+            raise BadInputError(f"--task train: {name} is no model: it has no parameters to train")
+        optimizer = make_optimizer(options.optimizer, module, on)
+        call = TrainingIteration(target, [placed], how.training, loss_of_outputs(name), optimizer)
+        facts |= {"optimizer": options.optimizer}
+    return Built(call, module, [placed], facts, items=batch or 1, restore=restore)
 
 
 def arguments(inputs: Any) -> Inputs:

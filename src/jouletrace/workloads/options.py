@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.training import check_training
 
-TASKS = ("infer",)
+TASKS = ("infer", "train")
 """What can be done with a workload."""
 
 
@@ -17,6 +18,7 @@ def check_options(name: str, options: WorkloadOptions) -> None:
     """
     if options.task not in TASKS:
         raise BadInputError(f"{name}: no task '{options.task}': {', '.join(TASKS)}")
+    check_training(name, options)
     for option, value in (
         ("--batch", options.batch),
         ("--seq-len", options.seq_len),

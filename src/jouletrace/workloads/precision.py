@@ -50,11 +50,21 @@ class Precision:
         """One iteration's context: inference mode, autocast, the TF32 switches; all put back after."""
         import torch
 
-        autocast: Any = nullcontext()
-        if self.autocast is not None:
-            autocast = torch.autocast(self.device_type, dtype=self.autocast)
-        with tf32_switches(self.tf32), torch.inference_mode(), autocast:
+        with tf32_switches(self.tf32), torch.inference_mode(), self._autocast():
             yield
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The context of a training step's forward: autocast and the TF32 switches, with gradients."""
+        import torch
+
+        with tf32_switches(self.tf32), torch.enable_grad(), self._autocast():
+            yield
+
+    def _autocast(self) -> Any:
+        import torch
+
+        return nullcontext() if self.autocast is None else torch.autocast(self.device_type, dtype=self.autocast)
 
 
 def precision(name: str | None, device: str) -> Precision:

@@ -12,13 +12,14 @@ from jouletrace.workloads.config import typed_overrides
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.facts import common_facts
 from jouletrace.workloads.inputs import random_inputs
-from jouletrace.workloads.iteration import Iteration
+from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.models import ModelEntry
 from jouletrace.workloads.no_cache import cache_arguments
 from jouletrace.workloads.options import check_options
-from jouletrace.workloads.precision import precision
+from jouletrace.workloads.precision import Precision, precision
 from jouletrace.workloads.random_weights import random_model, seeded
+from jouletrace.workloads.training import TrainingIteration, loss_on_labels, make_optimizer
 
 if TYPE_CHECKING:
     import torch
@@ -73,12 +74,15 @@ def build_model(
         NotPossibleError: If the device isn't there or has no memory left.
     """
     on = require_device(device)
-    how = precision(options.dtype or ("fp16" if on.type == "cuda" else "fp32"), device)
+    training = options.task == "train"
+    usual = ("bf16" if training else "fp16") if on.type == "cuda" else "fp32"
+    how = precision(options.dtype or usual, device)
     assert how.weights is not None  # every named precision has a type
     with memory_guard(f"{facts['name']}, batch {options.batch or 1} on {device}"), seeded(options.seed, on):
         model, weights = make(on, how.weights)
-        model.eval()
+        model.train(training)
         inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
+        call, told_of_training = _iteration(model, inputs, how, options, on)
     for _, keywords in inputs:
         keywords.update(cache_arguments(model))
     told = {
@@ -87,15 +91,36 @@ def build_model(
         "model": type(model).__name__,
         "weights": weights,
         **input_facts,
+        **told_of_training,
         **common_facts(model, how, on),
     }
     return Built(
-        call=Iteration(model, inputs, how.settings),
+        call=call,
         module=model,
         inputs=inputs,
         facts={key: value for key, value in told.items() if value not in ("", {})},
         items=int(input_facts["batch"]),
     )
+
+
+def _iteration(
+    model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
+) -> tuple[Callable[[int], Any], dict[str, Any]]:
+    """The call of an iteration, and what a reader must know of a training step."""
+    import torch
+
+    if options.task != "train":
+        return Iteration(model, inputs, how.settings), {}
+    classes = int(getattr(model.config, "num_labels", 2))
+    labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
+    loss = loss_on_labels(labels, inputs, options.label_smoothing)
+    optimizer = make_optimizer(options.optimizer, model, on)
+    facts = {
+        "optimizer": options.optimizer,
+        "label_smoothing": options.label_smoothing,
+        "data": "synthetic, on the device",
+    }
+    return TrainingIteration(model, inputs, how.training, loss, optimizer), facts
 
 
 @contextmanager

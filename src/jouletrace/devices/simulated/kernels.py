@@ -26,6 +26,7 @@ class SimKernel:
         op: Operator that launches it.
         shapes: Input shapes and types of the operator.
         module: Qualified name of the module.
+        call: Which call of the module in an iteration.
         clocked: Share of the time that is inversely proportional to the SM clock.
         core: Share of the energy that goes with the square of the core's voltage.
         repeat: Time and energy of an immediate repetition over those of the first launch: less
@@ -38,6 +39,7 @@ class SimKernel:
             without any other kernel its buffer holds what another one left in it.
         host_calls: Operators that the host goes through in eager mode to launch it, views and
             other operators without a kernel included.
+        backward: Whether autograd launches it.
 
     Raises:
         BadInputError: If a figure is out of its range.
@@ -49,6 +51,7 @@ class SimKernel:
     op: str = ""
     shapes: str = ""
     module: str = ""
+    call: str = ""
     clocked: float = 0.7
     core: float = 0.8
     repeat: float = 1.0
@@ -57,6 +60,7 @@ class SimKernel:
     sources: tuple[int, ...] | None = None
     in_place: bool = False
     host_calls: int = 1
+    backward: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.time_s < float("inf"):

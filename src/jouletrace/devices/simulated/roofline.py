@@ -44,9 +44,11 @@ class Roofline:
         op: str = "",
         shapes: str = "",
         module: str = "",
+        call: str = "",
         sources: tuple[int, ...] | None = None,
         in_place: bool = False,
         host_calls: int = 1,
+        backward: bool = False,
     ) -> SimKernel:
         """A kernel that does so many operations and moves so many bytes.
 
@@ -58,9 +60,11 @@ class Roofline:
             op: Operator, as of ``SimKernel``; so are the others.
             shapes: Input shapes.
             module: Module.
+            call: Which call of it.
             sources: Kernels whose output it reads.
             in_place: Whether it writes over its input.
             host_calls: What the host goes through to launch it.
+            backward: Whether autograd launches it.
 
         Raises:
             BadInputError: If the dtype has no pipes here.
@@ -93,6 +97,7 @@ class Roofline:
             op=op,
             shapes=shapes,
             module=module,
+            call=call,
             clocked=clocked / time,
             core=1 - 0.7 * memory_j / active,
             repeat=min(repeat, 1.0),
@@ -101,4 +106,5 @@ class Roofline:
             sources=sources,
             in_place=in_place,
             host_calls=host_calls,
+            backward=backward,
         )

@@ -1,0 +1,49 @@
+"""What of each measured part runs where: the ground of every sum over parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A part in one of its modules.
+
+    Attributes:
+        row: Its row of the ``units`` table.
+        part: Id of the part that was measured: its own, or the pool that this is in.
+        share: Its share of that part, by launches; of a pool, by traced time too where kernels were traced.
+    """
+
+    row: Row
+    part: int
+    share: float
+
+
+def sites_of(rows: Sequence[Row], traced: Mapping[int, float]) -> list[Site]:
+    """All sites of an experiment, whose shares of each measured part sum to one.
+
+    Args:
+        rows: The ``units`` table.
+        traced: Seconds of an iteration in each part, by id, as far as traced.
+    """
+    ops = {row["id"]: row for row in rows if row["level"] == "op"}
+    found: list[tuple[Row, int, float, float]] = []
+    by_count: dict[int, float] = {}
+    by_time: dict[int, float] = {}
+    for row in (row for row in rows if row["level"] == "site"):
+        own = ops[row["parent"]]
+        part = int(own["parent"] if own["parent"] in ops else own["id"])
+        launches = row["count"] / own["count"]
+        seconds = launches * traced.get(own["id"], 0.0)
+        found.append((row, part, launches, seconds))
+        by_count[part] = by_count.get(part, 0.0) + launches
+        by_time[part] = by_time.get(part, 0.0) + seconds
+    return [
+        Site(row, part, seconds / by_time[part] if by_time[part] > 0 else launches / by_count[part])
+        for row, part, launches, seconds in found
+    ]

@@ -1,0 +1,192 @@
+"""What ``LayerProfiler`` and ``KernelProfiler`` have in common: a model, its runs, and their tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.part_files import TOP, columns, costliest, records, write_files
+from jouletrace.profiler.part_rows import PartRow, kernel_rows, layer_rows
+from jouletrace.profiler.part_summary import Summary
+from jouletrace.profiler.python import profile
+from jouletrace.run import Run
+
+if TYPE_CHECKING:
+    import torch
+
+DETAIL_TIME_S = 30.0
+"""Seconds of experiments a run: with warm-up and the passes of the whole model a run takes less than a minute."""
+
+
+class PartProfiler:
+    """Profiles a model part by part, several times if wanted.
+
+    Attributes:
+        runs: The Runs of the last ``profile``, each complete in itself.
+    """
+
+    noun: ClassVar[str]
+    """"layer" or "kernel"."""
+
+    def __init__(
+        self,
+        model: Any,
+        device: str = "auto",
+        *,
+        mode: str = "eager",
+        dtype: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Check the model; nothing is run yet.
+
+        Args:
+            model: A ``torch.nn.Module``, a method of one (``model.generate``), or the name of a built-in workload.
+            device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+            mode: "eager" or "graph". The parts of an eager step are measured in a graph of the same kernels, and
+                what the host's launches add is a row of its own.
+            dtype: Cast to this first; None leaves a model as it is.
+            name: What to call it.
+
+        Raises:
+            BadInputError: If it is no model, or lies on several devices.
+        """
+        self._model = model
+        self._module = _module_of(model)
+        self._check()
+        if self._module is not None:
+            _refuse_several_devices(self._module)
+        self._options: dict[str, Any] = {"device": device, "mode": mode, "dtype": dtype, "name": name}
+        self.runs: list[Run] = []
+
+    def profile(
+        self,
+        inputs: Any = (),
+        runs: int = 1,
+        warmup: float = 5.0,
+        *,
+        detail_time: float = DETAIL_TIME_S,
+        **options: Any,
+    ) -> Self:
+        """Profile the model on these inputs.
+
+        The model is moved to the device and profiled as in inference; whether its modules were in train
+        mode, and their hooks, are afterwards as they were.
+
+        Args:
+            inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one argument.
+            runs: How often the whole profile is repeated in this process.
+            warmup: Most seconds of warm-up of each.
+            detail_time: Most seconds of the experiments of each; intervals shrink as its root.
+            **options: As of ``jouletrace.profile``: ``resolve="each"``, ``target_ci``, ``seed``, ...
+
+        Returns:
+            This profiler.
+
+        Raises:
+            BadInputError: If an option makes no sense, or the model doesn't take the inputs: its own message.
+            NotPossibleError: If something is missing here.
+        """
+        if runs < 1:
+            raise BadInputError(f"runs={runs}: must be at least 1")
+        self.runs = []
+        given = {**self._options, "detail": self.noun, "warmup": warmup, "detail_time": detail_time, **options}
+        for _ in range(runs):
+            with _kept_mode(self._module) as was_training:
+                run = profile(self._model, inputs, **given)
+            if was_training and options.get("task", "infer") == "infer":
+                run.warn(
+                    "train_mode",
+                    "the model was in train mode: it was profiled in eval mode (dropout off, running statistics) "
+                    "and is in train mode again",
+                )
+            self.runs.append(run)
+        return self
+
+    @property
+    def run(self) -> Run:
+        """The last Run: all figures with intervals, checks, the raw record; ``run.save(path)`` keeps it."""
+        return self._done()[-1]
+
+    def rows(self) -> list[list[PartRow]]:
+        """The parts of each run, in order, which together are the whole; see ``part_rows``."""
+        return [self._rows(run) for run in self._done()]
+
+    def to_pandas(self) -> Any:
+        """All rows of all runs as a pandas DataFrame (pandas must be installed)."""
+        return self._frame(self._records())
+
+    def top(self, n: int = TOP) -> Any:
+        """The ``n`` rows of the last run that take the most energy (time, where energy isn't known), as a DataFrame."""
+        if n < 1:
+            raise BadInputError(f"top({n}): must be at least 1")
+        return self._frame(costliest(self._records(), self.rows(), n))
+
+    def summary(self) -> Summary:
+        """By name: count, mean, total, and spread across runs; ``print`` it."""
+        return Summary(self._done(), self.rows(), self.noun)
+
+    def to_csv(self, path: Path | str, *, overwrite: bool = False) -> list[Path]:
+        """Write all rows, the ten costliest, and a companion with units and reasons; see ``part_files``.
+
+        Returns:
+            The paths of ``NAME.csv``, ``NAME_top10_energy.csv`` and ``NAME.json``.
+
+        Raises:
+            BadInputError: If one is there already, or the place can't be written.
+        """
+        return write_files(path, self._done(), self.rows(), self.noun, overwrite=overwrite)
+
+    def _rows(self, run: Run) -> list[PartRow]:
+        """The parts of a run."""
+        return {"layer": layer_rows, "kernel": kernel_rows}[self.noun](run)
+
+    def _check(self) -> None:
+        """Refuse what can't be profiled so."""
+
+    def _done(self) -> list[Run]:
+        if not self.runs:
+            raise BadInputError(f"nothing has been profiled yet: call {type(self).__name__}.profile(inputs) first")
+        return self.runs
+
+    def _records(self) -> list[dict[str, Any]]:
+        return records(self._done(), self.rows(), self.noun)
+
+    def _frame(self, rows: Sequence[dict[str, Any]]) -> Any:
+        import pandas as pd
+
+        return pd.DataFrame(rows, columns=columns(self.noun, simulated=self.run.simulated))
+
+
+def _module_of(model: Any) -> torch.nn.Module | None:
+    """The module that is called, or whose method is; None of a plain callable, or a name."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # whoever has a module has imported torch
+        return None
+    owner = model if isinstance(model, torch.nn.Module) else getattr(model, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
+def _refuse_several_devices(module: torch.nn.Module) -> None:
+    found = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
+    placed = getattr(module, "hf_device_map", None) or {}
+    found |= {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed.values()}
+    if len(found) > 1:
+        raise BadInputError(
+            f"{type(module).__name__} is on several devices ({', '.join(sorted(found))}): a model on one device is "
+            "supported; bring it together with model.to(device), or profile a part of it"
+        )
+
+
+@contextmanager
+def _kept_mode(module: torch.nn.Module | None) -> Iterator[bool]:
+    """Put modules back in train or eval mode as each was; whether the model was in train mode."""
+    before = [(one, one.training) for one in module.modules()] if module is not None else []
+    try:
+        yield bool(before) and before[0][1]
+    finally:
+        for one, training in before:
+            one.training = training

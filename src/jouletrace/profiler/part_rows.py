@@ -1,0 +1,164 @@
+"""The parts of a profiled model as rows that add up to the whole: no joule twice, none left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jouletrace.analysis.parts import mean_power
+from jouletrace.experiments.estimate import Cost
+from jouletrace.run import Estimate, Run
+
+Unit = dict[str, Any]
+
+OWN = "own operators"
+
+_TOTAL = ("time_s", "energy_total_j")
+_OWN = ("time_own_s", "energy_own_j")
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """A layer, or a kernel, in one iteration.
+
+    Attributes:
+        name: Qualified name of the module; name of the kernel.
+        part: What of it: "module", "own operators" (of a module that contains others), "call 2" of a module that is
+            called several times, "kernel", "operator" (one whose kernels aren't known), or "rest" (launch and gaps).
+        count: How many executions the figures are of, all together.
+        time: Seconds.
+        energy: Joules of the board, idle power included.
+        power: Watts: one by the other.
+        flags: Codes of what a reader must know about the figures.
+        op, shapes, module: Of a kernel: the operator that launches it; None where there is none.
+    """
+
+    name: str
+    part: str
+    count: int
+    time: Estimate
+    energy: Estimate
+    power: Estimate
+    flags: tuple[str, ...] = ()
+    op: str | None = None
+    shapes: str | None = None
+    module: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name; of a module's own operators that says so, for it isn't what the module takes in all."""
+        return f"{self.name} ({OWN})" if self.part.endswith(OWN) else self.name
+
+
+def by_cost(rows: Sequence[PartRow]) -> list[int]:
+    """Places of the rows, those that take the most energy first; by time where no energy is known."""
+    by_energy = any(row.energy.value is not None for row in rows)
+
+    def cost(place: int) -> float:
+        value = rows[place].energy.value if by_energy else rows[place].time.value
+        return -math.inf if value is None else value
+
+    return sorted(range(len(rows)), key=cost, reverse=True)
+
+
+def layer_rows(run: Run) -> list[PartRow]:
+    """What each module runs itself, call by call, in the order of the first launch; then launch and gaps.
+
+    A module that contains others has a row of the operators that it calls itself, if there are any:
+    the sum of all rows is the whole iteration, as far as it closes.
+    """
+    figures = _Figures(run)
+    layers = {unit["id"]: unit for unit in figures.units if unit["level"] == "layer"}
+    calls: dict[int, list[Unit]] = {}
+    containers: set[int] = set()
+    for unit in layers.values():
+        if _is_call(unit, layers):
+            calls.setdefault(unit["parent"], []).append(unit)
+        elif unit["parent"] in layers:
+            containers.add(unit["parent"])
+    rows: list[PartRow] = []
+    for unit in layers.values():
+        if _is_call(unit, layers):
+            continue
+        contains = unit["id"] in containers
+        for one in calls.get(unit["id"], [unit]):
+            if contains and not figures.has(one["id"], "time_own_s"):
+                continue
+            call = one["name"].removeprefix(f"{unit['name']} (").rstrip(")") if one is not unit else ""
+            part = ", ".join(filter(None, [call, OWN if contains else "" if call else "module"]))
+            rows.append(figures.row(one, unit["name"], part, _OWN if contains else _TOTAL))
+    return [*rows, *figures.rest()]
+
+
+def kernel_rows(run: Run) -> list[PartRow]:
+    """Kernels by operator, shapes and module; operators whose kernels aren't known; launch and gaps."""
+    figures = _Figures(run)
+    ops = {unit["id"]: unit for unit in figures.units if unit["level"] == "op"}
+    kernels = [u for u in figures.units if u["level"] == "kernel" and not figures.pooled(u["parent"])]
+    traced = {unit["parent"] for unit in kernels}
+    rows = [figures.row(unit, unit["name"], "kernel", _TOTAL) for unit in kernels]
+    for id, unit in ops.items():
+        if id not in traced and not figures.pooled(id) and not figures.is_rest(unit):
+            rows.append(figures.row(unit, unit["name"], "operator", _TOTAL))
+    return [*rows, *figures.rest()]
+
+
+def _is_call(unit: Unit, layers: dict[int, Unit]) -> bool:
+    """Whether a row of level "layer" is a call of the module whose row is above it."""
+    above = layers.get(unit["parent"])
+    return above is not None and above["module"] == unit["module"]
+
+
+class _Figures:
+    """Units and figures of a Run, indexed once."""
+
+    def __init__(self, run: Run) -> None:
+        self.units: list[Unit] = run.units.to_pylist()
+        self._ops = {unit["id"] for unit in self.units if unit["level"] == "op"}
+        self._pools = {unit["parent"] for unit in self.units if unit["level"] == "op"} & self._ops
+        self._pooled = {u["id"] for u in self.units if u["level"] == "op" and u["parent"] in self._ops}
+        self._found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
+
+    def has(self, unit: int, metric: str) -> bool:
+        """Whether there is such a figure."""
+        return (unit, metric) in self._found
+
+    def pooled(self, unit: int | None) -> bool:
+        """Whether an operator is in a pool, which has its figures."""
+        return unit in self._pooled
+
+    def is_rest(self, unit: Unit) -> bool:
+        """Whether a row of level "op" is no operator's: launch, gaps, the host."""
+        return unit["level"] == "op" and not unit["op"] and unit["id"] not in self._pools
+
+    def rest(self) -> Iterator[PartRow]:
+        """What no operator accounts for."""
+        return (
+            self.row(unit, f"({unit['name']})", "rest", _TOTAL)
+            for unit in self.units
+            if self.is_rest(unit) and self.has(unit["id"], "time_s")
+        )
+
+    def row(self, unit: Unit, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
+        """A unit as a row."""
+        time, energy = (self._estimate(unit["id"], metric) for metric in metrics)
+        power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else mean_power(Cost(energy, time))
+        flags = (self._found.get((unit["id"], metrics[1])) or {}).get("flags") or ""
+        return PartRow(
+            name=str(name),
+            part=part,
+            count=unit["count"] or 1,
+            time=time,
+            energy=energy,
+            power=power,
+            flags=tuple(flags.split(",")) if flags else (),
+            op=unit["op"],
+            shapes=unit["shapes"],
+            module=unit["module"],
+        )
+
+    def _estimate(self, unit: int, metric: str) -> Estimate:
+        row = self._found.get((unit, metric))
+        return Estimate.from_dict(row) if row else Estimate.null("not_measured")

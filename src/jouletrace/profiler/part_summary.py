@@ -1,0 +1,214 @@
+"""What a layer, or a kernel, costs over the runs of a profiler: a row a name, and a table to print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from jouletrace.energy.interval import mean_estimate
+from jouletrace.profiler.part_files import TOP, iteration_time
+from jouletrace.profiler.part_rows import PartRow
+from jouletrace.run import Estimate, Run
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure of one execution over the runs, and of all executions of an iteration.
+
+    Attributes:
+        mean: Of one execution, over runs.
+        std, min, max: Of one execution, across runs; None with one run.
+        total: Of all executions in an iteration, mean of runs.
+        low, high: 95 % interval of the total; None where there is none.
+    """
+
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    total: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """All executions of a layer, or of a kernel, by name.
+
+    Attributes:
+        name: Of it.
+        count: Executions in an iteration.
+        time: Seconds.
+        energy: Joules.
+        power_w: Mean power; None where it isn't known.
+    """
+
+    name: str
+    count: int
+    time: Spread
+    energy: Spread
+    power_w: float | None
+
+
+class Summary:
+    """Of all runs of a profiler; ``print`` it, or take ``rows``.
+
+    Args:
+        runs: Their Runs, at least one.
+        tables: The rows of each.
+        noun: "layer" or "kernel".
+    """
+
+    def __init__(self, runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str) -> None:
+        self.noun = noun
+        self.runs = len(runs)
+        self.device = runs[0].devices[0].name
+        self.simulated = runs[0].simulated
+        self.time = _over_runs([iteration_time(run) for run in runs])
+        self.energy = _over_runs([run.result("energy_total_j") for run in runs])
+        self.power = _over_runs([run.result("power_w") for run in runs])
+        self.closure = _over_runs([_closure(run) for run in runs])
+        self.warnings = list({warning.code: warning.message for run in runs for warning in run.warnings}.values())
+        rows = [_row(name, of_runs) for name, of_runs in _by_name(tables).items()]
+        by_energy = any(row.energy.total is not None for row in rows)
+        self.rows: list[SummaryRow] = sorted(rows, key=lambda row: _cost(row, by_energy), reverse=True)
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame (pandas must be installed): milliseconds, joules, watts."""
+        import pandas as pd
+
+        return pd.DataFrame([self._columns(row) for row in self.rows])
+
+    def __str__(self) -> str:
+        """Header and the costliest rows, for people."""
+        lines = [f"{self.noun} profile, {self.runs} run{'s' if self.runs > 1 else ''}".capitalize()]
+        if self.simulated:
+            lines.append("SIMULATED: a simulated board, no hardware was measured")
+        lines.append(f"Device        {self.device}")
+        for label, figure, unit, scale in (
+            ("Time", self.time, "ms", 1e3),
+            ("Energy", self.energy, "J", 1.0),
+            ("Mean power", self.power, "W", 1.0),
+        ):
+            lines.append(f"{label:13} {_figure(figure, unit, scale)}{' an iteration' if unit != 'W' else ''}")
+        lines.append(f"{'Closure':13} {_figure(self.closure, 'of the whole step in the rows below', 1.0)}")
+        lines += [f"Warning       {text}" for text in self.warnings]
+        shown = self.rows[:TOP]
+        width = max([len(self.noun), *(len(_short(row.name)) for row in shown)])
+        heads = ("count", "time (ms)", "mean (J)", "std", "min", "max", "total (J)", "± 95 %")
+        lines += ["", f"{self.noun:{width}}" + "".join(f"{head:>11}" for head in heads)]
+        for row in shown:
+            e = row.energy
+            half = None if e.low is None or e.high is None else (e.high - e.low) / 2
+            time_ms = None if row.time.total is None else row.time.total * 1e3
+            numbers = (time_ms, e.mean, e.std, e.min, e.max, e.total, half)
+            cells = "".join(f"{_number(value):>11}" for value in numbers)
+            lines.append(f"{_short(row.name):{width}}{row.count:>11}{cells}")
+        if len(self.rows) > TOP:
+            rest = [row.energy.total for row in self.rows[TOP:] if row.energy.total is not None]
+            together = f", together {_number(sum(rest))} J" if rest else ""
+            lines.append(f"{len(self.rows) - TOP} more{together}")
+        return "\n".join(lines)
+
+    def _columns(self, row: SummaryRow) -> dict[str, object]:
+        columns: dict[str, object] = {f"{self.noun}_name": row.name, "count": row.count}
+        for prefix, spread, scale in (("duration_ms", row.time, 1e3), ("energy_j", row.energy, 1.0)):
+            columns |= {
+                f"{prefix}_{name}": None if value is None else value * scale for name, value in asdict(spread).items()
+            }
+        return {**columns, "avg_power_w": row.power_w}
+
+
+def _by_name(tables: Sequence[Sequence[PartRow]]) -> dict[str, list[list[PartRow]]]:
+    """Rows of each run by name, in the order of the first run that has it."""
+    found: dict[str, list[list[PartRow]]] = {}
+    for i, table in enumerate(tables):
+        for row in table:
+            found.setdefault(row.label, [[] for _ in tables])[i].append(row)
+    return found
+
+
+def _row(name: str, of_runs: list[list[PartRow]]) -> SummaryRow:
+    there = [rows for rows in of_runs if rows]
+    count = max(1, sum(row.count for row in there[0]))
+    time, energy = (_spread(there, count, pick) for pick in (lambda row: row.time, lambda row: row.energy))
+    power = energy.total / time.total if energy.total is not None and time.total else None
+    return SummaryRow(name, count, time, energy, power)
+
+
+def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], Estimate]) -> Spread:
+    sums = [_sum([pick(row) for row in rows]) for rows in of_runs]
+    total = _over_runs(sums)
+    if total.value is None:
+        return Spread(*[None] * len(fields(Spread)))
+    each = np.array([one.value for one in sums if one.value is not None]) / count
+    several = len(each) > 1
+    return Spread(
+        mean=total.value / count,
+        std=float(each.std(ddof=1)) if several else None,
+        min=float(each.min()) if several else None,
+        max=float(each.max()) if several else None,
+        total=total.value,
+        low=total.low,
+        high=total.high,
+    )
+
+
+def _sum(estimates: Sequence[Estimate]) -> Estimate:
+    """A sum whose interval holds whatever its terms have in common: half-widths are added; null if one is."""
+    for one in estimates:
+        if one.value is None:
+            return one
+    value = sum(one.value or 0.0 for one in estimates)
+    halves = [one.half_width for one in estimates]
+    if any(half is None for half in halves):
+        return Estimate(value, n=min(one.n for one in estimates), method="sum")
+    half = sum(half or 0.0 for half in halves)
+    return Estimate(value, value - half, value + half, min(one.n for one in estimates), "sum")
+
+
+def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
+    """Mean of runs, with the wider of two intervals: that of the runs' spread, and the mean of their own.
+
+    What a run's own interval holds is in part the same in all runs of a board (the sensor's
+    response), and doesn't shrink with their number.
+    """
+    every = list(estimates)
+    for one in every:
+        if one.value is None or len(every) == 1:
+            return one
+    between = mean_estimate([one.value or 0.0 for one in every], method="runs")
+    value = between.value or 0.0
+    half = max(between.half_width or 0.0, float(np.mean([one.half_width or 0.0 for one in every])))
+    return Estimate(value, value - half, value + half, len(every), "runs")
+
+
+def _closure(run: Run) -> Estimate:
+    by_energy = run.result("closure_layers")
+    return by_energy if by_energy.value is not None else run.result("closure_kernels_time")
+
+
+def _cost(row: SummaryRow, by_energy: bool) -> float:
+    value = row.energy.total if by_energy else row.time.total
+    return -math.inf if value is None else value
+
+
+def _figure(figure: Estimate, unit: str, scale: float) -> str:
+    if figure.value is None:
+        return f"– ({figure.reason})"
+    half = figure.half_width
+    interval = f" ± {_number(half * scale)}" if half is not None else ""
+    return f"{_number(figure.value * scale)}{interval} {unit}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _short(name: str) -> str:
+    """Kernel names may be longer than a line."""
+    return name if len(name) <= 48 else f"{name[:47]}…"

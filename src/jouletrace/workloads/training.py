@@ -1,0 +1,128 @@
+"""A training step as an iteration: forward, loss, backward, optimizer. The weights stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.iteration import Inputs
+from jouletrace.workloads.marks import OPTIMIZER, marked
+
+if TYPE_CHECKING:
+    import torch
+
+OPTIMIZERS = ("adamw", "sgd")
+
+Loss = Callable[[Any, Inputs], Any]
+"""From a model's outputs and its inputs to a scalar."""
+
+
+@dataclass(frozen=True)
+class TrainingIteration:
+    """The ``call`` of a ``Built`` that trains.
+
+    The learning rate is 0, so that thousands of steps leave the weights, and with them the data that
+    kernels see, as they were; every kernel of a step runs all the same. Gradients are made anew in each
+    iteration, as ``zero_grad`` does it by default.
+
+    Attributes:
+        target: The model, in training mode.
+        inputs: The input sets, labels not among them.
+        settings: Makes the context of one iteration.
+        loss: From outputs to the loss.
+        optimizer: Of the model's parameters.
+    """
+
+    target: Callable[..., Any]
+    inputs: list[Inputs]
+    settings: Callable[[], AbstractContextManager[None]]
+    loss: Loss
+    optimizer: torch.optim.Optimizer
+
+    def __call__(self, i: int) -> Any:
+        """One step on input set ``i % len(inputs)``; returns the loss."""
+        given = self.inputs[i % len(self.inputs)]
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.settings():
+            loss = self.loss(self.target(*given[0], **given[1]), given)
+        loss.backward()
+        with marked(OPTIMIZER):
+            self.optimizer.step()
+        return loss.detach()
+
+
+def make_optimizer(name: str, model: torch.nn.Module, on: torch.device) -> torch.optim.Optimizer:
+    """An optimizer as training scripts use it, but for its learning rate of 0.
+
+    AdamW keeps torch's default weight decay, whose kernels belong to a step: times the learning rate it is nothing.
+
+    Raises:
+        BadInputError: If there is no such optimizer, or nothing to train.
+    """
+    import torch
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise BadInputError(f"--task train: {type(model).__name__} has no parameter that could be trained")
+    if name == "adamw":
+        on_gpu = on.type == "cuda"
+        rate: Any = torch.zeros((), device=on) if on_gpu else 0.0
+        return torch.optim.AdamW(parameters, lr=rate, capturable=on_gpu, foreach=True)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=0.0, momentum=0.9, foreach=True)
+    raise BadInputError(f"--optimizer {name}: must be one of {', '.join(OPTIMIZERS)}")
+
+
+def loss_on_labels(labels: list[Any], inputs: list[Inputs], smoothing: float) -> Loss:
+    """Cross entropy of logits against labels drawn beside the inputs.
+
+    Logits of shape (batch, classes) are held against the labels of their input set, shape (batch,); those of
+    a language model, (batch, tokens, vocabulary), against the next token.
+    """
+    from torch.nn.functional import cross_entropy
+
+    by_inputs = {id(given[1]): drawn for given, drawn in zip(inputs, labels, strict=True)}
+
+    def loss(outputs: Any, given: Inputs) -> Any:
+        logits = outputs.logits
+        if logits.dim() == 3:
+            tokens = given[1]["input_ids"]
+            return cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), label_smoothing=smoothing)
+        return cross_entropy(logits, by_inputs[id(given[1])], label_smoothing=smoothing)
+
+    return loss
+
+
+def loss_of_outputs(name: str) -> Loss:
+    """The loss that a user's model states itself: its outputs' ``loss``, or a scalar that it returns.
+
+    Raises:
+        BadInputError: When called, if there is none.
+    """
+    import torch
+
+    def loss(outputs: Any, _: Inputs) -> Any:
+        found = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", outputs)
+        if isinstance(found, torch.Tensor) and found.dim() == 0 and found.requires_grad:
+            return found
+        raise BadInputError(f"--task train: {name} must return its loss: a scalar, or outputs that have .loss")
+
+    return loss
+
+
+def check_training(name: str, options: WorkloadOptions) -> None:
+    """Refuse options of training that make no sense.
+
+    Raises:
+        BadInputError: Naming the option.
+    """
+    if options.optimizer not in OPTIMIZERS:
+        raise BadInputError(f"--optimizer {options.optimizer}: must be one of {', '.join(OPTIMIZERS)}")
+    if not 0 <= options.label_smoothing < 1:
+        raise BadInputError(f"--label-smoothing {options.label_smoothing:g}: must be at least 0 and less than 1")
+    if options.task != "train" and (options.label_smoothing or options.optimizer != "adamw"):
+        raise BadInputError(f"{name}: --optimizer and --label-smoothing are for --task train")

@@ -1,0 +1,71 @@
+"""The examples, each run as a user would run it, on a simulated board."""
+
+import csv
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+QUICK = ["--warmup", "1", "--detail-time", "4", "--max-time", "1"]
+
+
+def run(name, tmp_path, monkeypatch, *options, device="sim:h100?cap=off"):
+    """Run an example; rows of the table that it wrote."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    output = tmp_path / "table.csv"
+    arguments = ["--device", device, "--output", str(output), *QUICK, *options]
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.json", "table_top10_energy.csv"]
+    rows = list(csv.DictReader(output.open()))
+    total = sum(float(row["share"]) for row in rows)
+    assert total == pytest.approx(1, abs=0.1)
+    return rows
+
+
+def test_a_small_model_by_layer(tmp_path, monkeypatch, capsys):
+    rows = run("small_model_by_layer.py", tmp_path, monkeypatch, "--mode", "graph")
+    assert [row["layer_name"] for row in rows] == ["0", "1", "2", "3", "4", "(launch and gaps)"]
+    assert max(rows, key=lambda row: float(row["energy_j"]))["layer_name"] == "2"
+    assert "SIMULATED" in capsys.readouterr().out
+
+
+def test_a_small_model_by_kernel(tmp_path, monkeypatch):
+    rows = run("small_model_by_kernel.py", tmp_path, monkeypatch, "--mode", "graph")
+    assert {row["op"] for row in rows} >= {"aten.convolution", "aten.relu"}
+    assert {row["module"] for row in rows} >= {"0", "2", "3", "4"}
+
+
+@pytest.mark.slow
+def test_ones_own_model(tmp_path, monkeypatch, capsys):
+    rows = run("my_own_model.py", tmp_path, monkeypatch)
+    calls = [row["part"] for row in rows if row["layer_name"] == "block.1"]
+    assert calls == ["call 1", "call 2", "call 3"]
+    closure = re.search(r"layers and gaps / the untouched step: ([0-9.]+)", capsys.readouterr().out)
+    assert float(closure[1]) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+def test_a_language_model_by_layer(model, tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    rows = run("llm_by_layer.py", tmp_path, monkeypatch, "--model", model, "--tokens", "64")
+    heads = [float(row["energy_j"]) for row in rows if row["layer_name"] == "lm_head"]
+    assert len(heads) == 1
+    assert heads[0] > 0
+    assert sum(".mlp." in row["layer_name"] for row in rows) >= 8
+
+
+@pytest.mark.slow
+def test_a_small_model_by_layer_on_this_cpu(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    options = ["--device", "cpu", "--batch", "16", "--warmup", "0.2", "--detail-time", "0.5", "--max-time", "0.5"]
+    monkeypatch.setattr(sys, "argv", ["x", *options, "--output", str(tmp_path / "table")])
+    runpy.run_path(str(EXAMPLES / "small_model_by_layer.py"), run_name="__main__")
+    rows = list(csv.DictReader((tmp_path / "table.csv").open()))
+    assert float(next(row for row in rows if row["layer_name"] == "2")["duration_ms"]) > 0
