@@ -14,6 +14,15 @@ from jouletrace.run.channels import throttle_names
 PHASE = "energy"
 """The phase whose conditions count; the whole Run where there is no such phase."""
 
+ACTIVITY = {
+    "graphics": "graphics_active",
+    "sm": "sm_active",
+    "occupancy": "sm_occupancy",
+    "tensor": "pipe_tensor_active",
+    "memory": "memory_active",
+}
+"""What a device's counters say it did: name and channel."""
+
 
 def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
     """Conditions while energy was measured, on one device.
@@ -27,7 +36,8 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         ``temperature_c``: {"start", "end", "mean", "max"} in °C;
         ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
         ``power_limit_w``: enforced limit in watts.
-        Each is None where the device doesn't tell.
+        Each is None where the device doesn't tell. ``activity``, where it has such counters: mean share of
+        time (0 to 1) of each of ``ACTIVITY``.
     """
     info = next((d for d in run.devices if device in (None, d.id)), None)
     if info is None:
@@ -37,7 +47,10 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
             "throttle_reasons": None,
             "power_limit_w": None,
         }
+    shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
+    active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
     return {
+        **({"activity": active} if active else {}),
         "clocks_mhz": {
             "sm": _spread(_readings(run, info.id, "clock_sm_mhz")),
             "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),

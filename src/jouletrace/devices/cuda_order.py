@@ -8,6 +8,7 @@ raise the board's idle power by some 50 W; ``cuInit`` alone creates none.
 from __future__ import annotations
 
 import ctypes
+import os
 import uuid
 from typing import Any
 
@@ -47,6 +48,15 @@ def cuda_index(device_uuid: str, library: Any = None) -> int | None:
     """N of the ``cuda:N`` that has this UUID; None if CUDA doesn't show it to this process."""
     uuids = cuda_uuids(library) or []
     return uuids.index(device_uuid) if device_uuid in uuids else None
+
+
+def show_alone(device_uuid: str) -> None:
+    """Let CUDA show this process this device and no other; without effect once CUDA has started in it.
+
+    A process can use one MIG instance, and which one is settled by ``CUDA_VISIBLE_DEVICES`` alone:
+    without it CUDA shows the first of the first board.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = device_uuid
 
 
 def _load() -> Any:

@@ -110,6 +110,15 @@ def latency_lines(run: Run) -> list[tuple[str, str]]:
     return lines
 
 
+_ACTIVITY = {
+    "graphics": "graphics engine",
+    "sm": "SMs",
+    "occupancy": "occupancy",
+    "tensor": "tensor pipes",
+    "memory": "memory",
+}
+
+
 def condition_lines(run: Run) -> list[tuple[str, str]]:
     """Clocks, temperature and throttling while energy was measured, each with its name."""
     found = conditions(run)
@@ -118,6 +127,9 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     named = [(name, clocks[key]) for key, name in (("sm", "SM"), ("memory", "memory")) if clocks[key]]
     if named:
         lines.append(("Clocks", SEPARATOR.join(f"{name} {_range(spread)}" for name, spread in named)))
+    if "activity" in found:
+        shares = [f"{_ACTIVITY[name]} {100 * share:.0f}{NBSP}%" for name, share in found["activity"].items()]
+        lines.append(("Activity", SEPARATOR.join(shares)))
     heat = found["temperature_c"]
     if heat:
         lines.append(("Temperature", f"{heat['start']:.0f} to {heat['end']:.0f} °C, at most {heat['max']:.0f} °C"))

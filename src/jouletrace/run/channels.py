@@ -5,6 +5,9 @@ from __future__ import annotations
 POWER = "power_w"
 """The best power record of the device: what energy is computed from."""
 
+WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
+"""A counter of real work that was read beside the record: under the Run's first device, though all do the work."""
+
 CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     POWER: ("W", "board power, the best record that the device keeps"),
     "power_average_w": ("W", "board power, averaged by the sensor over a long window (often 1 s)"),
@@ -20,6 +23,21 @@ CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     "utilization_gpu_pct": ("%", "share of time in which some kernel ran, as the driver says"),
     "utilization_memory_pct": ("%", "share of time in which memory was read or written"),
     "pstate": ("1", "performance state, 0 the highest"),
+    "graphics_active": ("1", "share of time in which the graphics or compute engine was active"),
+    "sm_active": ("1", "share of time in which an SM had a warp, over all SMs"),
+    "sm_occupancy": ("1", "warps on the SMs, as a share of the most that there can be"),
+    "pipe_tensor_active": ("1", "share of time in which the tensor pipes were active"),
+    "pipe_fp64_active": ("1", "share of time in which the FP64 pipes were active"),
+    "pipe_fp32_active": ("1", "share of time in which the FP32 pipes were active"),
+    "pipe_fp16_active": ("1", "share of time in which the FP16 pipes were active"),
+    "memory_active": ("1", "share of time in which the device memory was read or written"),
+    "pcie_sent_bytes_per_s": ("B/s", "bytes sent over PCIe"),
+    "pcie_received_bytes_per_s": ("B/s", "bytes received over PCIe"),
+    "nvlink_sent_bytes_per_s": ("B/s", "bytes sent over NVLink"),
+    "nvlink_received_bytes_per_s": ("B/s", "bytes received over NVLink"),
+    WORK: ("1", "units of work counted since the first reading, across resets of the counter"),
+    WORK_RESETS: ("1", "how often the counter of work has been seen to start again"),
+    WORK_READ: ("s", "how long reading the counter took; the stamp is the middle of it"),
 }
 
 THROTTLE_REASONS: dict[int, str] = {

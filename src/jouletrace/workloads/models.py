@@ -68,6 +68,26 @@ MODELS: dict[str, ModelEntry] = {
         seq_len=128,
         note=_UNPADDED,
     ),
+    "distilbert": ModelEntry("DistilBertForSequenceClassification", seq_len=128, note=_UNPADDED),
+    "minilm": ModelEntry(
+        "BertForSequenceClassification",
+        {
+            "hidden_size": 384,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 12,
+            "intermediate_size": 1536,
+            "pad_token_id": None,
+        },
+        ("minilm-l6",),
+        seq_len=128,
+        note=_UNPADDED,
+    ),
+    "mpnet": ModelEntry(
+        "MPNetForSequenceClassification",
+        {"vocab_size": 30527, "max_position_embeddings": 514},
+        seq_len=128,
+        note=_UNPADDED,
+    ),
     "gpt2": ModelEntry("GPT2LMHeadModel", {"use_cache": False}, seq_len=128, note=_GPT2),
     "gpt2-large": ModelEntry(
         "GPT2LMHeadModel",

@@ -41,7 +41,13 @@ _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"
 
 
 class Unavailable(Exception):
-    """A reading that can't be had; the text says why."""
+    """A reading that can't be had; the text says why.
+
+    Attributes:
+        code: NVML's return code, where the call itself failed.
+    """
+
+    code: int | None = None
 
 
 class NothingNew(Unavailable):
@@ -154,7 +160,9 @@ def _translated(function: str, code: int, message: str) -> Exception:
         return NotPossibleError(f"{_GONE[code]} ({function}, NVML error {code})")
     if code == NOT_FOUND and function == "nvmlDeviceGetSamples":
         return NothingNew("no sample is newer")
-    return Unavailable(_ABSENT.get(code, f"NVML error {code} {message}".rstrip()))
+    absent = Unavailable(_ABSENT.get(code, f"NVML error {code} {message}".rstrip()))
+    absent.code = code
+    return absent
 
 
 def _value(kind: int, value: Any) -> float:

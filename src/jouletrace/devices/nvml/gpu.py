@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.devices.clock import RealClock
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.capabilities import list_capabilities
+from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.devices.nvml.identity import describe, uuid_of
 from jouletrace.devices.nvml.processes import list_processes
 from jouletrace.devices.nvml.sensors import Sensors, find_sensors
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
+
+GPM_SWITCH = "JOULETRACE_GPM"
+"""Set to 1, GPM counters of whole boards are recorded. Not by default: what reading them does to a step is not known."""
 
 
 class NvmlGpu:
@@ -50,8 +55,11 @@ class NvmlGpu:
             self.info.details["no_power_note"] = f"this board doesn't tell its power: {self.sensors.ring.reason}"
 
     def sources(self) -> list[Source]:
-        """The power record first, then state at 10 Hz, then the energy counter."""
-        return self.sensors.sources(self._nvml, self._handle, self.info.id, self.clock)
+        """The power record first, then state at 10 Hz, the energy counter, and activity by GPM where asked for."""
+        sources = self.sensors.sources(self._nvml, self._handle, self.info.id, self.clock)
+        if os.environ.get(GPM_SWITCH) != "1":
+            return sources
+        return [*sources, *gpm_sources(self._nvml, self._handle, self.info.id, self.clock)]
 
     def capabilities(self) -> list[Capability]:
         """Every sensor, read and timed now; takes about a second."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.devices.nvml.api import Nvml, text
-from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml.gpm import gpm_sources
+from jouletrace.devices.nvml.gpu import NvmlGpu, find_board
 from jouletrace.devices.nvml.identity import uuid_of
 from jouletrace.devices.nvml.processes import list_processes
 from jouletrace.errors import BadInputError
@@ -43,8 +44,13 @@ class NvmlMig:
         self.info: DeviceInfo = describe_mig(self._nvml, self._handle, self._board.info)
 
     def sources(self) -> list[Source]:
-        """The sources of the whole board, named as the board's."""
-        return self._board.sources()
+        """The sources of the whole board, named as the board's, then activity and memory of the slice itself."""
+        instance = self.info.details["gpu_instance"]
+        if instance is None:
+            return self._board.sources()
+        board = find_board(self._nvml, self.parent)
+        own = gpm_sources(self._nvml, board, self.info.id, self.clock, int(instance), self._handle)
+        return [*self._board.sources(), *own]
 
     def capabilities(self) -> list[Capability]:
         """The board's, after a line that says what the slice itself lacks."""

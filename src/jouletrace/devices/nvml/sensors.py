@@ -13,7 +13,9 @@ from jouletrace.devices.nvml.readings import PolledSource, Reading, power_readin
 from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring
 from jouletrace.run.channels import POWER
 
-POLLED_POWER_S = 0.02
+POLLED_POWER_S = 0.005
+"""A read costs microseconds, and how well its time is known decides what short blocks can be told."""
+
 STATE_S = 0.1
 
 

@@ -145,6 +145,10 @@ class Board:
                 raise BadInputError(f"simulated load: {name} must be positive, not {value}")
         return self._work(Constant(watts, seconds))
 
+    def run_load(self, load: Load) -> tuple[int, int]:
+        """Work on any load until it is done: start and end in nanoseconds since the Unix epoch."""
+        return self._work(load)
+
     def catch_up(self) -> None:
         """In real time: let the board live until now. Nothing to do in virtual time."""
         if not self.clock.virtual:

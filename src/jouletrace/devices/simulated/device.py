@@ -108,4 +108,9 @@ def open_simulated(spec: str) -> SimulatedGpu:
     Raises:
         BadInputError: If the name or a key is unknown, or a value is out of range.
     """
+    profile = parse(spec).mig
+    if profile:
+        from jouletrace.devices.simulated.mig_slice import open_slice
+
+        return open_slice(spec, profile)
     return SimulatedGpu(spec)

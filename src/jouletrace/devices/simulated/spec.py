@@ -16,7 +16,7 @@ _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
 _LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
 """Beyond these the physics of a board means nothing: its die would boil."""
 
-SENSORS = ("modelled", "exponential", "drifting", "dropping")
+SENSORS = ("modelled", "echo", "drifting", "dropping")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class SimSpec:
         sensor: "modelled", or a way in which its power sensors fit no model.
         gain: Whether its power sensors have a gain error of up to 5 %.
         given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated board.
+        mig: Profile of the MIG instance that is meant, "" for the whole board.
     """
 
     name: str
@@ -46,6 +47,7 @@ class SimSpec:
     sensor: str = "modelled"
     gain: bool = False
     given: tuple[tuple[str, float], ...] = ()
+    mig: str = ""
 
     def cap_w(self, preset: Preset) -> float | None:
         """The power limit in force in watts; None for none.
@@ -174,4 +176,5 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "sensor": _sensor,
     "gain": _flag,
     "given": _given,
+    "mig": str,
 }

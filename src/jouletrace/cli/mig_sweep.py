@@ -1,0 +1,141 @@
+"""``jouletrace mig sweep`` and ``mig pack``."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli.mig import Device, JsonOut
+from jouletrace.cli.output import say
+from jouletrace.errors import BadInputError
+
+
+def sweep(
+    profiles: Annotated[str, typer.Option(metavar="P,P,...", help="Slices: 1g.10gb,3g.40gb,7g.80gb.")],
+    models: Annotated[
+        str,
+        typer.Option(metavar="M,M,...", help="vit,resnet50,swin,bert-base,distilbert,minilm,mpnet, or any workload."),
+    ],
+    tasks: Annotated[
+        str, typer.Option(metavar="T,T,...", help="infer, train (also cv_infer, nlp_train, ...).")
+    ] = "infer",
+    batch: Annotated[str, typer.Option(metavar="N,N,...", help="Samples a request.")] = "1",
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Tokens a sample. [default: the model's]")
+    ] = None,
+    together: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Slices of a kind at work at once: numbers, or max.")
+    ] = "1",
+    device: Device = "auto",
+    dtype: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, amp. [default: fp16]")] = None,
+    mode: Annotated[str, typer.Option(help="eager or graph.")] = "eager",
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of each measurement.")] = 10.0,
+    idle_apart: Annotated[
+        bool, typer.Option("--idle-apart", help="Show idle power apart instead of sharing it by slices.")
+    ] = False,
+    dcgm_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A dcgm-exporter for activity and memory. [default: GPM]")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where the rows go; the same again resumes. [default: under runs/]"),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="A real board may be divided, and put back in the end.")] = False,
+    json: JsonOut = False,
+) -> None:
+    """Run workloads on slices of several kinds: latency, throughput, activity, memory, power, energy a sample.
+
+    The board is divided for each kind of slice and is as before in the end, after Ctrl-C too.
+    """
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.mig.backend import open_backend
+    from jouletrace.mig.jobs import read_jobs
+    from jouletrace.mig.point import PointSettings
+    from jouletrace.mig.summary import summary
+    from jouletrace.mig.sweep import SweepSettings
+    from jouletrace.mig.sweep import sweep as run_sweep
+    from jouletrace.run.store import fresh_folder
+
+    if not 1 <= seconds <= 3600:
+        raise BadInputError(f"--seconds {seconds:g}: between 1 and 3600 s")
+    lengths = _numbers(seq_len, "--seq-len") if seq_len else [None]
+    jobs = read_jobs(_names(models), _names(tasks), _numbers(batch, "--batch"), lengths, dtype=dtype, mode=mode)
+    counts = tuple(0 if one == "max" else _numbers(one, "--together")[0] for one in _names(together))
+    point = PointSettings(seconds=seconds, solo_s=max(1.0, seconds * 0.4), share_idle=not idle_apart)
+    settings = SweepSettings(tuple(_names(profiles)), tuple(jobs), counts, point, dcgm_url)
+    backend = open_backend(device)
+    try:
+        simulated = backend.info.simulated
+        if not (yes or simulated):
+            raise BadInputError(
+                f"this divides {backend.info.name} for each profile and puts it back: add --yes to do it"
+            )
+        folder = output or fresh_folder("runs", "mig-sweep")
+        with ProgressLine() as progress:
+            store = run_sweep(
+                device,
+                backend,
+                settings,
+                folder,
+                begin=lambda number, count, what: progress.begin(f"{number}/{count} {what}", 0),
+            )
+    finally:
+        backend.close()
+    say(f"saved {folder} (sweep.csv, sweep.parquet)")
+    if json:
+        rows = [{key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows]
+        print(json_module.dumps({"schema": 1, "simulated": simulated, "rows": rows}, indent=1))
+    else:
+        print(summary(store.rows, simulated=simulated))
+
+
+def pack(
+    folder: Annotated[Path, typer.Argument(metavar="SWEEP", help="Folder of a sweep.")],
+    jobs: Annotated[list[str], typer.Argument(metavar="MODEL:BATCH=SAMPLES...", help="Jobs: vit:16=10000.")],
+    device: Device = "auto",
+    json: JsonOut = False,
+) -> None:
+    """The division and assignment of jobs to slices that takes the least energy, by a sweep's figures."""
+    from jouletrace.mig.backend import open_backend
+    from jouletrace.mig.listing import table
+    from jouletrace.mig.packing import pack as find
+    from jouletrace.mig.packing import read_orders
+    from jouletrace.mig.rows import RowStore
+    from jouletrace.report.scale import quantity
+
+    if not (folder / "rows.jsonl").is_file():
+        raise BadInputError(f"{folder} is no folder of a sweep (no rows.jsonl in it)")
+    orders = read_orders(jobs)
+    backend = open_backend(device)
+    try:
+        found = find(orders, RowStore(folder, {"board": backend.info.id}).rows, backend.profiles())
+    finally:
+        backend.close()
+    if json:
+        print(json_module.dumps(found.to_dict(), indent=1))
+        return
+    lines = [
+        (order, option.profile.name, where, quantity(option.seconds(order), "s"), quantity(option.active_j(order), "J"))
+        for order, option, where in zip(found.orders, found.options, found.placements, strict=True)
+    ]
+    print(table(("job", "slice", "placement", "time", "energy above idle"), lines))
+    print(
+        f"\nall done after {quantity(found.seconds, 's')}; the board takes {quantity(found.energy_j, 'J')} (modelled)"
+    )
+    if found.one_by_one_j is not None:
+        less = ", which is less" if found.one_by_one_j < found.energy_j else ""
+        print(f"one after another on the largest slice: {quantity(found.one_by_one_j, 'J')}{less}")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(name) for name in _names(text)]
+    except ValueError:
+        raise BadInputError(f"{option} {text}: write whole numbers, such as 1,2,4") from None

@@ -1,0 +1,166 @@
+"""Partitioning of a board (MIG), as any driver offers it: what ``MigBackend`` says and does.
+
+NVIDIA's words: a *GPU instance* is a share of the memory (memory slices) with its SMs and engines; a
+*compute instance* is a share of a GPU instance's SMs, and what CUDA shows as a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from jouletrace.devices.base import Process
+from jouletrace.errors import NotPossibleError
+from jouletrace.run import DeviceInfo
+
+
+@dataclass(frozen=True, order=True)
+class Placement:
+    """Slices that an instance occupies: memory slices of the board, or compute slices of a GPU instance."""
+
+    start: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.start}:{self.size}"
+
+    def overlaps(self, other: Placement) -> bool:
+        """Whether some slice is in both."""
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A kind of GPU instance that a board can have.
+
+    Attributes:
+        name: As the driver writes it, without "MIG " ("3g.40gb", "1g.10gb+me").
+        id: Number by which instances are created.
+        slices: Compute slices.
+        memory_mib: Memory in MiB.
+        multiprocessors: SMs.
+        copy, decoders, encoders, jpeg, ofa: Engines of each kind.
+        p2p: Whether it can reach other GPUs directly.
+        total: Instances of it that an empty board can have.
+        free: Instances of it that can be created now; None where the driver doesn't tell (MIG is off).
+        placements: Where it can be.
+    """
+
+    name: str
+    id: int
+    slices: int
+    memory_mib: int
+    multiprocessors: int
+    copy: int
+    decoders: int
+    encoders: int
+    jpeg: int
+    ofa: int
+    p2p: bool
+    total: int
+    free: int | None
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True)
+class ComputeInstance:
+    """A share of a GPU instance's SMs.
+
+    Attributes:
+        id: Number within its GPU instance.
+        slices: Compute slices that it has.
+        placement: Which; None where the driver doesn't tell.
+        uuid: "MIG-...", by which CUDA knows it; None where there is none (MIG is being changed).
+    """
+
+    id: int
+    slices: int
+    placement: Placement | None = None
+    uuid: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuInstance:
+    """A share of the board that exists.
+
+    Attributes:
+        id: Number on the board.
+        profile: Name of its profile.
+        placement: Its memory slices.
+        compute: Its compute instances, by id.
+    """
+
+    id: int
+    profile: str
+    placement: Placement
+    compute: tuple[ComputeInstance, ...] = ()
+
+
+@dataclass(frozen=True)
+class MigMode:
+    """Whether the board is partitioned now, and whether it will be after its next reset."""
+
+    current: bool
+    pending: bool
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether a change waits for a reset of the board."""
+        return self.current != self.pending
+
+
+class MigRefusedError(NotPossibleError):
+    """The driver refused a change.
+
+    Attributes:
+        reason: "no_permission", "not_supported", "in_use", "no_room" or "failed".
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class MigBackend(Protocol):
+    """One board whose partitioning can be seen and changed. Reading changes nothing.
+
+    All methods raise ``NotPossibleError`` if the board is gone, and ``MigRefusedError`` if it has no MIG,
+    the user may not, or the board is in use.
+    """
+
+    info: DeviceInfo
+
+    def mode(self) -> MigMode:
+        """Whether MIG is on."""
+
+    def profiles(self) -> list[Profile]:
+        """What it can be divided into, in the driver's order."""
+
+    def instances(self) -> list[GpuInstance]:
+        """What it is divided into, by placement; empty if MIG is off."""
+
+    def processes(self) -> list[Process]:
+        """Who uses the board or an instance of it."""
+
+    def set_mode(self, on: bool) -> MigMode:
+        """Turn MIG on or off; what it is afterwards, which may be pending until a reset."""
+
+    def create(self, profile: Profile, placement: Placement) -> int:
+        """Create a GPU instance without compute instances; returns its id."""
+
+    def create_compute(self, instance: int, slices: int, placement: Placement | None = None) -> int:
+        """Create a compute instance of so many slices in a GPU instance, anywhere or at a place; its id."""
+
+    def destroy(self, instance: int) -> None:
+        """Destroy a GPU instance, which must have no compute instances."""
+
+    def destroy_compute(self, instance: int, compute: int) -> None:
+        """Destroy a compute instance."""
+
+    def close(self) -> None:
+        """Release the driver's library."""
+
+
+def board_facts(info: DeviceInfo) -> dict[str, Any]:
+    """What a listing says of a board."""
+    return {"id": info.id, "name": info.name, "index": info.index, "simulated": info.simulated}

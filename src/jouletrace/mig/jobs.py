@@ -1,0 +1,94 @@
+"""What is to run on slices: models, tasks, batches; names as other MIG profilers have them too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads import resolve
+
+MODELS = {
+    "vit": "vit-base",
+    "vision_transformer": "vit-base",
+    "swin": "swin-tiny",
+    "swin_transformer": "swin-tiny",
+}
+"""Other names of built-in models, as MIG profilers use them; every name of ``profile`` goes too."""
+
+TASKS = {
+    "infer": "infer",
+    "cv_infer": "infer",
+    "nlp_infer": "infer",
+    "train": "train",
+    "cv_train": "train",
+    "nlp_train": "train",
+}
+"""Names of tasks, as MIG profilers use them too, and what ``profile`` calls each."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to run.
+
+    Attributes:
+        model: Name as given.
+        workload: What ``profile`` calls it.
+        task: "infer" or "train".
+        batch: Samples a request.
+        seq_len: Tokens a sample; None for the model's own.
+        dtype: Number format; None for the workload's own.
+        mode: "eager" or "graph".
+    """
+
+    model: str
+    workload: str
+    task: str = "infer"
+    batch: int = 1
+    seq_len: int | None = None
+    dtype: str | None = None
+    mode: str = "eager"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        length = f" seq {self.seq_len}" if self.seq_len else ""
+        return f"{self.model} {self.task} batch {self.batch}{length}"
+
+
+def read_jobs(
+    models: Sequence[str],
+    tasks: Sequence[str] = ("infer",),
+    batches: Sequence[int] = (1,),
+    seq_lens: Sequence[int | None] = (None,),
+    *,
+    dtype: str | None = None,
+    mode: str = "eager",
+) -> list[Job]:
+    """All combinations, models outermost.
+
+    Raises:
+        BadInputError: If a model or task is unknown, or a batch makes no sense.
+    """
+    if not models:
+        raise BadInputError("--models: name at least one (vit,resnet50,swin,bert-base,...)")
+    for task in tasks:
+        if task not in TASKS:
+            raise BadInputError(f"--tasks {task}: must be one of {', '.join(TASKS)}")
+    for option, values in (("--batch", batches), ("--seq-len", seq_lens)):
+        for value in values:
+            if value is not None and value < 1:
+                raise BadInputError(f"{option} {value}: must be at least 1")
+    if mode not in ("eager", "graph"):
+        raise BadInputError(f"--mode {mode}: must be eager or graph")
+    found = []
+    for model in models:
+        workload = MODELS.get(model.lower(), model)
+        resolve(workload)  # refuses what doesn't exist before anything is changed
+        for task in dict.fromkeys(TASKS[one] for one in tasks):
+            for seq_len in seq_lens:
+                found += [Job(model, workload, task, batch, seq_len, dtype, mode) for batch in batches]
+    return list(dict.fromkeys(found))

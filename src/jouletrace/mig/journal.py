@@ -1,0 +1,128 @@
+"""What a board was before it was divided, on disk before anything is changed: what ``restore`` goes back to."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.mig.layout import Layout
+from jouletrace.profiler.board_store import cache_folder
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is written down.
+
+    Attributes:
+        board: Id of the board.
+        device: What the user called it.
+        before: What it was before jouletrace first changed it.
+        target: What it is to become.
+        time_ns: When that began, since the Unix epoch.
+        pid: Who did it.
+    """
+
+    board: str
+    device: str
+    before: Layout
+    target: Layout
+    time_ns: int
+    pid: int
+
+
+def path_of(board: str) -> Path:
+    """Where the journal of a board is."""
+    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}-mig-journal.json"
+
+
+def write(board: str, device: str, before: Layout, target: Layout) -> Entry:
+    """Write it down, on the disk when this returns. An older entry's ``before`` is kept.
+
+    Raises:
+        NotPossibleError: If it can't be written: then nothing may be changed.
+    """
+    older = read(board)
+    entry = Entry(board, device, older.before if older else before, target, time.time_ns(), os.getpid())
+    path = path_of(board)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    data: dict[str, Any] = {
+        "version": VERSION,
+        "board": entry.board,
+        "device": entry.device,
+        "before": entry.before.to_dict(),
+        "target": entry.target.to_dict(),
+        "time_ns": entry.time_ns,
+        "pid": entry.pid,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w") as file:
+            json.dump(data, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise NotPossibleError(f"the journal {path} can't be written ({error.strerror}): nothing was changed") from None
+    return entry
+
+
+def read(board: str) -> Entry | None:
+    """What was written down; None if nothing was.
+
+    Raises:
+        BadInputError: If it can't be read: whoever overwrote it would lose the old layout.
+    """
+    path = path_of(board)
+    try:
+        data = json.loads(path.read_text())
+        if data["version"] != VERSION:
+            raise ValueError(f"version {data['version']}")
+        before, target = Layout.from_dict(data["before"]), Layout.from_dict(data["target"])
+        return Entry(str(data["board"]), str(data["device"]), before, target, int(data["time_ns"]), int(data["pid"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInputError(f"the MIG journal {path} can't be read ({error}); look at it, then remove it") from None
+
+
+def forget(board: str) -> None:
+    """The board is as it was: nothing to go back to."""
+    with suppress(FileNotFoundError):
+        path_of(board).unlink()
+
+
+@contextmanager
+def locked(board: str) -> Iterator[None]:
+    """Nobody else divides this board meanwhile; ends with the process, however that ends.
+
+    Raises:
+        NotPossibleError: If somebody does.
+    """
+    import fcntl  # MIG is there on Linux alone
+
+    path = path_of(board).with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NotPossibleError(f"another jouletrace is dividing {board}: wait for it to end") from None
+        yield
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

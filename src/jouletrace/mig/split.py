@@ -1,0 +1,158 @@
+r"""The board's power split over its slices by their activity: pure, and always a model.
+
+A MIG instance has no power of its own; what is measured is the board. Above idle, a slice i that is active
+for a share a_i of the time is taken to draw c_i a_i watts, where c_i depends on what runs on it. So
+
+    board power − idle power = Σ c_i a_i + noise
+
+in every window. The c_i are found by Bayesian linear regression over windows (Bishop, Pattern Recognition and
+Machine Learning, 2006, section 3.3): a priori every slice draws as much for each compute slice, give or take
+a half (``PRIOR_SD``); windows in which activities differ, best of all one slice after the other alone, tell
+them apart. Where all windows are alike, the prior is all there is, and the interval says so.
+
+The parts are then scaled to what the board drew in the window, so that they add up to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.run import Estimate
+
+Floats = NDArray[np.float64]
+
+METHOD = "modelled"
+PRIOR_SD = 0.5
+"""Relative: how much watts for each active compute slice differ from workload to workload."""
+
+_DRAWS = 2000
+_LEAST_NOISE_W = 1.0
+"""Standard deviation that window means of board power have at least, and idle power with them."""
+
+_RELATIVE_NOISE = 0.01
+
+
+@dataclass(frozen=True)
+class SplitModel:
+    """What each slice draws above idle when it is active all the time.
+
+    Attributes:
+        watts: Mean of each, shape (slices,).
+        covariance: Of their joint posterior, shape (slices, slices).
+        slices: Compute slices of each, shape (slices,).
+        n: Windows that it rests on.
+    """
+
+    watts: Floats
+    covariance: Floats
+    slices: Floats
+    n: int
+
+
+@dataclass(frozen=True)
+class PowerSplit:
+    """One window's board power in parts, all in watts.
+
+    Attributes:
+        slices: Of each slice above idle; null with "no_activity" where an activity isn't known.
+        idle: Each slice's share of idle power by compute slices; 0 where idle is shown apart.
+        rest_idle_w: Idle power that no slice has: of compute slices without an instance, or all of it where
+            it is shown apart.
+        unattributed_w: Power above idle while no slice is active, or where activities aren't known.
+    """
+
+    slices: list[Estimate]
+    idle: list[float]
+    rest_idle_w: float
+    unattributed_w: float
+
+    @property
+    def total_w(self) -> float:
+        """Sum of all parts: the board's power."""
+        return sum((one.value or 0.0) for one in self.slices) + sum(self.idle) + self.rest_idle_w + self.unattributed_w
+
+
+def fit(board_w: ArrayLike, idle_w: float, activity: ArrayLike, slices: Sequence[int]) -> SplitModel:
+    """Find what each slice draws, from windows.
+
+    Args:
+        board_w: Mean power of the board in each window, shape (n,).
+        idle_w: Its power with contexts alive and nothing running.
+        activity: Share of time in which each slice was active, shape (n, slices).
+        slices: Compute slices of each.
+    """
+    share = np.asarray(slices, float)
+    x = np.asarray(activity, float).reshape(-1, len(share))
+    y = np.asarray(board_w, float) - idle_w
+    good = np.isfinite(y) & np.isfinite(x).all(axis=1)
+    x, y = x[good], y[good]
+    weight = float((x @ share).sum())
+    level = max(float(y.sum()) / weight, 1e-9) if weight > 0 else 1.0
+    prior_w = level * share
+    prior = np.diag(1 / (PRIOR_SD * prior_w) ** 2)
+    noise = np.maximum(_LEAST_NOISE_W, _RELATIVE_NOISE * np.abs(y))
+    scaled = x / noise[:, None]
+    covariance = np.linalg.inv(prior + scaled.T @ scaled)
+    watts = covariance @ (prior @ prior_w + scaled.T @ (y / noise))
+    return SplitModel(np.asarray(watts, float), np.asarray(covariance, float), share, len(y))
+
+
+def split(
+    model: SplitModel,
+    board: Estimate,
+    idle_w: float,
+    activity: ArrayLike,
+    *,
+    share_idle: bool = True,
+    whole: int = 7,
+) -> PowerSplit:
+    """Split one window's board power.
+
+    Args:
+        model: What each slice draws.
+        board: Mean power of the board in the window, with its interval; it must have a value.
+        idle_w: Idle power.
+        activity: Of each slice in the window, shape (slices,); NaN where it isn't known.
+        share_idle: Share idle power by compute slices, or show it apart.
+        whole: Compute slices of the board.
+
+    Raises:
+        ValueError: If the board's power has no value.
+    """
+    if board.value is None:
+        raise ValueError("the power of a board that isn't known can't be split")
+    a = np.asarray(activity, float)
+    active_w = board.value - idle_w
+    known = bool(np.isfinite(a).all())
+    drawn = np.maximum(model.watts, 0.0) * np.where(np.isfinite(a), a, 0.0)
+    total = float(drawn.sum())
+    idle = [idle_w * float(size) / whole if share_idle else 0.0 for size in model.slices]
+    rest_idle = idle_w - sum(idle)
+    if not known or total <= 0 or active_w <= 0:
+        none = Estimate(0.0, 0.0, 0.0, model.n, METHOD) if known else Estimate.null("no_activity", METHOD)
+        return PowerSplit([none] * len(a), idle, rest_idle, active_w)
+    parts = drawn / total * active_w
+    parts[int(np.argmax(parts))] += active_w - float(parts.sum())  # what rounding took
+    low, high = _intervals(model, board, idle_w, a, parts)
+    found = [
+        Estimate(float(p), float(min(lo, p)), float(max(hi, p)), model.n, METHOD)
+        for p, lo, hi in zip(parts, low, high, strict=True)
+    ]
+    return PowerSplit(found, idle, rest_idle, 0.0)
+
+
+def _intervals(model: SplitModel, board: Estimate, idle_w: float, a: Floats, parts: Floats) -> tuple[Floats, Floats]:
+    """95 % intervals of the parts: by draws of the model's coefficients and of the board's power."""
+    rng = np.random.default_rng(0)
+    watts = np.maximum(rng.multivariate_normal(model.watts, model.covariance, _DRAWS, method="cholesky"), 0.0)
+    drawn = watts * a
+    sums = drawn.sum(axis=1, keepdims=True)
+    shares = np.divide(drawn, sums, out=np.tile(parts / parts.sum(), (_DRAWS, 1)), where=sums > 0)
+    half = board.half_width or 0.0
+    active = (board.value or 0.0) - idle_w + rng.normal(0.0, 1.0, (_DRAWS, 1)) * half / 1.96
+    low, high = np.quantile(shares * active, [0.025, 0.975], axis=0)
+    return np.asarray(low, float), np.asarray(high, float)

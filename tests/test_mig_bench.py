@@ -1,0 +1,159 @@
+"""Jobs in processes of their own: one a slice, at once, and whatever ends them."""
+
+import io
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from jouletrace.devices import open_device
+from jouletrace.devices.base import Samples
+from jouletrace.devices.simulated.mig_tables import profiles
+from jouletrace.errors import NotPossibleError
+from jouletrace.mig.activity import Activity
+from jouletrace.mig.bench import JobFailedError, Slice
+from jouletrace.mig.child import Child
+from jouletrace.mig.jobs import Job
+from jouletrace.mig.point import PointSettings, measure_point
+from jouletrace.mig.real_bench import RealBench
+from jouletrace.mig.worker import main
+
+pytest.importorskip("torch")
+
+TOY = """
+import os, time
+
+def nap(batch=1):
+    return (lambda x: time.sleep(0.01)), (1,)
+
+def visible(batch=1):
+    raise RuntimeError("sees " + os.environ["CUDA_VISIBLE_DEVICES"])
+
+def hungry(batch=1):
+    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+def loud(batch=1):
+    print('{"items": 99}')
+    return (lambda x: time.sleep(0.01)), (1,)
+"""
+
+
+@pytest.fixture(autouse=True)
+def toys(tmp_path, monkeypatch):
+    (tmp_path / "toy.py").write_text(TOY)
+    monkeypatch.chdir(tmp_path)
+
+
+def job(name):
+    return Job(name, f"toy.py:{name}")
+
+
+def answers(*orders):
+    sink = io.StringIO()
+    main(io.StringIO("".join(json.dumps(order) + "\n" for order in orders)), sink)
+    return [json.loads(line) for line in sink.getvalue().splitlines()]
+
+
+def load(name):
+    return {"do": "load", "job": job(name).to_dict(), "device": "cpu"}
+
+
+def test_a_worker_loads_runs_and_tells_latencies():
+    loaded, ran = answers(load("nap"), {"do": "run", "seconds": 0.2, "at_ns": 0})
+    assert loaded == {"items": 1}
+    assert all(0.009 < seconds < 0.1 for seconds in ran["latency_s"])
+    assert sum(ran["latency_s"]) <= (ran["end_ns"] - ran["start_ns"]) / 1e9
+    assert ran["end_ns"] - ran["start_ns"] > 0.2e9
+
+
+@pytest.mark.parametrize(("name", "reason"), [("hungry", "out_of_memory"), ("visible", "not_possible")])
+def test_a_worker_says_why_a_job_fails_and_goes_on(name, reason, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    failed, loaded = answers(load(name), load("nap"))
+    assert failed["reason"] in (reason, "failed")
+    assert "\n" not in failed["error"]
+    assert loaded == {"items": 1}
+
+
+def test_a_worker_refuses_what_it_does_not_know():
+    unknown, early = answers({"do": "dance"}, {"do": "run", "seconds": 1, "at_ns": 0})
+    assert "unknown order" in unknown["error"]
+    assert "nothing is loaded" in early["error"]
+
+
+def test_a_process_sees_its_slice_alone_and_its_prints_are_no_answers():
+    child = Child("toy", "MIG-12345678")
+    try:
+        with pytest.raises(JobFailedError, match="sees MIG-12345678"):
+            child.ask(load("visible"), 120)
+        assert child.ask(load("loud"), 60) == {"items": 1}
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(JobFailedError, match="ended by signal 9") as error:
+            child.ask({"do": "run", "seconds": 1, "at_ns": 0}, 10)
+        assert error.value.reason == "vanished"
+    finally:
+        child.close()
+
+
+def test_a_process_that_does_not_answer_is_ended():
+    child = Child("toy", None)
+    with pytest.raises(JobFailedError, match=r"no answer for 0\.01 s"):
+        child.ask(load("nap"), 0.01)
+    assert child._process.poll() is not None
+
+
+class Steady:
+    """A source that says what slices do."""
+
+    interval_s = 0.02
+
+    def __init__(self, clock, activity):
+        self._clock, self._activity = clock, activity
+
+    def poll(self):
+        now = np.array([self._clock.time_ns()])
+        return [(uuid, Samples("graphics_active", now, np.array([a]))) for uuid, a in self._activity.items()]
+
+
+class Gone:
+    """A source whose board has fallen off the bus."""
+
+    interval_s = 0.02
+
+    def poll(self):
+        raise NotPossibleError("the GPU is lost")
+
+
+def slices():
+    table = {one.name: one for one in profiles("a100-80")}
+    return [Slice("MIG-a", table["3g.40gb"], 1), Slice("MIG-b", table["2g.20gb"], 2)]
+
+
+def test_two_slices_work_at_once_and_one_that_vanishes_is_said_to():
+    board = open_device("sim:a100-80?realtime=1")
+    activity = Activity([Steady(board.clock, {"MIG-a": 0.9, "MIG-b": 0.4}), Gone()])
+    bench = RealBench(board, slices(), activity, torch_device="cpu")
+    try:
+        rows = measure_point(bench, [job("nap")] * 2, PointSettings(1.0, 0.3, 0.1, 0.9))
+        assert [row["status"] for row in rows] == ["done", "done"]
+        assert [row["graphics_active"] for row in rows] == pytest.approx([0.9, 0.4])
+        assert all(30 < row["requests_per_s"] < 100 for row in rows)
+        assert all(row["fb_used_bytes"] is None for row in rows), "a CPU has none, which is not 0"
+        assert rows[0]["power_active_w"] is not None
+        assert activity.failures == ["the GPU is lost"], "the other source went on"
+        assert rows[0]["flags"] == "modelled,activity_lost"
+
+        first = bench.run([0, 1], 0.5)
+        assert abs(first[0].start_ns - first[1].start_ns) < 0.2e9, "they begin at one moment"
+        killer = threading.Timer(0.3, os.kill, (bench._children[1].pid, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(JobFailedError, match="may be gone") as error:
+            bench.run([0, 1], 1.0)
+        assert error.value.reason == "vanished"
+        assert len(bench.run([0], 0.1)) == 1, "the other slice's answer was taken, and it goes on"
+    finally:
+        bench.close()
+    assert not bench._children

@@ -1,0 +1,294 @@
+"""Sweeps over slices of a simulated board: what rows say, what fails, what resumes, and packing."""
+
+import csv
+import json
+import math
+
+import pyarrow.parquet as pq
+import pytest
+
+from commands import command
+from jouletrace.devices.simulated.mig_state import SimulatedMig
+from jouletrace.devices.simulated.mig_tables import profiles
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.mig import journal
+from jouletrace.mig.apply import apply
+from jouletrace.mig.jobs import read_jobs
+from jouletrace.mig.layout import Layout, layout_of
+from jouletrace.mig.packing import Order, pack, read_orders
+from jouletrace.mig.plan import make_plan
+from jouletrace.mig.point import PointSettings
+from jouletrace.mig.rows import COLUMNS, RowStore, failed_row
+from jouletrace.mig.summary import summary
+from jouletrace.mig.sweep import SweepSettings, sweep
+
+pytest.importorskip("torch")
+
+DEVICE = "sim:a100-40"
+QUICK = PointSettings(seconds=1, solo_s=0.6, warmup_s=0.2, idle_s=0.9)
+
+
+TOY = """
+def toy(batch=1):
+    import torch
+    return torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)), torch.randn(batch, 1024)
+"""
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path, monkeypatch):
+    """A small model, which is counted at once."""
+    (tmp_path / "toy.py").write_text(TOY)
+    monkeypatch.chdir(tmp_path)
+
+
+def settings(*names, models=("toy.py:toy",), batches=(1,), together=(1,), **more):
+    return SweepSettings(names, tuple(read_jobs(models, batches=batches, **more)), together, QUICK)
+
+
+def swept(tmp_path, wanted, backend=None, **how):
+    return sweep(DEVICE, backend or SimulatedMig(DEVICE), wanted, tmp_path / "sweep", **how)
+
+
+def test_a_row_has_every_figure_and_they_agree(tmp_path):
+    (row,) = swept(tmp_path, settings("2g.10gb", batches=(1024,))).rows
+    assert row["status"] == "done"
+    assert row["samples_per_s"] == pytest.approx(1024 * row["requests_per_s"])
+    assert row["requests_per_s"] == pytest.approx(1 / row["latency_mean_s"], rel=0.01)
+    assert row["latency_p50_s"] <= row["latency_p95_s"] <= row["latency_p99_s"]
+    assert row["energy_per_sample_j"] == pytest.approx(row["power_w"] / row["samples_per_s"])
+    assert row["power_w"] == pytest.approx(row["power_active_w"] + row["idle_power_w"] * 2 / 7)
+    assert row["power_active_w"] == pytest.approx(row["board_power_w"] - row["idle_power_w"]), "it was alone"
+    assert row["power_w_low"] < row["power_w"] < row["power_w_high"]
+    assert 0.5 < row["graphics_active"] <= 1
+    assert row["fb_used_bytes"] > 480 << 20
+    assert row["flags"] == "modelled"
+    assert row["latency_quantiles_s"] == sorted(row["latency_quantiles_s"])
+
+
+def test_larger_slices_are_faster_and_larger_batches_take_less_energy_a_sample(tmp_path):
+    rows = swept(tmp_path, settings("1g.5gb", "7g.40gb", batches=(64, 4096), mode="graph")).rows
+    by = {(row["profile"], row["batch"]): row for row in rows}
+    assert by["7g.40gb", 4096]["samples_per_s"] > 4 * by["1g.5gb", 4096]["samples_per_s"]
+    for name in ("1g.5gb", "7g.40gb"):
+        assert by[name, 4096]["energy_per_sample_j"] < by[name, 64]["energy_per_sample_j"]
+
+
+def test_slices_together_have_a_row_each_and_add_up_to_the_board(tmp_path):
+    rows = swept(tmp_path, settings("2g.10gb", batches=(1024,), together=(0,))).rows
+    assert [row["together"] for row in rows] == [3, 3, 3]
+    assert len({row["device"] for row in rows}) == 3
+    parts = sum(row["power_active_w"] for row in rows) + rows[0]["unattributed_w"]
+    assert parts == pytest.approx(rows[0]["board_power_w"] - rows[0]["idle_power_w"], rel=1e-12)
+
+
+def test_out_of_memory_is_a_failed_row_without_figures(tmp_path):
+    rows = swept(tmp_path, settings("1g.5gb", "7g.40gb", batches=(1_000_000,))).rows
+    failed, done = rows
+    assert (failed["status"], failed["reason"]) == ("failed", "out_of_memory")
+    assert done["status"] == "done"
+    figures = [name for name in COLUMNS if name.endswith(("_s", "_w", "_j", "_bytes", "_per_s", "requests"))]
+    assert all(failed[name] is None for name in figures), "never zeros"
+    text = summary(rows)
+    assert "out of memory" in text
+
+
+def test_a_sweep_resumes_where_it_was_cut_off(tmp_path):
+    wanted = settings("1g.5gb", "3g.20gb", batches=(1, 2))
+
+    def interrupt(number, count, what):
+        if number == 4:
+            raise KeyboardInterrupt
+
+    backend = SimulatedMig(DEVICE)
+    with pytest.raises(KeyboardInterrupt):
+        swept(tmp_path, wanted, backend, begin=interrupt)
+    assert layout_of(backend) == Layout(False), "the board is as before"
+    assert journal.read(backend.info.id) is None
+    begun = []
+    store = swept(tmp_path, wanted, backend, begin=lambda number, count, what: begun.append((number, count)))
+    assert begun == [(4, 4)]
+    assert [(row["profile"], row["batch"]) for row in store.rows] == [
+        (profile, batch) for profile in ("1g.5gb", "3g.20gb") for batch in (1, 2)
+    ]
+
+
+def test_a_line_that_a_crash_cut_off_is_measured_again(tmp_path):
+    wanted = settings("1g.5gb", batches=(1, 2))
+    store = swept(tmp_path, wanted)
+    path = tmp_path / "sweep" / "rows.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    begun = []
+    again = swept(tmp_path, wanted, begin=lambda number, count, what: begun.append(what))
+    assert begun == ["toy.py:toy infer batch 2 on 1 × 1g.5gb"]
+    assert len(again.rows) == len(store.rows)
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_rows_that_are_damaged_in_the_middle_are_not_dropped_in_silence(tmp_path):
+    swept(tmp_path, settings("1g.5gb", batches=(1, 2)))
+    path = tmp_path / "sweep" / "rows.jsonl"
+    path.write_bytes(b"{" + path.read_bytes()[1:])
+    with pytest.raises(BadInputError, match="damaged at byte 0"):
+        swept(tmp_path, settings("1g.5gb"))
+
+
+def test_a_folder_of_another_sweep_is_refused(tmp_path):
+    RowStore(tmp_path, {"board": "A"})
+    with pytest.raises(BadInputError, match="another sweep"):
+        RowStore(tmp_path, {"board": "B"})
+
+
+def test_the_board_is_as_the_user_had_divided_it(tmp_path):
+    backend = SimulatedMig(DEVICE)
+    apply(make_plan(["4g.20gb", "3g.20gb"], backend), backend, DEVICE)
+    before = layout_of(backend)
+    swept(tmp_path, settings("1g.5gb"), backend)
+    assert layout_of(backend) == before
+    assert journal.read(backend.info.id).before == Layout(False), "mig restore still goes back to where it began"
+
+
+def test_csv_and_parquet_say_the_same_with_units(tmp_path):
+    store = swept(tmp_path, settings("1g.5gb", batches=(1, 10_000_000)))
+    with (tmp_path / "sweep" / "sweep.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    table = pq.ParquetFile(tmp_path / "sweep" / "sweep.parquet").read()
+    assert table.to_pylist() == store.rows
+    assert float(lines[0]["power_w"]) == store.rows[0]["power_w"]
+    assert lines[1]["latency_mean_s"] == "", "a failed row has empty cells"
+    assert table.schema.field("power_w").metadata[b"unit"] == b"W"
+    assert set(table.column_names) == set(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("names", "how", "says"),
+    [
+        (("9g.90gb",), {}, "no such profile"),
+        (("1c.3g.20gb",), {}, "whole GPU instances"),
+        (("3g.20gb",), {"together": (3,)}, "3g.20gb 2 times"),
+        (("3g.20gb",), {"together": (-1,)}, "a number of slices"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_before_anything_changes(tmp_path, names, how, says):
+    backend = SimulatedMig(DEVICE)
+    backend.failures.refuse_after = 0
+    with pytest.raises(BadInputError, match=says):
+        swept(tmp_path, settings(*names, **how), backend)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"tasks": ["dance"]}, "must be one of"),
+        ({"batches": [0]}, "--batch 0"),
+        ({"models": ["resnet51"]}, "resnet50"),
+        ({"models": []}, "--models"),
+        ({"mode": "compile"}, "eager or graph"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused(how, says):
+    with pytest.raises(BadInputError, match=says):
+        read_jobs(**{"models": ["vit"], **how})
+
+
+def test_names_of_other_mig_profilers_are_known():
+    jobs = read_jobs(["vision_transformer", "swin_transformer", "vit"], ["cv_infer", "nlp_infer"])
+    assert [job.workload for job in jobs] == ["vit-base", "swin-tiny", "vit-base"]
+    assert {job.task for job in jobs} == {"infer"}
+    assert [job.task for job in read_jobs(["vit"], ["cv_infer", "cv_train", "nlp_train"])] == ["infer", "train"]
+
+
+def test_training_takes_longer_and_more_energy_than_inference(tmp_path):
+    pytest.importorskip("transformers")
+    infer, train = swept(tmp_path, settings("1g.5gb", models=("minilm",), batches=(4,), tasks=("infer", "train"))).rows
+    assert train["task"] == "train"
+    assert train["latency_mean_s"] > 2 * infer["latency_mean_s"]
+    assert train["energy_per_sample_j"] > 2 * infer["energy_per_sample_j"]
+
+
+def row_of(profile, model, per_s, active_j, batch=1):
+    row = failed_row(profile, 1, 0, read_jobs([model], batches=[batch])[0], "", "")
+    return {
+        **row,
+        "status": "done",
+        "samples_per_s": per_s,
+        "energy_active_per_sample_j": active_j,
+        "idle_power_w": 70.0,
+    }
+
+
+ROWS = [
+    row_of("1g.5gb", "vit", 100.0, 0.40),
+    row_of("3g.20gb", "vit", 280.0, 0.42),
+    row_of("7g.40gb", "vit", 600.0, 0.50),
+    row_of("1g.5gb", "minilm", 400.0, 0.10),
+    row_of("3g.20gb", "minilm", 420.0, 0.12),
+    row_of("7g.40gb", "minilm", 430.0, 0.20),
+]
+
+
+def test_the_packing_found_is_the_cheapest_of_all_there_are():
+    orders = [Order("vit", 1, 20_000), Order("minilm", 1, 30_000), Order("vit", 1, 5_000)]
+    found = pack(orders, ROWS, profiles("a100-40"))
+    costs = []
+    of = {("vit" if row["workload"] == "vit-base" else "minilm", row["profile"]): row for row in ROWS}
+    for names in ((a, b, c) for a in NAMES for b in NAMES for c in NAMES):
+        try:
+            make_plan(names, SimulatedMig(DEVICE))
+        except BadInputError:
+            continue
+        chosen = [of[order.model, name] for order, name in zip(orders, names, strict=True)]
+        times = [order.samples / row["samples_per_s"] for order, row in zip(orders, chosen, strict=True)]
+        active = sum(o.samples * row["energy_active_per_sample_j"] for o, row in zip(orders, chosen, strict=True))
+        costs.append(70.0 * max(times) + active)
+    assert found.energy_j == pytest.approx(min(costs))
+    assert found.energy_j < found.one_by_one_j
+    assert len({(p.start, p.size) for p in found.placements}) == 3
+
+
+NAMES = ("1g.5gb", "3g.20gb", "7g.40gb")
+
+
+def test_jobs_that_were_not_swept_or_do_not_fit_are_refused():
+    with pytest.raises(BadInputError, match="no such point"):
+        pack([Order("swin", 1, 10)], ROWS, profiles("a100-40"))
+    with pytest.raises(NotPossibleError, match="no division"):
+        pack([Order("vit", 1, 10)] * 3, ROWS[1:3], profiles("a100-40"))
+    with pytest.raises(NotPossibleError, match="no power"):
+        pack([Order("vit", 1, 10)], [{**ROWS[0], "idle_power_w": None}], profiles("a100-40"))
+    for item in ("vit=10", "vit:0=10", "vit:1=nan", "vit:1=0", ":1=5"):
+        with pytest.raises(BadInputError, match="MODEL:BATCH=SAMPLES"):
+            read_orders([item])
+
+
+def test_the_command_sweeps_and_packs(capsys):
+    arguments = ["--device", DEVICE, "--profiles", "1g.5gb,3g.20gb", "--models", "toy.py:toy", "--batch", "1,8"]
+    said = command(capsys, "mig", "sweep", *arguments, "--seconds", "2", "-o", "out")
+    assert said.code == 0, said.err
+    assert said.out.startswith("SIMULATED")
+    assert "samples/s" in said.out
+    said = command(capsys, "mig", "sweep", *arguments, "--seconds", "2", "-o", "out", "--json")
+    data = json.loads(said.out)
+    assert data["simulated"] is True
+    assert len(data["rows"]) == 4
+    assert all(math.isfinite(row["power_w"]) for row in data["rows"])
+    said = command(capsys, "mig", "pack", "out", "toy.py:toy:8=1000", "toy.py:toy:1=100", "--device", DEVICE, "--json")
+    assert {job["profile"] for job in json.loads(said.out)["jobs"]} <= {"1g.5gb", "3g.20gb"}
+
+
+def test_the_commands_list_plan_apply_and_restore(capsys):
+    assert "1g.10gb+me" in command(capsys, "mig", "list", "--device", "sim:h100").out
+    plan = json.loads(
+        command(capsys, "mig", "plan", "3g.40gb", "2g.20gb", "1g.10gb", "--device", "sim:h100", "--json").out
+    )
+    assert [one["start"] for one in plan["instances"]] == [4, 0, 2]
+    said = command(capsys, "mig", "apply", "3g.40gb", "--device", "sim:h100")
+    assert said.code == 2
+    assert "--yes" in said.err
+    assert command(capsys, "mig", "apply", "3g.40gb", "2x1c.2g", "--device", "sim:h100", "--yes").code == 0
+    found = json.loads(command(capsys, "mig", "list", "--device", "sim:h100", "--json").out)
+    assert [len(one["compute_instances"]) for one in found["instances"]] == [2, 1]
+    assert command(capsys, "mig", "restore", "--device", "sim:h100", "--json").code == 0
+    assert json.loads(command(capsys, "mig", "list", "--device", "sim:h100", "--json").out)["instances"] == []
+    assert command(capsys, "mig", "plan", "4g.40gb", "4g.40gb", "--device", "sim:h100").code == 2
+    assert command(capsys, "mig", "list", "--device", "sim:v100").code == 3
