@@ -53,7 +53,7 @@ def profile_repeats(
     try:
         for number, place in enumerate(places, start=1):
             progress.begin(f"run {number} of {repeats}", 0)
-            _in_fresh_process(workload, _numbered(settings, number), place)
+            in_fresh_process(workload, numbered(settings, number), place)
     except BaseException as error:
         there = [place for place in places if (place / RUN_JSON).exists()]
         if there:
@@ -137,7 +137,7 @@ def _concat(parts: list[pa.Table], name: str) -> pa.Table:
     return tables.conform(pa.concat_tables(parts), name)
 
 
-def _numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
+def numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
     """Simulated boards differ between runs by ``run=`` in their spec; real ones do so by themselves."""
     name, _, query = settings.device.partition("?")
     if not name.startswith("sim:"):
@@ -150,7 +150,14 @@ def _numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
     return replace(settings, device=f"{name}?{'&'.join([*others, f'run={int(first) + number - 1}'])}")
 
 
-def _in_fresh_process(workload: str, settings: ProfileSettings, folder: Path) -> None:
+def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None) -> None:
+    """Profile in a process of its own; its Run goes to ``folder``.
+
+    Raises:
+        BadInputError, NotPossibleError, RecorderDiedError: What it said.
+        TimeoutError: If it took longer than ``limit_s``; it has been ended.
+        RuntimeError: If it failed by a bug, with what it printed.
+    """
     task = {"workload": workload, "settings": asdict(settings), "folder": str(folder)}
     home = str(Path(jouletrace.__file__).resolve().parent.parent)
     places = [os.environ.get("PYTHONPATH", ""), home]
@@ -163,14 +170,16 @@ def _in_fresh_process(workload: str, settings: ProfileSettings, folder: Path) ->
         process_group=0,  # Ctrl-C comes from here, once, wherever it was pressed
     )
     try:
-        _, said = process.communicate(json.dumps(task))
-    except BaseException:
+        _, said = process.communicate(json.dumps(task), timeout=limit_s)
+    except BaseException as error:
         process.send_signal(signal.SIGINT)
         try:
             process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise TimeoutError(f"it did not end within {limit_s:g} s") from None
         raise
     code = process.returncode
     if code == 130:

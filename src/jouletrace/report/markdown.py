@@ -15,15 +15,16 @@ EXTENSION = ".md"
 
 def render(run: Run, *, detail: str = "model", top: int | None = None) -> str:
     """One Run: its tables, the sensor, the conditions, the warnings and the methods sentence."""
-    return _typeset(document(run, detail=detail, top=top))
+    return typeset(document(run, detail=detail, top=top))
 
 
 def render_many(runs: Sequence[Run], *, detail: str = "model", top: int | None = None) -> str:
     """Several Runs in one table; with a finer ``detail`` than "model", each by itself below that."""
-    return "\n".join(map(_typeset, documents(runs, detail=detail, top=top)))
+    return "\n".join(map(typeset, documents(runs, detail=detail, top=top)))
 
 
-def _typeset(found: Document) -> str:
+def typeset(found: Document) -> str:
+    """A document as Markdown."""
     blocks = [f"**{_escape(found.title)}**"]
     if found.simulated:
         blocks.append(f"**{_escape(found.simulated)}**")

@@ -40,7 +40,7 @@ def render(
         width: Columns of the terminal; None to ask it (80 where there is none).
         color: Whether to use its colours.
     """
-    return _print(document(run, detail=detail, top=top), width, color)
+    return typeset(document(run, detail=detail, top=top), width, color)
 
 
 def render_many(
@@ -52,10 +52,11 @@ def render_many(
     color: bool = False,
 ) -> str:
     """Several Runs side by side; with a finer ``detail`` than "model", each by itself below that."""
-    return "\n".join(_print(found, width, color) for found in documents(runs, detail=detail, top=top))
+    return "\n".join(typeset(found, width, color) for found in documents(runs, detail=detail, top=top))
 
 
-def _print(found: Document, width: int | None, color: bool) -> str:
+def typeset(found: Document, width: int | None = None, color: bool = False) -> str:
+    """A document as text for a terminal; see ``render``."""
     sink = StringIO()
     console = Console(
         file=sink,

@@ -1,0 +1,172 @@
+"""Does ``compare`` cry wolf, and does it find what is there? On simulated pairs, where the truth is known.
+
+Each pair is two sides of three runs of one thing on one board. A run's figures are drawn, not
+profiled: a whole profile takes seconds, its figures differ from run to run by a few numbers only.
+The board's parameters are drawn by seed within the ranges of ``devices.simulated.presets``; then, as in
+its engine,
+
+- every run's load draws more or less by ``run_spread`` and by ``drift`` (which outlasts a run),
+- a run's own windows leave what ``load_noise`` averages to, plus its start temperature's leakage (sd 1 K),
+- times differ between processes by 0.05 to 0.2 % (memory layout, alignment),
+- parts share the run's deviation, have one of their own (0.1 to 0.5 %, for one in ten ten times that) and
+  the experiment's noise (half-widths of 2 to 10 %, the smaller the part the larger).
+
+``--profiles N`` runs N whole simulated profiles and prints the spread that they have, to be held against
+what is drawn. The detection that is asked for is that of 3 % more energy at default settings (the model
+alone); with parts, half of the permitted error is theirs.
+
+    python benchmarks/compare_sim.py                       # 1000 pairs of each kind, three seeds
+    python benchmarks/compare_sim.py --profiles 12
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.compare import compare
+from jouletrace.devices.simulated.parameters import draw
+from jouletrace.devices.simulated.presets import PRESETS
+from jouletrace.report.comparison.data import BETTER, SAME, WORSE
+from jouletrace.run import DeviceInfo, Estimate, Run, tables
+
+PRESET = PRESETS["h100-80"]
+WINDOWS, WINDOW_S = 8, 0.5
+
+
+class World:
+    """A board and a thing to run on it.
+
+    Args:
+        rng: Source of everything.
+        board: Seed of the board.
+        parts: Operators of the model; 0 for a profile of the model alone.
+    """
+
+    def __init__(self, rng, board, parts):
+        self.rng, self.parameters = rng, draw(PRESET, board)
+        self.device = DeviceInfo(f"SIM-{board}", "SIMULATED H100", simulated=True)
+        self.time_s, self.watts = rng.uniform(0.5e-3, 20e-3), rng.uniform(250, 650)
+        self.time_sd = rng.uniform(0.0005, 0.002)
+        self.share = rng.dirichlet(np.full(parts, 0.7)) if parts else np.empty(0)
+        self.own_sd = rng.uniform(0.001, 0.005, parts) * np.where(rng.random(parts) < 0.1, 10, 1)
+        self.noise = np.clip(0.01 / np.sqrt(np.maximum(self.share, 1e-4) * parts), 0.01, 0.05) if parts else self.share
+
+    def run(self, more=0.0, part_more=None):
+        """One run whose energy is ``more`` higher than that of others, or that of single parts."""
+        rng, p = self.rng, self.parameters
+        part_more = np.zeros(len(self.share)) if part_more is None else part_more
+        active = self.watts - p.context_idle_w
+        load = rng.normal(0, p.run_spread) + rng.normal(0, p.drift)
+        heat = p.leak_w * rng.normal(0, 1.0) / p.leak_scale_c
+        slow = rng.normal(0, self.time_sd)
+        within = p.load_noise * sqrt(2 * p.load_noise_s / WINDOW_S / WINDOWS)
+        shift = 1 + more + float(self.share @ part_more)
+        watts = (p.context_idle_w + active * (1 + load + rng.normal(0, within)) + heat) * shift
+        time_s = self.time_s * (1 + slow)
+        common = watts * time_s / (self.watts * self.time_s * shift) - 1
+        rows = figures(0, {"latency_s": (time_s * (1 + rng.normal(0, 3e-4)), 3e-4), "iteration_time_s": (time_s, 2e-4)})
+        rows += figures(0, {"power_w": (watts, within), "energy_total_j": (watts * time_s, within)})
+        units = [{"id": 0, "level": "model", "name": "thing"}]
+        for i, share in enumerate(self.share):
+            name = f"aten.op{i}"
+            units.append(
+                {"id": i + 1, "parent": 0, "level": "op", "name": name, "op": name, "module": f"layer.{i % 7}"}
+            )
+            off = 1 + common + rng.normal(0, self.own_sd[i]) + rng.normal(0, self.noise[i])
+            seconds = share * self.time_s * (1 + slow + rng.normal(0, self.own_sd[i]) + rng.normal(0, self.noise[i]))
+            joules = share * self.watts * self.time_s * off * (1 + more + part_more[i])
+            rows += figures(i + 1, {"time_s": (seconds, self.noise[i]), "energy_total_j": (joules, self.noise[i])})
+        run = Run(workload={"name": "thing", "items": 1}, devices=[self.device])
+        run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+        return run
+
+    def side(self, n=3, **keys):
+        return [(self.run(**keys), f"run {i}") for i in range(n)]
+
+
+def figures(unit, values):
+    """Rows of ``results`` from values and their relative standard errors."""
+    rows = []
+    for metric, (value, error) in values.items():
+        half = 1.96 * error * abs(value)
+        estimate = Estimate(float(value), float(value - half), float(value + half), 30, "windows")
+        rows.append({"unit": unit, "metric": metric, **estimate.to_dict()})
+    return rows
+
+
+def alarms(found):
+    """Whether any verdict says that something differs."""
+    return any(row.verdict in (BETTER, WORSE) for row in found.rows)
+
+
+def trial(seed, pairs, parts):
+    """Shares of pairs: false alarms, detection of 3 %, of a tenth more in the largest part; and widths."""
+    rng = np.random.default_rng([seed, parts])
+    wrong, found, largest, detectable, same = [], [], [], [], []
+    for _ in range(pairs):
+        world = World(rng, int(rng.integers(1 << 30)), parts)
+        null = compare(world.side(), world.side())
+        wrong.append(alarms(null))
+        same.append(null.row("energy_total_j").verdict == SAME)
+        detectable.append(null.row("energy_total_j").detectable)
+        found.append(compare(world.side(), world.side(more=0.03)).row("energy_total_j").verdict == WORSE)
+        if parts:
+            top = int(np.argmax(world.share))
+            changed = compare(world.side(), world.side(part_more=0.1 * (np.arange(parts) == top)))
+            largest.append(changed.row("energy_total_j", f"aten.op{top}", "op").verdict == WORSE)
+    return np.mean(wrong), np.mean(found), np.mean(largest) if largest else np.nan, np.median(detectable), np.mean(same)
+
+
+def spread_of_profiles(n):
+    """Spread between whole simulated profiles of a small model, in percent."""
+    import torch
+
+    from jouletrace.profiler.profile import profile_workload
+    from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.workloads import ObjectWorkload
+
+    torch.manual_seed(0)
+    # Small enough to stay below the power cap, where time and power wander together.
+    model, inputs = torch.nn.Linear(1024, 1024).half(), torch.randn(512, 1024).half()
+    settings = ProfileSettings(warmup_s=3.0, latency_s=0.5, calibrated=False)
+    runs = []
+    for i in range(n):
+        own = replace(settings, device=f"sim:h100?seed=1&run={i}")
+        runs.append(profile_workload(ObjectWorkload(model, inputs, "linear"), own))
+    for metric in ("latency_s", "iteration_time_s", "power_w", "energy_total_j"):
+        values = np.array([run.result(metric).value for run in runs])
+        print(f"{metric}: sd {100 * values.std(ddof=1) / values.mean():.3f} % of {n} runs")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--parts", type=int, nargs="+", default=[0, 40])
+    parser.add_argument("--profiles", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.profiles:
+        with tempfile.TemporaryDirectory() as cache:
+            import os
+
+            os.environ["JOULETRACE_CACHE"] = str(Path(cache))
+            spread_of_profiles(arguments.profiles)
+        return
+    print("| parts | seed | false alarms % | 3 % found % | part found % | detectable % | same shown % | s |")
+    print("|---|---|---|---|---|---|---|---|")
+    for parts in arguments.parts:
+        for seed in arguments.seeds:
+            begin = time.perf_counter()
+            wrong, found, largest, least, same = trial(seed, arguments.pairs, parts)
+            figures_ = [f"{100 * value:.1f}" for value in (wrong, found, largest)]
+            took = time.perf_counter() - begin
+            print(f"| {parts} | {seed} | {' | '.join(figures_)} | {100 * least:.2f} | {100 * same:.0f} | {took:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

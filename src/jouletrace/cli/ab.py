@@ -1,0 +1,71 @@
+"""``jouletrace ab``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.compare import FailIf, Format, Margin, Strict, check_comparison_form, check_expressions, conclude
+from jouletrace.cli.output import Place
+
+WORKLOADS = "A built-in name, file.py:callable or package.module:callable, a transformers folder."
+
+
+def ab(
+    a: Annotated[str, typer.Argument(metavar="A", help=WORKLOADS)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one; may be the same, with --mode-b or --dtype-b.")],
+    device: options.Device = "auto",
+    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
+    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    dtype: Annotated[str | None, typer.Option(help="As of profile.")] = None,
+    dtype_b: Annotated[str | None, typer.Option(help="Of B. [default: as A]")] = None,
+    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
+    mode_b: Annotated[str | None, typer.Option(help="Of B. [default: as A]")] = None,
+    margin: Margin = "1%",
+    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of windows.")] = 40.0,
+    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up of each.")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, inputs and order.")] = 0,
+    fail_if: FailIf = None,
+    strict: Strict = False,
+    output: options.Output = None,
+    form: Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Hold two workloads against one another on one board, in turn, in one process.
+
+    They run in blocks of A B B A, so that heat, clocks and the sensor's gain act on both alike; differences of 1 % are
+    told within a minute.
+    """
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.profiler.ab import AbSettings, run_ab
+    from jouletrace.profiler.prepare import resolve
+    from jouletrace.profiler.session import command_line
+    from jouletrace.profiler.settings import ProfileSettings
+
+    form = check_comparison_form(form, json)
+    check_expressions(fail_if or [])
+    how = AbSettings(margin=options.parse_percent(margin, "--margin"), max_time_s=max_time)
+    settings = ProfileSettings(
+        task=task, device=device, batch=batch, seq_len=seq_len, dtype=dtype, mode=mode, warmup_s=warmup, seed=seed
+    )
+    settings_b = replace(settings, mode=mode_b or mode, dtype=dtype_b or dtype)
+    one, other = resolve(a), resolve(b)
+    with Place(output, f"{one.name}-vs-{other.name}") as place:
+        with ProgressLine() as progress:
+            run, comparison = run_ab(
+                one,
+                other,
+                settings,
+                how,
+                settings_b=settings_b,
+                fail_if=fail_if or [],
+                folder=place.folder,
+                command=command_line(),
+                progress=progress,
+            )
+        place.done(run)
+    conclude(comparison, form=form, top=10, strict=strict)

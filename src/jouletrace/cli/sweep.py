@@ -1,0 +1,125 @@
+"""``jouletrace sweep``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.compare import Format
+from jouletrace.cli.output import say
+from jouletrace.errors import BadInputError, check_format
+
+Value = TypeVar("Value", int, float, str)
+
+
+def sweep(
+    workloads: Annotated[list[str] | None, typer.Argument(metavar="WORKLOAD...", help="As of profile.")] = None,
+    device: options.Device = "auto",
+    batch: Annotated[str | None, typer.Option(metavar="N,N,...", help="Samples an iteration: 1,8,64.")] = None,
+    seq_len: Annotated[str | None, typer.Option(metavar="N,N,...", help="Tokens a sample.")] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
+    mode: Annotated[str | None, typer.Option(metavar="NAME,...", help="eager, graph, compile.")] = None,
+    power_limit: Annotated[
+        str | None, typer.Option(metavar="W,W,...", help="Power limits of the board; needs --yes, and root.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Change the board's power limit; it is brought back.")] = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Only bring back the power limit that a killed sweep left.")
+    ] = False,
+    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
+    target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
+    max_time: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Most seconds of the energy pass of a point.")
+    ] = None,
+    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up of a point.")] = 5.0,
+    point_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended and recorded so.")
+    ] = 600.0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder; one that holds this sweep is resumed. [default: under runs/]"),
+    ] = None,
+    form: Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Profile a grid of workloads and options, a Run a point.
+
+    Points that run out of memory, fail or hang are recorded and the grid goes on. Give the same command with the same
+    -o to resume.
+    """
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.profiler.session import command_line
+    from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.profiler.sweep import POINTS, Grid, restore_limit, run_sweep
+    from jouletrace.report.comparison.sweep import FORMATS, render
+    from jouletrace.run.store import fresh_folder
+
+    if restore:
+        before = restore_limit(device)
+        say(
+            "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
+        )
+        return
+    if json and form not in ("table", "json"):
+        raise BadInputError(f"--format {form} --json: ask for one of them")
+    check_format(form, FORMATS)
+    grid = Grid(
+        tuple(workloads or []),
+        _values(batch, "--batch", int),
+        _values(seq_len, "--seq-len", int),
+        _values(dtype, "--dtype", str),
+        _values(mode, "--mode", str),
+        _values(power_limit, "--power-limit", float),
+    )
+    settings = ProfileSettings(
+        task=task,
+        device=device,
+        target_ci=options.parse_percent(target_ci, "--target-ci"),
+        max_time_s=max_time,
+        warmup_s=warmup,
+        seed=seed,
+    )
+    folder = output or fresh_folder("runs", "sweep")
+    try:
+        with ProgressLine() as progress:
+            found = run_sweep(
+                grid,
+                settings,
+                folder,
+                limit_s=point_limit,
+                permitted=yes,
+                command=command_line(),
+                progress=progress,
+            )
+    finally:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()  # refused before anything was measured
+        elif folder.is_dir():
+            say(f"saved {folder}; show its Runs with: jouletrace show {folder / POINTS}/*")
+    sys.stdout.write(render(found, "json" if json else form))
+    sys.stdout.flush()
+
+
+def _values(text: str | None, option: str, kind: Callable[[str], Value]) -> tuple[Value, ...]:
+    """Values separated by commas.
+
+    Raises:
+        BadInputError: If one isn't of its kind.
+    """
+    if text is None:
+        return ()
+    found = []
+    for part in text.split(","):
+        try:
+            found.append(kind(part.strip()))
+        except ValueError:
+            raise BadInputError(f"{option} {text!r}: {part.strip()!r} is not a number; write 1,8,64") from None
+        if not part.strip():
+            raise BadInputError(f"{option} {text!r}: a value is missing between commas")
+    return tuple(found)

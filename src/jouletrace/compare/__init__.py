@@ -1,0 +1,6 @@
+"""Holding Runs against one another: what differs, by how much, and whether that can be told from chance."""
+
+from jouletrace.compare.compare import compare
+from jouletrace.compare.options import CompareOptions
+
+__all__ = ["CompareOptions", "compare"]

@@ -1,0 +1,197 @@
+"""``--fail-if``: expressions such as ``energy>5%``, ``kernel:gemm*:energy>3%``, ``layer:encoder.*:latency<-10%``.
+
+    [LEVEL:PATTERN:]METRIC(>|<)CHANGE%
+
+A check asks for every row it means whether B / A - 1 is beyond the stated change. It fails if that is
+shown with the error that is permitted over all rows of all checks, passes if the contrary is, and is
+inconclusive otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NoReturn
+
+from jouletrace.compare.contrast import Contrast, holm
+from jouletrace.compare.match import LEVELS, fits
+from jouletrace.compare.table import Entry
+from jouletrace.errors import BadInputError
+from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE, PASSED, Check, Row
+from jouletrace.report.comparison.words import percent, reason, signed
+
+METRICS = {
+    "latency": ("latency_s", "time_s"),
+    "time": ("iteration_time_s", "time_s"),
+    "power": ("power_w", "power_w"),
+    "energy": ("energy_total_j", "energy_total_j"),
+}
+"""By word: the metric of the model, and of a part."""
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?|[+-]?\.\d+")
+_SHOWN = 4
+
+
+class ExpressionError(BadInputError):
+    """A check that can't be read.
+
+    Attributes:
+        pointed: The check, and below it a caret under the place that is wrong.
+    """
+
+    def __init__(self, text: str, at: int, why: str) -> None:
+        super().__init__(f"--fail-if '{text}', character {at + 1}: {why}")
+        self.pointed = f"  {text}\n  {' ' * at}^"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed check.
+
+    Attributes:
+        text: As written.
+        level: "model" or a level of parts.
+        pattern: Which parts; "" for the model.
+        metric: Word of ``METRICS``.
+        above: Whether more than ``change`` fails; less than it does otherwise.
+        change: Relative.
+    """
+
+    text: str
+    level: str
+    pattern: str
+    metric: str
+    above: bool
+    change: float
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row with what it was judged by."""
+
+    entry: Entry
+    row: Row
+    contrast: Contrast | None
+
+
+def parse(text: str) -> Expression:
+    """Read an expression.
+
+    Raises:
+        ExpressionError: With the place that is wrong.
+    """
+    head, colon, tail = text.rpartition(":")
+    start = len(head) + len(colon)
+    level, pattern = "model", ""
+    if colon:
+        level, inner, pattern = head.partition(":")
+        if level not in LEVELS:
+            _wrong(text, 0, f"the level is one of {', '.join(LEVELS)}{_near(level, LEVELS)}")
+        if not inner or not pattern:
+            _wrong(text, len(head), f"write {level}:NAME:METRIC>CHANGE%; NAME may hold *")
+    at = min((i for i in (tail.find(">"), tail.find("<")) if i >= 0), default=-1)
+    if at < 0:
+        _wrong(text, len(text), "a comparison is missing: > or <")
+    word = tail[:at].strip()
+    if word not in METRICS:
+        _wrong(text, start, f"the metric is one of {', '.join(METRICS)}{_near(word, METRICS)}")
+    number = tail[at + 1 :].strip()
+    place = start + at + 1 + (len(tail[at + 1 :]) - len(tail[at + 1 :].lstrip()))
+    found = _NUMBER.match(number)
+    if not found:
+        _wrong(text, place, "a number in percent belongs here, such as 5%")
+    if number[found.end() :].strip() != "%":
+        _wrong(text, place + found.end(), "a percent sign belongs here and ends the check")
+    return Expression(text, level, pattern, word, tail[at] == ">", float(found[0]) / 100)
+
+
+def evaluate(checks: Sequence[Expression], rows: Sequence[Checked], alpha: float) -> list[Check]:
+    """What becomes of each check.
+
+    Raises:
+        BadInputError: If one means no row: a check that looks at nothing would always pass.
+    """
+    meant = [_meant(check, rows) for check in checks]
+    asked = [(i, one) for i, found in enumerate(meant) for one in found]
+    limits = [checks[i].change for i, _ in asked]
+    beyond = _holm_of(
+        [_beyond(checks[i], one.contrast, limit) for (i, one), limit in zip(asked, limits, strict=True)], alpha
+    )
+    short = _holm_of(
+        [_short(checks[i], one.contrast, limit) for (i, one), limit in zip(asked, limits, strict=True)], alpha
+    )
+    found = []
+    for number, check in enumerate(checks):
+        own = [k for k, (i, _) in enumerate(asked) if i == number]
+        failed = [asked[k][1] for k in own if beyond[k]]
+        open_ = [asked[k][1] for k in own if not beyond[k] and not short[k]]
+        outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
+        deciding = failed or open_ or [asked[k][1] for k in own]
+        found.append(Check(check.text, outcome, _says(check, outcome, deciding, alpha / len(asked))))
+    return found
+
+
+def _meant(check: Expression, rows: Sequence[Checked]) -> list[Checked]:
+    metric = METRICS[check.metric][check.level != "model"]
+    at_level = [one for one in rows if one.row.level == check.level]
+    named = at_level if check.level == "model" else [one for one in at_level if fits(one.entry.key, check.pattern)]
+    found = [one for one in named if one.row.metric == metric]
+    if found:
+        return found
+    if not at_level:
+        raise BadInputError(f"--fail-if '{check.text}': A and B have no {check.level} in common")
+    if not named:
+        names = sorted({one.row.name for one in at_level})
+        near = _near(check.pattern, names)
+        raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
+    raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
+
+
+def _beyond(check: Expression, contrast: Contrast | None, change: float) -> float | None:
+    if contrast is None:
+        return None
+    return contrast.p_above(1 + change) if check.above else contrast.p_below(1 + change)
+
+
+def _short(check: Expression, contrast: Contrast | None, change: float) -> float | None:
+    if contrast is None:
+        return None
+    # The sensors' gain stands against either conclusion.
+    return contrast.p_below(1 + change) if check.above else contrast.p_above(1 + change)
+
+
+def _holm_of(p: Sequence[float | None], alpha: float) -> list[bool]:
+    """Rejections; what has no probability takes part as the least likely."""
+    return [rejected for rejected, _ in holm([1.0 if one is None else one for one in p], alpha)]
+
+
+def _says(check: Expression, outcome: str, rows: Sequence[Checked], alpha: float) -> str:
+    said = []
+    for one in rows[:_SHOWN]:
+        name = "" if check.level == "model" else f"{one.row.name}: "
+        text = f"{name}{check.metric} {signed(one.row.change)}"
+        if outcome == INCONCLUSIVE:
+            text += f", {_why(one, alpha)}"
+        said.append(text)
+    more = f"; and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    return "; ".join(said) + more
+
+
+def _why(one: Checked, alpha: float) -> str:
+    if one.contrast is None:
+        return reason(one.row.reason)
+    least = one.contrast.detectable(2 * alpha)  # of a one-sided question
+    if least is None:
+        return "A may be nothing"
+    return f"smallest detectable change {percent(least)}"
+
+
+def _near(word: str, known: Sequence[str] | dict[str, tuple[str, str]]) -> str:
+    near = get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _wrong(text: str, at: int, why: str) -> NoReturn:
+    raise ExpressionError(text, at, why)

@@ -1,0 +1,154 @@
+"""``compare``: two sides, each one Run or several of the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jouletrace.compare.checks import Checked, evaluate, parse
+from jouletrace.compare.fit import differences, warnings
+from jouletrace.compare.match import LEVELS, Key, Parts, match, parts_of
+from jouletrace.compare.options import CompareOptions
+from jouletrace.compare.sides import (
+    MODEL_METRICS,
+    PART_METRICS,
+    Source,
+    boards,
+    check_one_thing,
+    described,
+    sensor_gain,
+    sources,
+)
+from jouletrace.compare.table import Entry, judge, of_side, solve
+from jouletrace.errors import BadInputError
+from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.run import Run
+
+Runs = Sequence[tuple[Run, str]]
+"""Runs and where they are from."""
+
+
+def compare(
+    a: Runs, b: Runs, options: CompareOptions | None = None, *, history: Runs = (), fail_if: Sequence[str] = ()
+) -> Comparison:
+    """What differs between two sides, with intervals and verdicts that hold over all rows together.
+
+    Args:
+        a: Runs of the one thing. Their spread, with that of ``b`` and ``history``, is what differences are
+            held against.
+        b: Runs of the other.
+        options: How.
+        history: Earlier runs of A: they tell of the spread between runs, and enter no mean.
+        fail_if: Checks such as "energy>5%" (see ``compare.checks``).
+
+    Raises:
+        BadInputError: If the sides have nothing in common, one isn't runs of one thing, or a check is
+            malformed or means no row.
+    """
+    options = options or CompareOptions()
+    checks = [parse(text) for text in fail_if]
+    (side_a, notes_a), (side_b, notes_b) = sources(a, "A"), sources(b, "B")
+    past, notes_past = sources(history, "the history") if history else ([], [])
+    check_one_thing([side_a[0], *past], "A with its history")
+    _check_kinds(side_a, side_b)
+    notes, scale = differences(side_a, side_b)
+    gain = sensor_gain(side_a, side_b)
+    entries = _model_entries(side_a, side_b, past, scale)
+    levels = [level for level in LEVELS if options.detail in ("all", level)]
+    parts_a, parts_b = parts_of(side_a, levels), parts_of(side_b, levels)
+    matched = match(list(parts_a), list(parts_b), options.renames)
+    parts_past = parts_of(past, levels)
+    for key_a, key_b, flags in matched.pairs:
+        entries += _part_entries((key_a, parts_a), (key_b, parts_b), parts_past, flags, scale, len(past))
+    if not any(entry.measured for entry in entries):
+        raise BadInputError("A and B have no figure in common: there is nothing to compare")
+    known = solve(entries, options, gain)
+    rows = judge(entries, known, options)
+    checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)], options.alpha)
+    if (parts_a or parts_b) and not matched.pairs:
+        notes.append("no part of A is a part of B: the list of parts has changed completely (see --map)")
+    elif len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
+        notes.append("more parts are of one side only than of both: sums over parts can't be held against each other")
+    found = Comparison(
+        a=_side("A", side_a),
+        b=_side("B", side_b),
+        rows=rows,
+        unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
+        unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
+        notes=[*notes, *notes_a, *notes_b, *notes_past],
+        warnings=warnings(side_a, side_b),
+        margin=options.margin,
+        alpha=options.alpha,
+        gain=gain,
+        simulated=any(source.run.simulated for source in (*side_a, *side_b)),
+        method=_method(side_a, side_b, past, options),
+        checks=checked,
+    )
+    return found
+
+
+def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
+    one, other = a[0].run.kind, b[0].run.kind
+    if one != other:
+        raise BadInputError(f"A is a {one} ({a[0].place}), B a {other} ({b[0].place}): they can't be compared")
+
+
+def _model_entries(
+    a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], scale: tuple[float, float]
+) -> list[Entry]:
+    name = str(b[0].run.workload.get("name") or b[0].run.kind)
+    key = Key("model", name)
+    found = []
+    for metric in MODEL_METRICS:
+        # Latency is of an iteration, whatever the samples in it; power is of no count.
+        each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
+        one, other, before = (of_side([source.model.get(metric) for source in side]) for side in (a, b, past))
+        entry = Entry(key, metric, one.scaled(each[0]), other.scaled(each[1]), before.scaled(each[0]), ())
+        if entry.stated:
+            found.append(entry)
+    return found
+
+
+def _part_entries(
+    a: tuple[Key, Parts],
+    b: tuple[Key, Parts],
+    past: Parts,
+    flags: tuple[str, ...],
+    scale: tuple[float, float],
+    earlier: int,
+) -> list[Entry]:
+    (key_a, parts_a), (key_b, parts_b) = a, b
+    found = []
+    for metric in PART_METRICS:
+        each = (1.0, 1.0) if metric == "power_w" else scale
+        one, other = (
+            of_side([run.get(metric) for run in parts[key]]) for key, parts in ((key_a, parts_a), (key_b, parts_b))
+        )
+        before = of_side([run.get(metric) for run in past.get(key_a, [{}] * earlier)])
+        entry = Entry(key_b, metric, one.scaled(each[0]), other.scaled(each[1]), before.scaled(each[0]), flags)
+        if entry.stated:
+            found.append(entry)
+    return found
+
+
+def _side(name: str, found: Sequence[Source]) -> Side:
+    devices = tuple(f"{device.name} ({device.id})" for device in boards(found).values())
+    return Side(name, described(found), tuple(source.place for source in found), devices, len(found))
+
+
+def _said(key: Key) -> str:
+    place = f" in {key.module}" if key.module and key.module != key.name else ""
+    return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
+
+
+def _method(a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], options: CompareOptions) -> str:
+    if options.between is not None:
+        spread = f"a spread between runs stated as {100 * options.between:g} %, or that of the runs where it is larger"
+    elif len(a) + len(b) > 2 or past:
+        spread = "the spread between runs" + (f", {len(past)} earlier ones among them" if past else "")
+    else:
+        return "Differences of single runs: the spread between runs is not known, so nothing can be said of chance."
+    return (
+        f"Differences of means over {len(a)} and {len(b)} runs, held against {spread}; intervals and verdicts hold "
+        f"with {100 * (1 - options.alpha):g} % over all rows together (half of the error for the model's figures, "
+        "half shared by the levels of parts, by Holm within each)."
+    )

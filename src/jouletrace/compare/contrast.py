@@ -1,0 +1,111 @@
+"""Two means against each other: interval of their ratio, tests, and what could be detected.
+
+The ratio's interval is Fieller's (Fieller 1954): it holds the ratios r for which B - r A is not
+told from zero. So interval and test never contradict each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from jouletrace.run import Estimate
+
+METHOD = "runs"
+POWER = 0.9
+"""Probability with which a change of ``detectable`` size is found."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Means of two sides and how well they are known.
+
+    Attributes:
+        a, b: Means.
+        var_a, var_b: Variances of these means.
+        df: Degrees of freedom behind the variances; infinity where they are known.
+        gain: Relative error that the sides don't share and chance doesn't explain: of two sensors.
+    """
+
+    a: float
+    b: float
+    var_a: float
+    var_b: float
+    df: float
+    gain: float = 0.0
+
+    def p(self, ratio: float = 1.0) -> float:
+        """Two-sided probability of such a difference if B were ``ratio`` times A; sensor gain is left out."""
+        return min(1.0, 2 * self._tail(abs(self._statistic(ratio))))
+
+    def p_above(self, ratio: float) -> float:
+        """Probability of such a B or a higher one if it were at most ``ratio`` times A, whatever the gain."""
+        return self._tail(self._statistic(ratio * (1 + self.gain)))
+
+    def p_below(self, ratio: float) -> float:
+        """Probability of such a B or a lower one if it were at least ``ratio`` times A, whatever the gain."""
+        return self._tail(-self._statistic(ratio * (1 - self.gain)))
+
+    def change(self, alpha: float) -> Estimate:
+        """B / A - 1 with its interval of confidence 1 - ``alpha``; null where A may be nothing."""
+        t = self._quantile(1 - alpha / 2)
+        if self.a <= 0 or (near := t**2 * self.var_a / self.a**2) >= 1:
+            return Estimate.null("denominator_near_zero", METHOD)
+        value = self.b / self.a
+        half = t / self.a * math.sqrt(max(self.var_b * (1 - near) + value**2 * self.var_a, 0.0)) / (1 - near)
+        middle = value / (1 - near)
+        ends = sorted(end * (1 + sign * self.gain) for end, sign in ((middle - half, -1), (middle + half, 1)))
+        return Estimate(value - 1, min(ends[0], value) - 1, max(ends[1], value) - 1, self._n, METHOD)
+
+    def difference(self, alpha: float) -> Estimate:
+        """B - A with its interval of confidence 1 - ``alpha``."""
+        half = self._quantile(1 - alpha / 2) * math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)
+        value = self.b - self.a
+        return Estimate(value, value - half, value + half, self._n, METHOD)
+
+    def detectable(self, alpha: float) -> float | None:
+        """Smallest relative change that a test at ``alpha`` finds with probability ``POWER``; None if A is nothing."""
+        if self.a <= 0:
+            return None
+        quantiles = self._quantile(1 - alpha / 2) + self._quantile(POWER)
+        return quantiles * math.sqrt(self.var_a + self.var_b) / self.a + self.gain
+
+    @property
+    def _n(self) -> int:
+        return round(self.df) + 1 if math.isfinite(self.df) else 0
+
+    def _statistic(self, ratio: float) -> float:
+        apart, variance = self.b - ratio * self.a, self.var_b + ratio**2 * self.var_a
+        if variance > 0:
+            return apart / math.sqrt(variance)
+        return 0.0 if apart == 0 else math.copysign(math.inf, apart)
+
+    def _tail(self, statistic: float) -> float:
+        return float(special.stdtr(self.df, -statistic) if math.isfinite(self.df) else special.ndtr(-statistic))
+
+    def _quantile(self, share: float) -> float:
+        return float(special.stdtrit(self.df, share) if math.isfinite(self.df) else special.ndtri(share))
+
+
+def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:
+    """Which of several hypotheses are rejected with a family-wise error of ``alpha``, and each one's own level.
+
+    S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979; it
+    holds whatever the dependence between the tests.
+
+    Returns:
+        For each: whether it is rejected, and the level at which it was tested. Those behind the
+        first that isn't rejected were tested at its level.
+    """
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    found: list[tuple[bool, float]] = [(False, alpha)] * len(p)
+    going, level = True, alpha
+    for rank, i in enumerate(order):
+        if going:
+            level = alpha / (len(p) - rank)
+            going = p[i] <= level
+        found[i] = (going, level)
+    return found

@@ -1,0 +1,46 @@
+"""How to compare, with defaults and what they may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jouletrace.errors import BadInputError
+
+ALPHA = 0.05
+"""Probability of one false alarm or more among all verdicts of a comparison."""
+
+DETAILS = ("all", "model", "phase", "layer", "op", "kernel")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """How to compare.
+
+    Attributes:
+        margin: Relative difference below which two sides count as equal.
+        between: Standard deviation between runs, relative, where it is known from elsewhere.
+        renames: Names of A by what they are called in B.
+        detail: Which parts are compared: "all", "model" for none, or one level.
+        alpha: Probability of a false alarm, over all verdicts.
+    """
+
+    margin: float = 0.01
+    between: float | None = None
+    renames: dict[str, str] = field(default_factory=dict)
+    detail: str = "all"
+    alpha: float = ALPHA
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, naming the option.
+
+        Raises:
+            BadInputError: With the option, its value and what it may be.
+        """
+        if not 0 < self.margin < 1:
+            raise BadInputError(f"--margin {self.margin:g}: must lie between 0 and 100 %")
+        if self.between is not None and not 0 < self.between < 1:
+            raise BadInputError(f"--between {self.between:g}: must lie between 0 and 100 %")
+        if self.detail not in DETAILS:
+            raise BadInputError(f"--detail {self.detail}: must be one of {', '.join(DETAILS)}")
+        if not 0 < self.alpha < 1:
+            raise BadInputError(f"alpha {self.alpha:g}: must lie between 0 and 1")

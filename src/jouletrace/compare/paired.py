@@ -1,0 +1,188 @@
+"""Two workloads on one board in turn: differences within blocks, in which drift and gain cancel.
+
+A block runs A B B A (or B A A B): whatever rises or falls in a straight line meanwhile is the same for both.
+Its figure is the logarithm of B over A, and blocks are independent of one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy import special
+
+from jouletrace.analysis.power import no_power_reason
+from jouletrace.analysis.rows import Figures as Results
+from jouletrace.analysis.windows import fill, of_variant
+from jouletrace.compare.checks import Checked, evaluate, parse
+from jouletrace.compare.contrast import Contrast
+from jouletrace.compare.match import Key
+from jouletrace.compare.options import CompareOptions
+from jouletrace.compare.table import Entry, Figures, judge
+from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.run import MODEL_UNIT, Run
+
+Floats = NDArray[np.float64]
+
+SIDES = ("a", "b")
+"""Variants of the windows, and what the lanes of timed iterations end in."""
+
+LEAST_BLOCKS = 3
+METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A metric in each block, of both sides; NaN where there is none.
+
+    Attributes:
+        a, b: Shapes (blocks,).
+    """
+
+    a: Floats
+    b: Floats
+
+    @property
+    def logs(self) -> Floats:
+        """Logarithm of B over A of the blocks that have both."""
+        known = np.isfinite(self.a) & np.isfinite(self.b) & (self.a > 0) & (self.b > 0)
+        return np.asarray(np.log(self.b[known] / self.a[known]), np.float64)
+
+
+def lane(side: str, block: int) -> str:
+    """Lane of the timed iterations of a side in a block."""
+    return f"latency {side} {block}"
+
+
+def blocks_of(run: Run) -> dict[str, Blocks]:
+    """The metrics of a Run of ``ab`` by block; computes its windows."""
+    fill(run)
+    numbers = sorted(set(run.windows["block"].to_pylist()))
+    found: dict[str, list[Floats]] = {name: [] for name in METRICS}
+    for side in SIDES:
+        rows = of_variant(run, side)
+        column = {name: rows[name].to_numpy().astype(np.float64) for name in ("block", "replays", "energy_j", "time_s")}
+        values = {
+            "iteration_time_s": column["time_s"] / column["replays"],
+            "power_w": column["energy_j"] / column["time_s"],
+            "energy_total_j": column["energy_j"] / column["replays"],
+        }
+        for name, value in values.items():
+            found[name].append(np.array([_mean(value[column["block"] == number]) for number in numbers]))
+        found["latency_s"].append(np.array([_median(run, lane(side, number)) for number in numbers]))
+    return {name: Blocks(*both) for name, both in found.items()}
+
+
+def blocks_needed(run: Run, target: float, alpha: float) -> int:
+    """How many blocks bring the intervals of time and energy to half-widths of ``target``, by Stein's first stage.
+
+    Args:
+        run: With the blocks of the first stage.
+        target: Relative.
+        alpha: Error permitted over all metrics.
+    """
+    found = blocks_of(run)
+    most = 0
+    for name in ("iteration_time_s", "energy_total_j"):
+        logs = found[name].logs
+        if len(logs) >= LEAST_BLOCKS:
+            t = float(special.stdtrit(len(logs) - 1, 1 - alpha / len(METRICS) / 2))
+            most = max(most, math.ceil((t * float(logs.std(ddof=1)) / target) ** 2))
+    return most
+
+
+def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[str] = ()) -> Comparison:
+    """What a Run of ``ab`` says, with the verdicts and checks of ``compare``.
+
+    Raises:
+        BadInputError: If a check is malformed or means no row.
+    """
+    options = options or CompareOptions()
+    blocks = blocks_of(run)
+    scale = _per_sample(run)
+    name = str(run.workload.get("name") or "ab")
+    entries, contrasts = [], []
+    for metric, found in blocks.items():
+        each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
+        scaled = Blocks(found.a * each[0], found.b * each[1])
+        reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
+        nothing = np.full(len(found.a), np.nan)
+        one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
+        entries.append(Entry(Key("model", name), metric, one, other, Figures(nothing, nothing), ()))
+        contrasts.append(_contrast(scaled, _first_stage(run)))
+    rows = judge(entries, contrasts, options, unknown="few_blocks")
+    checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
+    devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
+    count = len(blocks["iteration_time_s"].logs)
+    titles = [str((run.workload.get(side) or {}).get("name") or side) for side in SIDES]
+    notes = [] if scale == (1.0, 1.0) else ["time back to back and energy are compared per sample"]
+    if not run.complete:
+        notes.append("it was ended early: the figures rest on what was recorded until then")
+    return Comparison(
+        a=Side("A", titles[0], (titles[0],), devices, 1),
+        b=Side("B", titles[1], (titles[1],), devices, 1),
+        rows=rows,
+        notes=notes,
+        warnings=[warning.message for warning in run.warnings],
+        margin=options.margin,
+        alpha=options.alpha,
+        simulated=run.simulated,
+        checks=evaluate([parse(text) for text in fail_if], checked, options.alpha),
+        method=(
+            f"A and B in turn on one board in one process, {count} blocks of A B B A: each block's ratio is one "
+            "figure, so drift and the sensor's gain cancel. What another process would do is not in the intervals; "
+            f"they hold with {100 * (1 - options.alpha):g} % over all rows together."
+        ),
+    )
+
+
+def add_results(run: Run, comparison: Comparison) -> None:
+    """The figures of both sides as a Run's own, so that ``show`` can print them."""
+    results = Results()
+    results.unit(MODEL_UNIT, "model", str(run.workload.get("name") or "ab"), count=1)
+    for number, side in enumerate(SIDES, start=1):
+        title = str((run.workload.get(side) or {}).get("name") or side)
+        results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)
+        for row in comparison.rows:
+            if row.metric != "latency_s":
+                metric = "time_s" if row.metric == "iteration_time_s" else row.metric
+                results.add(number, metric, getattr(row, side))
+    run.results, run.units = results.results(), results.units()
+
+
+def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
+    logs = blocks.logs
+    if len(logs) < LEAST_BLOCKS:
+        return None
+    first = logs[:first_stage] if len(logs) > first_stage >= LEAST_BLOCKS else logs
+    # As in ``experiments.stopping``: the first stage's spread, unless that of all is the larger one.
+    error = max(float(first.std(ddof=1)), float(logs.std(ddof=1))) / math.sqrt(len(logs))
+    a = float(np.nanmean(blocks.a))
+    b = a * math.exp(float(logs.mean()))
+    return Contrast(a, b, 0.0, (b * error) ** 2, float(len(first) - 1))
+
+
+def _first_stage(run: Run) -> int:
+    stated = run.settings.get("first_stage")
+    return stated if isinstance(stated, int) else 0
+
+
+def _per_sample(run: Run) -> tuple[float, float]:
+    items = [float((run.workload.get(side) or {}).get("items") or 1) for side in SIDES]
+    return (1.0, 1.0) if items[0] == items[1] else (1 / items[0], 1 / items[1])
+
+
+def _mean(values: Floats) -> float:
+    """Of both windows of a block: with one of them missing, drift would no longer cancel."""
+    return float(values.mean()) if len(values) == 2 and bool(np.isfinite(values).all()) else math.nan
+
+
+def _median(run: Run, name: str) -> float:
+    rows = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "iteration"), pc.equal(run.spans["lane"], name)))
+    if not len(rows):
+        return math.nan
+    return float(np.median((rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()) / 1e9))

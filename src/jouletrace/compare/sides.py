@@ -1,0 +1,214 @@
+"""The runs of a side: read, told apart, and checked for being runs of one thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.windows import per_iteration
+from jouletrace.errors import BadInputError
+from jouletrace.report.facts import title
+from jouletrace.report.results import Results
+from jouletrace.run import DeviceInfo, Estimate, Run, load
+from jouletrace.run.channels import POWER
+from jouletrace.run.header import RUN_JSON
+
+REPEATS = "repeats"
+"""Folder beside a Run of several processes that holds the Run of each."""
+
+DEFAULT_GAIN_PCT = 5.0
+"""Of boards whose sensors don't say: what published comparisons with external meters find."""
+
+MODEL_METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
+PART_METRICS = ("time_s", "power_w", "energy_total_j")
+
+_ONE_THING = ("name", "task", "batch", "seq_len", "dtype", "mode")
+_ITERATIONS_OF_A_RUN = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Run and where it is from.
+
+    Attributes:
+        run: The Run, with its figures.
+        place: Path, or words.
+        model: The model's figures by metric.
+    """
+
+    run: Run
+    place: str
+    model: dict[str, Estimate]
+
+
+def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
+    """Runs at paths; one of several processes as the Run of each process, where they are kept beside it.
+
+    Raises:
+        BadInputError: If there is none, or it is damaged.
+    """
+    found: list[tuple[Run, str]] = []
+    for path in paths:
+        place = Path(path).parent if Path(path).name == RUN_JSON else Path(path)
+        inside = sorted((place / REPEATS).glob(f"*/{RUN_JSON}"), key=_number)
+        for each in [one.parent for one in inside] or [place]:
+            found.append((load(each), str(each)))
+    return found
+
+
+def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[str]]:
+    """Independent runs, each with the model's figures; and what a reader must know of those left out.
+
+    Args:
+        runs: With where they are from.
+        name: Of the side.
+
+    Raises:
+        BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
+    """
+    found: list[Source] = []
+    notes: list[str] = []
+    for run, place in runs:
+        if run.kind in ("profile", "monitor") and not len(run.results):
+            analyse(run)
+        if not len(run.results):
+            notes.append(f"{place} holds no figures and is left out of {name}")
+            continue
+        if not run.complete:
+            notes.append(f"{place} is incomplete: its figures rest on what was recorded until it ended")
+        found += _independent(run, place)
+    if not found:
+        raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
+    check_one_thing(found, name)
+    _check_no_doubles(found, name)
+    return found, notes
+
+
+def boards(found: Sequence[Source]) -> dict[str, DeviceInfo]:
+    """The devices of a side's runs by id."""
+    return {device.id: device for source in found for device in source.run.devices}
+
+
+def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
+    """Relative gain error between the sensors of two sides: 0 on the same boards, which read alike."""
+    if set(boards(a)) == set(boards(b)):
+        return 0.0
+    return float(np.hypot(_gain(a), _gain(b)))
+
+
+def described(found: Sequence[Source]) -> str:
+    """What was run, in one line."""
+    return title(found[0].run)
+
+
+def items(found: Sequence[Source]) -> float:
+    """Samples in an iteration."""
+    return float(found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1)
+
+
+def _gain(found: Sequence[Source]) -> float:
+    stated = []
+    for source in found:
+        for device in source.run.devices:
+            channel = source.run.channel(device.id, POWER)
+            given = channel.gain_pct if channel is not None else None
+            # A simulated board without a gain error says so by not stating one.
+            stated.append(given if given is not None else 0.0 if device.simulated else DEFAULT_GAIN_PCT)
+    return max(stated, default=0.0) / 100
+
+
+def _number(path: Path) -> tuple[int, str]:
+    name = path.parent.name
+    return (int(name) if name.isdecimal() else 0, name)
+
+
+def _independent(run: Run, place: str) -> list[Source]:
+    """The runs in a Run: its blocks, where it is of several processes that are kept nowhere else."""
+    results = Results(run)
+    whole = {name: results.get(name) for name in MODEL_METRICS}
+    repeats = run.settings.get("repeats")
+    if not isinstance(repeats, int) or repeats < 2:
+        return [Source(run, place, whole)]
+    energy, block = per_iteration(run, "energy_j")
+    time, time_block = per_iteration(run, "time_s")
+    latencies = _latencies(run)
+    found = []
+    for number in sorted({*block.tolist(), *time_block.tolist()}):
+        joules, seconds = energy[block == number], time[time_block == number]
+        each = {
+            "latency_s": _plain(np.median(latencies[number])) if number in latencies else Estimate.null("not_measured"),
+            "iteration_time_s": _mean(seconds),
+            "power_w": _mean(joules / seconds) if len(joules) == len(seconds) else Estimate.null("not_measured"),
+            "energy_total_j": _mean(joules),
+        }
+        # Parts are of the first process only.
+        own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
+        found.append(Source(own, f"{place}, run {number + 1}", each))
+    return found or [Source(run, place, whole)]
+
+
+def _latencies(run: Run) -> dict[int, Any]:
+    """Seconds of the timed iterations of each process, by its number."""
+    rows = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "iteration"), pc.equal(run.spans["lane"], "latency")))
+    seconds = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()) / 1e9
+    number = rows["id"].to_numpy() // _ITERATIONS_OF_A_RUN
+    return {int(n): seconds[number == n] for n in np.unique(number)}
+
+
+def _mean(values: Any) -> Estimate:
+    if not len(values):
+        return Estimate.null("not_measured")
+    if len(values) < 2:
+        return _plain(values[0])
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    return Estimate(mean, mean - 2 * error, mean + 2 * error, len(values), "windows")
+
+
+def _plain(value: Any) -> Estimate:
+    return Estimate(float(value), n=1, method="windows")
+
+
+def check_one_thing(found: Sequence[Source], name: str) -> None:
+    """Refuse runs of different workloads, dtypes, ... as one side.
+
+    Raises:
+        BadInputError: With the first difference, and where.
+    """
+    first = found[0]
+    for other in found[1:]:
+        if other.run.kind != first.run.kind:
+            raise BadInputError(
+                f"{name} is not several runs of one thing: {first.place} is a {first.run.kind}, "
+                f"{other.place} a {other.run.kind}"
+            )
+        for key in _ONE_THING:
+            one, another = first.run.workload.get(key), other.run.workload.get(key)
+            if one != another:
+                raise BadInputError(
+                    f"{name} is not several runs of one thing: {key} is {one} in {first.place}, "
+                    f"{another} in {other.place}"
+                )
+
+
+def _check_no_doubles(found: Sequence[Source], name: str) -> None:
+    """A Run counted twice would look like one without any spread."""
+    for i, one in enumerate(found):
+        for other in found[:i]:
+            same = one.run is other.run or (len(one.run.samples) and one.run.samples.equals(other.run.samples))
+            if same and one.model == other.model:
+                raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
+
+
+_WORDS = re.compile(r"\s+")
+
+
+def squeezed(text: Any) -> str:
+    """Text of a unit on one line; "" for none."""
+    return _WORDS.sub(" ", str(text)) if text else ""

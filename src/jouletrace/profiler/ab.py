@@ -1,0 +1,241 @@
+"""``ab``: two workloads in turn on one board, so that what wanders wanders for both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jouletrace.analysis.power import tail_s
+from jouletrace.compare.options import CompareOptions
+from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
+from jouletrace.devices import open_device
+from jouletrace.errors import BadInputError
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
+from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
+from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.warmup import warm_up
+from jouletrace.report.comparison.data import Comparison
+from jouletrace.run import Run
+from jouletrace.run.store import check_free, save
+from jouletrace.steps.base import Step
+from jouletrace.workloads import ObjectWorkload
+from jouletrace.workloads.base import Workload
+
+_ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
+
+
+@dataclass(frozen=True)
+class AbSettings:
+    """How to hold two workloads against one another.
+
+    Attributes:
+        margin: Relative difference below which they count as equal; a quarter of it is the wanted half-width.
+        max_time_s: Most seconds of windows.
+        window_s: Least length of a window; longer where the sensor needs it.
+        ramp_s: Seconds run before each window, so that the board and its sensor have left the other side behind.
+        latency_s: Seconds of timed iterations in each quarter of a block.
+        first_stage: Blocks, from whose spread the number needed is computed.
+    """
+
+    margin: float = 0.01
+    max_time_s: float = 40.0
+    window_s: float = 0.4
+    ramp_s: float = 0.15
+    latency_s: float = 0.1
+    first_stage: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            BadInputError: With the option, its value and what it may be.
+        """
+        if not 0 < self.margin < 1:
+            raise BadInputError(f"--margin {self.margin:g}: must lie between 0 and 100 %")
+        for name in ("max_time_s", "window_s", "ramp_s", "latency_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInputError(f"--{name.removesuffix('_s').replace('_', '-')}: must be more than 0 s")
+        if self.first_stage < 3:
+            raise BadInputError(f"first_stage {self.first_stage}: at least 3 blocks are needed")
+
+
+def run_ab(
+    a: str | Workload,
+    b: str | Workload,
+    settings: ProfileSettings,
+    how: AbSettings | None = None,
+    *,
+    settings_b: ProfileSettings | None = None,
+    fail_if: Sequence[str] = (),
+    folder: Path | None = None,
+    command: str = "",
+    progress: Progress | None = None,
+) -> tuple[Run, Comparison]:
+    """Measure two workloads in blocks of A B B A on one board, in one process.
+
+    Args:
+        a: Name, path, or workload.
+        b: The other one.
+        settings: How both are built, on which device.
+        how: How they are held against one another.
+        settings_b: How B is built, where that is what differs (another mode or dtype); on the same device.
+        fail_if: Checks (see ``compare.checks``).
+        folder: Where the Run goes; None keeps it in memory.
+        command: For ``Run.command``.
+        progress: Told what is being measured.
+
+    Raises:
+        BadInputError, NotPossibleError: As ``prepare``: both must fit the device at once.
+    """
+    how, progress = how or AbSettings(), progress or Silent()
+    found = [resolve(workload) for workload in (a, b)]
+    each = [settings, replace(settings_b or settings, device=settings.device)]
+    device = open_device(settings.device)
+    try:
+        for own in each:
+            check(device, own)
+        names = [workload.name for workload in found]
+        stated = {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()}
+        workload: dict[str, Any] = {"name": " against ".join(names)}
+        session = Session("ab", [device], folder=folder, command=command, workload=workload, settings=stated)
+        with session, ExitStack() as stack:
+            if settings.calibrated:
+                calibrations.attach(session.run, device)
+            progress.begin("building both workloads", 0)
+            prepared: list[Prepared] = []
+            for side, one, own in zip(SIDES, found, each, strict=True):
+                ready = prepare(one, device, own)
+                prepared.append(ready)
+                stack.callback(ready.step.close)
+                facts = {"mode": own.mode, "step": ready.step.describe(), "items": ready.built.items}
+                session.run.workload[side] = {**ready.built.facts, **facts}
+            session.save_header()
+            _measure(session, [one.step for one in prepared], how, settings, progress)
+            stack.close()
+            run = session.finish()
+    finally:
+        device.close()
+    comparison = paired(run, CompareOptions(margin=how.margin), fail_if)
+    add_results(run, comparison)
+    if folder is not None:
+        save(run, folder, overwrite=True)
+    return run, comparison
+
+
+def ab(
+    a: Any,
+    b: Any,
+    inputs: Any = (),
+    *,
+    inputs_b: Any = None,
+    device: str = "auto",
+    mode: str = "eager",
+    dtype: str | None = None,
+    margin: float = 0.01,
+    max_time: float = 40.0,
+    save_to: str | Path | None = None,
+    **options: Any,
+) -> Comparison:
+    """Hold two models or callables against one another on one board, in turn: latency, time, power, energy.
+
+    Args:
+        a: A module, any callable, or the name of a built-in workload.
+        b: The other one.
+        inputs: Positional arguments as a tuple, keyword arguments as a mapping, or the one argument; of both.
+        inputs_b: Those of B, where they differ.
+        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
+        mode: "eager", "graph" or "compile".
+        dtype: Cast to this first; None leaves models as they are.
+        margin: Relative difference below which they count as equal.
+        max_time: Most seconds of windows.
+        save_to: Folder for the Run; None keeps none.
+        **options: Fields of ``profiler.settings.ProfileSettings``.
+
+    Returns:
+        The comparison; print it, or look at its ``rows``.
+
+    Raises:
+        BadInputError: If an option makes no sense, or one doesn't take its inputs.
+        NotPossibleError: If something is missing here.
+    """
+    try:
+        settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **options)
+    except TypeError as error:
+        raise BadInputError(f"ab(): {str(error).partition(') ')[2] or error}") from None
+    place = check_free(save_to) if save_to is not None else None
+    one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
+    how = AbSettings(margin=margin, max_time_s=max_time)
+    return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()")[1]
+
+
+def _workload(target: Any, inputs: Any) -> str | Workload:
+    return target if isinstance(target, str) else ObjectWorkload(target, inputs)
+
+
+def _measure(
+    session: Session, steps: list[Step], how: AbSettings, settings: ProfileSettings, progress: Progress
+) -> None:
+    power = power_channel(session)
+    iteration_s = []
+    for side, step in zip(SIDES, steps, strict=True):
+        progress.begin(f"warming up {side.upper()}", settings.warmup_s)
+        with session.phase(f"warm-up {side}"):
+            iteration_s.append(warm_up(session, step, settings.warmup_s, progress).iteration_s)
+    window_s = max(how.window_s, LEAST_PERIODS * ((power.period_s or 0.0) if power else 0.0))
+    quarters = [
+        _Quarter(side, step, each, window_s, how) for side, step, each in zip(SIDES, steps, iteration_s, strict=True)
+    ]
+    rng = np.random.default_rng(settings.seed)
+    clock = session.clock
+    begin_ns = clock.time_ns()
+    block = wanted = 0
+    first = how.first_stage
+    progress.begin("A and B in turn", how.max_time_s)
+    with session.phase("energy"):
+        while block < max(wanted, first):
+            start_ns = clock.time_ns()
+            for turn in _ORDERS[int(rng.integers(2))]:
+                quarters[turn].run(session, block)
+            session.recorder.check()
+            block += 1
+            took_s = (clock.time_ns() - start_ns) / 1e9
+            progress.advance(took_s)
+            if (clock.time_ns() - begin_ns) / 1e9 + took_s > how.max_time_s and block >= 3:
+                break
+            if block == first:
+                if power is not None:
+                    session.recorder.wait_until(clock.time_ns() + int(tail_s(power) * 1e9))
+                wanted = blocks_needed(session.snapshot(), how.margin / 4, CompareOptions().alpha)
+    if block < wanted:
+        session.run.warn("target_not_met", f"{wanted} blocks were wanted, {block} fitted the time: see --max-time")
+
+
+@dataclass(frozen=True)
+class _Quarter:
+    """What one side does in its turn: ramp up, a window, then timed iterations."""
+
+    side: str
+    step: Step
+    iteration_s: float
+    window_s: float
+    how: AbSettings
+
+    def run(self, session: Session, block: int) -> None:
+        replays = max(1, math.ceil(self.window_s / self.iteration_s))
+        self.step.replay(max(1, math.ceil(self.how.ramp_s / self.iteration_s)))
+        window = self.step.replay(replays)
+        edges = {"start_ns": window.start_ns, "end_ns": window.end_ns}
+        session.add_window(variant=self.side, multiplicity=1.0, block=block, replays=replays, **edges)
+        n = max(5, min(round(self.how.latency_s / self.iteration_s), 500))
+        start_ns = session.clock.time_ns()
+        seconds = self.step.latencies(n)
+        session.add_iterations(start_ns, seconds, lane(self.side, block))

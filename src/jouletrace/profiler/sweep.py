@@ -1,0 +1,278 @@
+"""``sweep``: a grid of profiles, each in a fresh process, that can be resumed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jouletrace.devices.power_limit import PowerLimiter, check_limit
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
+from jouletrace.profiler.power_limits import changing, open_limiter, restore
+from jouletrace.profiler.prepare import resolve
+from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.repeats import in_fresh_process, numbered
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.comparison.sweep import AXES, DONE, Entry
+from jouletrace.run import load
+
+RECORD = "sweep.json"
+POINTS = "points"
+
+OUT_OF_MEMORY, FAILED, TIMED_OUT = "out_of_memory", "failed", "timed_out"
+SETTLED = (DONE, OUT_OF_MEMORY)
+"""Outcomes that a resumed sweep leaves as they are; everything else is tried again."""
+
+Runner = Callable[[str, ProfileSettings, Path, float | None], None]
+"""Profiles in a process of its own: ``repeats.in_fresh_process``, or what stands for it."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is varied; an empty axis leaves the option as it is.
+
+    Attributes:
+        workloads: Names or paths.
+        batch, seq_len: Numbers.
+        dtype, mode: As of ``profile``.
+        power_limit_w: Power limits in watts.
+    """
+
+    workloads: tuple[str, ...]
+    batch: tuple[int, ...] = ()
+    seq_len: tuple[int, ...] = ()
+    dtype: tuple[str, ...] = ()
+    mode: tuple[str, ...] = ()
+    power_limit_w: tuple[float, ...] = ()
+
+    def points(self) -> list[dict[str, Any]]:
+        """All combinations; the power limit changes least often."""
+        axes = {"power_limit_w": self.power_limit_w, "workload": self.workloads}
+        axes |= {name: getattr(self, name) for name in ("dtype", "mode", "seq_len", "batch")}
+        used = {name: values for name, values in axes.items() if values}
+        found = [dict(zip(used, values, strict=True)) for values in itertools.product(*used.values())]
+        return [{name: point[name] for name in AXES if name in point} for point in found]
+
+
+def run_sweep(
+    grid: Grid,
+    settings: ProfileSettings,
+    folder: Path,
+    *,
+    limit_s: float = 600.0,
+    permitted: bool = False,
+    command: str = "",
+    progress: Progress | None = None,
+    runner: Runner = in_fresh_process,
+) -> list[Entry]:
+    """Profile every point of a grid; what is there already is kept.
+
+    Args:
+        grid: What is varied.
+        settings: All other options.
+        folder: Of the sweep: ``sweep.json``, and a Run a point under ``points/``.
+        limit_s: A point that takes longer is ended and recorded as timed out.
+        permitted: Whether power limits may be changed.
+        command: For the record.
+        progress: Told which point is being measured.
+        runner: Profiles a point.
+
+    Returns:
+        An entry a point, in the grid's order.
+
+    Raises:
+        BadInputError: If a point makes no sense, the folder holds another sweep, or power limits would
+            be changed without permission.
+        NotPossibleError: If not one point could be measured, or the power limit can't be set.
+    """
+    progress = progress or Silent()
+    points = grid.points()
+    _check(points, settings)
+    if not limit_s > 0:
+        raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
+    record = _Record(folder, settings, command)
+    with _limiter(grid, settings.device, permitted) as limiter:
+        record.add(points)
+        for number, point in enumerate(points, start=1):
+            if record.outcome(point) in SETTLED:
+                continue
+            progress.begin(f"point {number} of {len(points)}", 0)
+            place = record.clear(point)
+            own = _settings_of(point, settings)
+            if limiter is not None:
+                limiter.set_limit(point["power_limit_w"])
+                own = replace(own, device=limiter.spec(own.device))
+            record.note(point, *_outcome(runner, point["workload"], numbered(own, number), place, limit_s))
+    found = entries(folder)
+    of_grid = [entry for entry in found if entry.point in points]
+    if not any(entry.outcome == DONE for entry in of_grid):
+        reasons = dict.fromkeys(entry.reason for entry in of_grid)
+        raise NotPossibleError(f"not one of {len(points)} points could be measured: {'; '.join(reasons)}")
+    return of_grid
+
+
+def entries(folder: Path) -> list[Entry]:
+    """What a sweep has found so far, its Runs loaded.
+
+    Raises:
+        BadInputError: If there is no sweep, or its record can't be read.
+    """
+    record = _read_record(folder)
+    if record is None:
+        raise BadInputError(f"no sweep in {folder}: it holds no {RECORD}")
+    found = []
+    for row in record["points"]:
+        place = folder / POINTS / row["folder"]
+        run = load(place) if row["outcome"] == DONE else None
+        found.append(Entry(row["point"], row["outcome"], row["reason"], str(place), run))
+    return found
+
+
+def restore_limit(device: str) -> float | None:
+    """Bring back the power limit that a killed sweep has left changed; None if there is nothing to bring back."""
+    limiter = open_limiter(device)
+    try:
+        return restore(limiter)
+    finally:
+        limiter.close()
+
+
+def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Path, limit_s: float) -> tuple[str, str]:
+    """Outcome of a point, and why it is not done; Ctrl-C ends the sweep."""
+    try:
+        runner(workload, settings, place, limit_s)
+        return DONE, ""
+    except (TimeoutError, subprocess.TimeoutExpired):
+        return TIMED_OUT, f"it did not end within {limit_s:g} s"
+    except (JouletraceError, BrokenOffError) as error:
+        return (OUT_OF_MEMORY if "out of memory" in str(error) else FAILED), str(error)
+    except RuntimeError as error:  # a bug, or the process died: the grid goes on, its words are kept
+        return FAILED, (str(error).strip().splitlines() or ["it failed without a word"])[-1]
+
+
+def _settings_of(point: dict[str, Any], settings: ProfileSettings) -> ProfileSettings:
+    return replace(settings, **{name: point[name] for name in ("batch", "seq_len", "dtype", "mode") if name in point})
+
+
+def _check(points: Sequence[dict[str, Any]], settings: ProfileSettings) -> None:
+    """Refuse what makes no sense before anything is measured."""
+    if not points or "workload" not in points[0]:
+        raise BadInputError("sweep: no workload is named")
+    for workload in dict.fromkeys(point["workload"] for point in points):
+        resolve(workload)
+    for point in points:
+        _settings_of(point, settings)
+    doubled = next((point for i, point in enumerate(points) if point in points[:i]), None)
+    if doubled is not None:
+        raise BadInputError(f"sweep: {_slug(doubled)} occurs twice")
+
+
+@contextmanager
+def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter | None]:
+    """The board's power limit while it may be changed; None where the sweep doesn't."""
+    if not grid.power_limit_w:
+        yield None
+        return
+    with ExitStack() as stack:
+        limiter = open_limiter(device)
+        stack.callback(limiter.close)
+        for watts in grid.power_limit_w:
+            check_limit(limiter.info, watts)
+        if not permitted:
+            said = ", ".join(f"{watts:g}" for watts in grid.power_limit_w)
+            name = f"{limiter.info.name} ({limiter.info.id})"
+            raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to do it")
+        restore(limiter)  # what a killed sweep has left
+        stack.enter_context(changing(limiter))
+        yield limiter
+
+
+class _Record:
+    """``sweep.json``: what the points are and what became of each; on disk after every point."""
+
+    def __init__(self, folder: Path, settings: ProfileSettings, command: str) -> None:
+        self._folder = folder
+        there = _read_record(folder)
+        if there is None:
+            if folder.exists() and any(folder.iterdir()):
+                raise BadInputError(f"{folder} holds something else than a sweep")
+            self._data: dict[str, Any] = {"schema": 1, "settings": settings.to_dict(), "points": []}
+        else:
+            self._data = there
+            differing = [key for key, value in settings.to_dict().items() if there["settings"].get(key) != value]
+            if differing:
+                option = "--" + differing[0].removesuffix("_s").replace("_", "-")
+                raise BadInputError(f"{folder} is a sweep with another {option}: resume with the same, or start afresh")
+        self._data["command"] = command
+
+    def add(self, points: Sequence[dict[str, Any]]) -> None:
+        """Points that aren't there yet."""
+        known = [row["point"] for row in self._data["points"]]
+        taken = {row["folder"] for row in self._data["points"]}
+        for point in points:
+            if point not in known:
+                slug = _slug(point)
+                name = next(
+                    n for n in itertools.chain([slug], (f"{slug}-{i}" for i in itertools.count(2))) if n not in taken
+                )
+                taken.add(name)
+                self._data["points"].append({"point": point, "folder": name, "outcome": "pending", "reason": ""})
+        self._write()
+
+    def outcome(self, point: dict[str, Any]) -> str:
+        """What became of a point; a Run that has gone missing is measured again."""
+        row = self._row(point)
+        if row["outcome"] == DONE and not (self._folder / POINTS / row["folder"]).exists():
+            return "pending"
+        return str(row["outcome"])
+
+    def clear(self, point: dict[str, Any]) -> Path:
+        """The place of a point's Run, with what an earlier attempt left removed."""
+        place = self._folder / POINTS / str(self._row(point)["folder"])
+        shutil.rmtree(place, ignore_errors=True)
+        return place
+
+    def note(self, point: dict[str, Any], outcome: str, reason: str) -> None:
+        """Write down what became of a point."""
+        self._row(point).update(outcome=outcome, reason=reason)
+        self._write()
+
+    def _row(self, point: dict[str, Any]) -> dict[str, Any]:
+        return next(row for row in self._data["points"] if row["point"] == point)
+
+    def _write(self) -> None:
+        path = self._folder / RECORD
+        partial = path.with_name(f".{RECORD}.part")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(self._data, indent=1))
+            partial.replace(path)
+        except OSError as error:
+            raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _read_record(folder: Path) -> dict[str, Any] | None:
+    path = folder / RECORD
+    try:
+        data = json.loads(path.read_text())
+        for row in data["points"]:
+            row["point"]["workload"], row["folder"], row["outcome"], row["reason"]
+        dict(data["settings"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInputError(f"{path} can't be read as the record of a sweep: {error!r}") from None
+    return dict(data)
+
+
+def _slug(point: dict[str, Any]) -> str:
+    """A folder name that says what the point is."""
+    words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W"}
+    parts = [words.get(name, "{}").format(value) for name, value in point.items()]
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in "-".join(parts)).strip("-.")[:80]

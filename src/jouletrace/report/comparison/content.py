@@ -1,0 +1,118 @@
+"""From a comparison to the document that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jouletrace.report.comparison.data import BETTER, INCONCLUSIVE, WORSE, Comparison, Row, Side
+from jouletrace.report.comparison.words import flag, percent, reason, signed
+from jouletrace.report.document import Column, Document, Footnotes, Section
+from jouletrace.report.facts import SEPARATOR, SIMULATED
+from jouletrace.report.metrics import metric
+from jouletrace.report.parts import LEVELS
+from jouletrace.report.scale import NBSP, NONE, cell, unit_for
+
+_MARKS = {BETTER: "✓ ", WORSE: "✗ "}
+_UNMATCHED_SHOWN = 8
+
+_ORDER = ("phase", "layer", "op", "kernel", "range")
+
+
+def document(found: Comparison, *, top: int) -> Document:
+    """Everything that is shown of a comparison."""
+    titles = (found.a.title, found.b.title)
+    title = f"A against B: {titles[0]}" if titles[0] == titles[1] else f"A: {titles[0]}  →  B: {titles[1]}"
+    shown = Document(title, SIMULATED if found.simulated else "")
+    shown.subtitle = [_side_line(found.a), _side_line(found.b)]
+    model = [row for row in found.rows if row.level == "model"]
+    if model:
+        shown.sections.append(_model_section(model))
+    for level in _ORDER:
+        rows = [row for row in found.rows if row.level == level]
+        if rows:
+            shown.sections.append(_level_section(level, rows, top))
+    for side, units in ((found.a, found.unmatched_a), (found.b, found.unmatched_b)):
+        if units:
+            shown.facts.append((f"Only in {side.name}", _listed([f"{level} {name}" for level, name in units])))
+    for check in found.checks:
+        shown.facts.append((f"Check {check.text}", f"{check.outcome.upper()}: {check.says}"))
+    shown.facts += [("Note", note) for note in found.notes]
+    if found.gain:
+        text = f"the boards' sensors may differ by {percent(found.gain)}: that is in the intervals of power and energy"
+        shown.facts.append(("Sensor gain", text))
+    shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
+    shown.facts.append(("Method", found.method))
+    shown.warnings = list(found.warnings)
+    return shown.printable()
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """Rows that differ first, each kind by the size of the difference over all units of the metric."""
+    largest: dict[str, float] = {}
+    for row in rows:
+        largest[row.metric] = max(largest.get(row.metric, 0.0), abs(row.difference.value or 0.0))
+
+    def weight(row: Row) -> tuple[bool, float]:
+        size = abs(row.difference.value or 0.0) / (largest[row.metric] or 1.0)
+        return row.verdict not in _MARKS, -size
+
+    return sorted(rows, key=weight)
+
+
+def _side_line(side: Side) -> str:
+    runs = f"{side.count} run{'s' if side.count != 1 else ''}"
+    return SEPARATOR.join([f"{side.name}: {runs}", *side.devices])
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("A", numeric=True),
+        Column("B", numeric=True),
+        Column("change", numeric=True),
+        Column("verdict"),
+        Column("detectable", numeric=True, wide=True),
+    ]
+
+
+def _figures(row: Row, footnotes: Footnotes) -> list[str]:
+    unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
+    marks = [flag(code) for code in row.flags]
+    if row.verdict == INCONCLUSIVE:
+        marks.insert(0, reason(row.reason))
+    verdict = " ".join([_MARKS.get(row.verdict, "") + row.verdict, *(footnotes.mark(text) for text in marks)])
+    sides = [
+        f"{cell(one, unit)}{NBSP}{unit.name}".strip(NBSP) if one.value is not None else NONE for one in (row.a, row.b)
+    ]
+    least = NONE if row.detectable is None else percent(row.detectable)
+    return [*sides, signed(row.change), verdict, least]
+
+
+def _model_section(rows: Sequence[Row]) -> Section:
+    section, footnotes = Section("", [Column("per iteration"), *_columns()], apart=True), Footnotes()
+    section.rows = [[metric(row.metric).label, *_figures(row, footnotes)] for row in rows]
+    section.notes = footnotes.lines()
+    return section
+
+
+def _level_section(level: str, rows: Sequence[Row], top: int) -> Section:
+    footnotes = Footnotes()
+    columns = [Column(level), Column("module", wide=True), Column("metric"), *_columns()]
+    section = Section(LEVELS.get(level, level), columns, apart=True)
+    listed = ranked(rows)
+    section.rows = [
+        [row.name, row.where, metric(row.metric).short or metric(row.metric).label, *_figures(row, footnotes)]
+        for row in listed[:top]
+    ]
+    section.notes = footnotes.lines()
+    if len(listed) > top:
+        rest = listed[top:]
+        counts = {
+            verdict: sum(row.verdict == verdict for row in rest) for verdict in dict.fromkeys(r.verdict for r in rest)
+        }
+        section.notes.append(f"{len(rest)} more: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}")
+    return section
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _UNMATCHED_SHOWN} more" if len(names) > _UNMATCHED_SHOWN else ""
+    return ", ".join(names[:_UNMATCHED_SHOWN]) + more

@@ -1,0 +1,196 @@
+"""Two workloads in turn on one board."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import jouletrace as jt
+from commands import command, only_run
+from jouletrace import load
+from jouletrace.compare import CompareOptions
+from jouletrace.compare.paired import lane, paired
+from jouletrace.devices import open_device
+from jouletrace.errors import BadInputError
+from jouletrace.profiler import ab as profiler
+from jouletrace.profiler.ab import AbSettings, run_ab
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import tables
+from jouletrace.workloads import ObjectWorkload
+from records import DEVICE, START, make_run, readings
+
+torch = pytest.importorskip("torch")
+
+SPEC = "sim:h100?seed=3"
+SHORT = AbSettings(first_stage=4, window_s=0.3)
+TOY = """
+import torch
+
+def _times(rows):
+    w = torch.randn(1024, 1024).half()
+    return (lambda x: x @ w), (torch.randn(rows, 1024).half(),)
+
+def plain():
+    return _times(2048)
+
+def more():
+    return _times(2458)
+"""
+
+
+def product(rows):
+    """A callable whose work is in proportion to ``rows``."""
+    torch.manual_seed(0)
+    w = torch.randn(1024, 1024).half()
+    return ObjectWorkload(lambda x: x @ w, torch.randn(rows, 1024).half(), f"product of {rows}")
+
+
+def by_hand(blocks, *, slope=0.0, noise=0.0, more=0.0, seed=0):
+    """A Run of ``ab`` whose power rises by ``slope`` a second, with ``more`` of it for B."""
+    rng = np.random.default_rng(seed)
+    power, windows, spans = [], [], []
+    at = 1.0
+    for block in range(blocks):
+        for turn, side in enumerate("abba"):
+            watts = 300 * (1 + slope * at) * (1 + more * (side == "b")) * (1 + noise * rng.normal())
+            power.append(watts)
+            edges = {"start_ns": START + round(at * 1e9), "end_ns": START + round((at + 1) * 1e9)}
+            windows.append({"variant": side, "block": block, "order": 4 * block + turn, "replays": 100, **edges})
+            for i in range(5):
+                start = START + round((at + 0.01 * i) * 1e9)
+                span = {"id": len(spans), "kind": "iteration", "name": "iteration", "device": DEVICE, "start_ns": start}
+                spans.append({**span, "lane": lane(side, block), "end_ns": start + 10_000_000})
+            at += 1
+    levels = np.array([power[0], *power, power[-1]])
+    record = readings(lambda t: levels[np.clip(np.floor(t).astype(int), 0, len(levels) - 1)], at + 1)
+    run = make_run(record, spans=spans, window_rows=windows)
+    run.kind = "ab"
+    return run
+
+
+def true_change(run, board):
+    """What B's windows really took more than A's, by the board's own truth."""
+    joules = {"a": [], "b": []}
+    for row in run.windows.to_pylist():
+        joules[row["variant"]].append(board.truth.energy_j(row["start_ns"], row["end_ns"]) / row["replays"])
+    return np.mean(joules["b"]) / np.mean(joules["a"]) - 1
+
+
+def test_one_percent_is_found_within_a_minute(monkeypatch):
+    boards = []
+    monkeypatch.setattr(profiler, "open_device", lambda spec: boards.append(open_device(spec)) or boards[-1])
+    run, found = run_ab(product(2048), product(2079), ProfileSettings(device=SPEC, calibrated=False))
+    row, truth = found.row("energy_total_j"), true_change(run, boards[0])
+    assert truth == pytest.approx(0.01, abs=0.002)
+    assert row.verdict == "worse"
+    assert row.change.low < truth < row.change.high
+    assert row.change.half_width < 0.004
+    assert (run.clock_pairs[-1]["monotonic_ns"] - run.clock_pairs[0]["monotonic_ns"]) / 1e9 <= 60
+    assert found.simulated
+
+
+def test_the_same_thing_twice_shows_no_difference():
+    _, found = run_ab(product(2048), product(2048), ProfileSettings(device=SPEC, calibrated=False), SHORT)
+    assert {row.verdict for row in found.rows} == {"no difference shown"}
+    assert [row.metric for row in found.rows] == ["latency_s", "iteration_time_s", "power_w", "energy_total_j"]
+
+
+def test_drift_cancels_within_blocks():
+    straight = paired(by_hand(8, slope=0.01)).row("energy_total_j")
+    assert abs(straight.change.value) < 0.002
+    drifting = by_hand(8, slope=0.01, more=0.02)
+    assert paired(drifting).row("energy_total_j").change.value == pytest.approx(0.02, abs=0.003)
+
+
+def test_the_interval_covers_the_difference():
+    covered = [
+        (row := paired(by_hand(8, noise=0.004, more=0.01, seed=seed)).row("energy_total_j")).change.low
+        <= 0.01
+        <= row.change.high
+        for seed in range(20)
+    ]
+    assert sum(covered) >= 18
+
+
+def test_too_few_blocks_are_inconclusive_with_the_reason():
+    found = paired(by_hand(2))
+    assert {(row.verdict, row.reason) for row in found.rows} == {("inconclusive", "few_blocks")}
+
+
+def test_a_block_that_lost_a_window_is_left_out():
+    run = by_hand(6)
+    rows = run.windows.to_pylist()
+    del rows[1]
+    run.windows = tables.from_rows(rows, "windows")
+    found = paired(run)
+    assert "5 blocks" in found.method
+    assert found.row("energy_total_j").verdict == "no difference shown"
+
+
+def test_checks_work_as_in_compare():
+    run = by_hand(6, more=0.1, noise=0.002)
+    outcomes = [check.outcome for check in paired(run, fail_if=["energy>5%", "latency>5%", "energy>10%"]).checks]
+    assert outcomes == ["failed", "passed", "inconclusive"]
+
+
+def test_without_a_power_sensor_time_is_compared_and_energy_says_why(no_rapl):
+    settings = ProfileSettings(device="cpu", warmup_s=0.2)
+    how = AbSettings(window_s=0.05, ramp_s=0.02, latency_s=0.02, first_stage=3, max_time_s=1)
+    one, other = (ObjectWorkload(torch.nn.Linear(8, 8), torch.zeros(4, 8), name) for name in ("one", "other"))
+    _, found = run_ab(one, other, settings, how)
+    assert found.row("energy_total_j").reason == "rapl_absent"
+    assert found.row("iteration_time_s").a.value > 0
+
+
+def test_from_python_functions_are_compared_and_the_result_prints_itself():
+    x = torch.randn(2048, 1024).half()
+    w = torch.randn(1024, 1024).half()
+    found = jt.ab(lambda x: x @ w, lambda x: (x @ w) @ w, x, device=SPEC, max_time=10)
+    assert found.row("iteration_time_s").verdict == "worse"
+    assert "✗ worse" in str(found)
+
+
+def test_another_number_of_samples_is_compared_per_sample():
+    layer = torch.nn.Linear(1024, 1024).half()
+    x = torch.randn(4096, 1024).half()
+    found = jt.ab(layer, layer, x, inputs_b=x[:2048], device=SPEC, max_time=10)
+    assert abs(found.row("energy_total_j").change.value) < 0.2
+    assert any("per sample" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"margin": 0}, "--margin 0"),
+        ({"max_time_s": math.inf}, "--max-time"),
+        ({"first_stage": 2}, "at least 3 blocks"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(keys, said):
+    with pytest.raises(BadInputError, match=said):
+        AbSettings(**keys)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(BadInputError, match="bacth"):
+        jt.ab(len, len, (), bacth=3)
+
+
+def test_the_command_saves_a_run_that_can_be_shown(capsys, workplace):
+    (workplace / "toy.py").write_text(TOY)
+    said = command(
+        capsys, "ab", "toy.py:plain", "toy.py:more", "-d", SPEC, "--max-time", "9", "--fail-if", "energy>5%", "--json"
+    )
+    assert said.code == 1
+    found = json.loads(said.out)
+    assert found["simulated"] is True
+    assert found["checks"][0]["outcome"] == "failed"
+    place = only_run(workplace)
+    assert load(place).kind == "ab"
+    shown = command(capsys, "show", str(place))
+    assert "B: toy.py:more" in shown.out
+    again = paired(load(place), CompareOptions()).row("energy_total_j")
+    assert again.change.value == pytest.approx(
+        next(r for r in found["rows"] if r["metric"] == "energy_total_j")["change"]["value"]
+    )

@@ -1,0 +1,362 @@
+"""Holding Runs against one another: verdicts, spread, matching, and what can't be compared."""
+
+import json
+
+import numpy as np
+import pytest
+
+from compare_runs import noisy, null_result, side, thing
+from jouletrace.compare import CompareOptions, compare
+from jouletrace.compare.contrast import Contrast, holm
+from jouletrace.compare.match import Key, match
+from jouletrace.compare.spread import Values, contrasts
+from jouletrace.errors import BadInputError
+from jouletrace.report.comparison import render
+from jouletrace.report.comparison.data import BETTER, INCONCLUSIVE, SAME, WORSE
+from jouletrace.run import Run
+from make_runs import gpu, monitor_run
+
+OTHER = gpu(id="GPU-99999999-2222-3333-4444-555555555555")
+
+
+def energy(found, **keys):
+    return found.row("energy_total_j", **keys)
+
+
+# verdicts
+
+
+def test_more_energy_than_runs_spread_is_worse_and_less_is_better():
+    base, more = side(1.0, 1.002, 0.998), side(1.05, 1.052, 1.048)
+    worse, better = energy(compare(base, more)), energy(compare(more, base))
+    assert (worse.verdict, better.verdict) == (WORSE, BETTER)
+    assert worse.change.value == pytest.approx(0.05)
+    assert 0.03 < worse.change.low < 0.05 < worse.change.high < 0.07
+    assert worse.difference.value == pytest.approx(0.04)
+    assert worse.p < 0.001
+
+
+def test_equal_sides_show_no_difference_where_the_spread_is_below_the_margin():
+    row = energy(compare(side(1.0, 1.001, 0.999), side(1.0, 1.0012, 0.9990)))
+    assert row.verdict == SAME
+    assert -0.01 <= row.change.low < 0 < row.change.high <= 0.01
+
+
+def test_a_spread_beyond_the_margin_leaves_it_inconclusive_and_says_what_could_be_detected():
+    row = energy(compare(side(1.0, 1.02, 0.98), side(1.01, 1.03, 0.99)))
+    assert (row.verdict, row.reason) == (INCONCLUSIVE, "spread_between_runs")
+    assert row.detectable > 0.05
+
+
+def test_a_difference_below_the_margin_is_told_and_flagged():
+    base = [1.0, 1.0001, 0.9999]
+    row = energy(compare(side(*base), side(*(1.003 * value for value in base))))
+    assert row.verdict == WORSE
+    assert row.flags == ("below_margin",)
+
+
+def test_one_run_a_side_is_inconclusive_however_narrow_its_own_interval():
+    found = compare(side(1.0), side(1.5))
+    assert {row.verdict for row in found.rows} == {INCONCLUSIVE}
+    assert energy(found).reason == "one_run"
+    assert energy(found).change.value == pytest.approx(0.5)
+    assert energy(found).change.low is None
+
+
+def test_a_stated_spread_lets_single_runs_be_compared():
+    options = CompareOptions(between=0.005)
+    assert energy(compare(side(1.0), side(1.04), options)).verdict == WORSE
+    assert energy(compare(side(1.0), side(1.01), options)).verdict == INCONCLUSIVE
+
+
+def test_a_stated_spread_never_hides_a_larger_one_that_is_seen():
+    options = CompareOptions(between=0.0001)
+    wide = energy(compare(side(1.0, 1.03, 0.97), side(1.05, 1.08, 1.02), options))
+    assert wide.verdict == INCONCLUSIVE
+
+
+def test_a_history_of_runs_tells_the_spread_of_single_ones():
+    history = side(1.0, 1.003, 0.997, 1.001, 0.999)
+    assert energy(compare(side(1.0), side(1.05), history=history)).verdict == WORSE
+    assert energy(compare(side(1.0), side(1.05))).verdict == INCONCLUSIVE
+    assert energy(compare(side(1.0), side(1.002), history=history)).a.value == pytest.approx(0.8)
+
+
+def test_runs_without_any_spread_still_compare():
+    found = compare(side(1.0, 1.0), side(1.01, 1.01))
+    assert energy(found).verdict == WORSE
+    assert found.row("latency_s").verdict == SAME
+
+
+def test_a_figure_that_a_side_lacks_is_inconclusive_with_the_reason():
+    lacking = [(null_result(run, "energy_total_j", "hole_in_record"), place) for run, place in side(1.0, 1.01)]
+    row = energy(compare(lacking, side(1.0, 1.01)))
+    assert (row.verdict, row.reason) == (INCONCLUSIVE, "hole_in_record")
+    assert row.a.value is None
+
+
+# sensor gain
+
+
+def test_on_two_boards_what_gain_may_explain_is_told_so():
+    found = compare(side(1.0, 1.001, 0.999), side(1.05, 1.051, 1.049, device=OTHER))
+    assert found.gain == pytest.approx(0.05 * 2**0.5)
+    assert (energy(found).verdict, energy(found).reason) == (INCONCLUSIVE, "sensor_gain")
+    assert "not distinguishable from sensor gain" in " ".join(render(found).split())
+
+
+def test_on_two_boards_a_difference_beyond_gain_is_told():
+    assert energy(compare(side(1.0, 1.001, 0.999), side(1.2, 1.201, 1.199, device=OTHER))).verdict == WORSE
+
+
+def test_gain_has_no_part_in_latency():
+    row = compare(side(1.0, 1.001), side(1.0, 1.001, device=OTHER)).row("latency_s")
+    assert row.verdict == SAME
+
+
+# statistics
+
+
+def test_holm_goes_on_until_the_first_that_is_not_rejected():
+    found = holm([0.04, 0.001, 0.03, 0.012], 0.05)
+    assert [rejected for rejected, _ in found] == [False, True, False, True]
+    assert [level for _, level in found] == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+
+
+def test_the_interval_of_a_ratio_and_the_test_agree():
+    contrast = Contrast(1.0, 1.1, 0.0004, 0.0006, 4.0)
+    interval = contrast.change(contrast.p())
+    assert interval.low == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_interval_of_a_ratio_covers_it():
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(1000):
+        a, b = rng.normal(1, 0.02, 3), rng.normal(1.1, 0.022, 3)
+        (contrast,) = contrasts(
+            [Values(a, b, np.empty(0), np.full(3, np.nan), np.full(3, np.nan))], None, 0.0, parts=False
+        )
+        change = contrast.change(0.05)
+        covered += change.low <= 0.1 <= change.high
+    assert 0.93 <= covered / 1000 <= 0.975
+
+
+def test_the_detectable_change_is_found_nine_times_in_ten():
+    rng = np.random.default_rng(2)
+    sd, n = 0.01, 4
+    spread = Contrast(1.0, 1.0, sd**2 / n, sd**2 / n, 2 * n - 2)
+    change = spread.detectable(0.05)
+    found = 0
+    for _ in range(2000):
+        a, b = rng.normal(1, sd, n), rng.normal(1 + change, sd, n)
+        pooled = (a.var(ddof=1) + b.var(ddof=1)) / 2 / n
+        found += Contrast(a.mean(), b.mean(), pooled, pooled, 2 * n - 2).p() < 0.05
+    assert found / 2000 == pytest.approx(0.9, abs=0.04)
+
+
+def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
+    a, b = np.array([1.0, 1.00001, 0.99999]), np.array([1.0, 1.1, 0.9])
+    nothing = np.full(3, np.nan)
+    (contrast,) = contrasts([Values(a, b, np.empty(0), nothing, nothing)], None, 0.0, parts=False)
+    assert contrast.df == pytest.approx(2.0, abs=0.01)
+    assert contrast.var_a < 1e-6 * contrast.var_b
+
+
+def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_others():
+    quiet = [Values(np.array([1, 1.001, 0.999]), np.array([1, 1.001, 0.999]), *[np.empty(0)] * 3) for _ in range(9)]
+    loud = Values(np.array([1.0, 1.2, 0.8]), np.array([1.1, 1.3, 0.9]), *[np.empty(0)] * 3)
+    found = contrasts([*quiet, loud], None, 0.0, parts=True)
+    assert found[-1].p() > 0.2
+
+
+def test_false_alarms_and_detection_of_three_percent_by_seed():
+    rng = np.random.default_rng(3)
+    pairs = 60
+    alarms = found = 0
+    for _ in range(pairs):
+        null = compare(noisy(rng), noisy(rng))
+        alarms += any(row.verdict in (BETTER, WORSE) for row in null.rows)
+        found += energy(compare(noisy(rng), noisy(rng, more=0.03))).verdict == WORSE
+    assert alarms <= 6  # 5 % of 60 are 3, of which chance makes more than 6 once in 40
+    assert found >= 0.9 * pairs
+
+
+def test_many_parts_give_no_more_false_alarms():
+    rng = np.random.default_rng(4)
+    alarms = sum(
+        any(row.verdict in (BETTER, WORSE) for row in compare(noisy(rng, parts=20), noisy(rng, parts=20)).rows)
+        for _ in range(30)
+    )
+    assert alarms <= 4
+
+
+def test_a_changed_part_is_found_among_many():
+    rng = np.random.default_rng(5)
+    b = noisy(rng, parts=20)
+    for run, _ in b:
+        rows = run.results.to_pylist()
+        for row in rows:
+            if row["unit"] == 7:
+                row.update({key: row[key] * 1.3 for key in ("value", "low", "high")})
+        run.results = type(run.results).from_pylist(rows, schema=run.results.schema)
+    found = compare(noisy(rng, parts=20), b)
+    assert energy(found, name="layer.6", level="layer").verdict == WORSE
+    assert sum(row.verdict in (BETTER, WORSE) for row in found.rows if row.level == "layer") == 2
+
+
+# matching
+
+
+def test_units_of_one_side_are_listed():
+    a, b = {"one": 0.4, "two": 0.4}, {"one": 0.4, "three": 0.4}
+    found = compare(side(1.0, 1.01, parts=a), side(1.0, 1.01, parts=b))
+    assert (found.unmatched_a, found.unmatched_b) == ([("layer", "two")], [("layer", "three")])
+    assert energy(found, level="layer").name == "one"
+
+
+def test_a_renamed_module_takes_all_below_it_along():
+    a, b = {"enc": 0.4, "enc.0": 0.2}, {"encoder": 0.4, "encoder.0": 0.2}
+    options = CompareOptions(renames={"enc": "encoder"})
+    found = compare(side(1.0, 1.01, parts=a), side(1.0, 1.01, parts=b), options)
+    assert not found.unmatched_a
+    assert {row.name for row in found.rows if row.level == "layer"} == {"encoder", "encoder.0"}
+
+
+@pytest.mark.parametrize(
+    ("renames", "said"),
+    [({"encc": "one"}, "A is called 'encc'; did you mean enc"), ({"enc": "no"}, "B is called 'no'")],
+)
+def test_a_renaming_that_means_nothing_is_refused(renames, said):
+    parts = {"enc": 0.4}
+    with pytest.raises(BadInputError, match=said):
+        compare(side(1.0, parts=parts), side(1.0, parts={"one": 0.4}), CompareOptions(renames=renames))
+
+
+def test_a_list_of_parts_that_changed_completely_is_said():
+    found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01, parts={"two": 0.4}))
+    assert any("changed completely" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "flags"),
+    [("f16[8,64]", ()), ("f32[8,64]", ("dtype_differs",)), ("f16[16,64]", ("shapes_differ",))],
+)
+def test_operators_match_by_name_module_and_shapes_and_then_by_less(shapes, flags):
+    a, b = (Key("op", "mm", "mm", text, "layer.0") for text in ("f16[8,64]", shapes))
+    assert match([a], [b], {}).pairs == [(a, b, flags)]
+
+
+def test_two_operators_that_only_shapes_tell_apart_are_not_guessed_at():
+    a = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (1, 2)]
+    b = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (3, 4)]
+    assert match(a, b, {}).pairs == []
+
+
+def test_a_kernel_with_another_name_is_found_by_its_operator():
+    a, b = (Key("kernel", name, "mm", "", "layer.0") for name in ("gemm_64", "gemm_128"))
+    assert match([a], [b], {}).pairs == [(a, b, ("kernel_differs",))]
+
+
+# what doesn't fit together
+
+
+def test_sides_of_different_kinds_are_refused():
+    with pytest.raises(BadInputError, match=r"A is a profile .*B a monitor"):
+        compare(side(1.0), [(monitor_run(), "watched")])
+
+
+def test_a_side_must_be_runs_of_one_thing():
+    mixed = [*side(1.0), (thing(dtype="fp32"), "other")]
+    with pytest.raises(
+        BadInputError, match="A is not several runs of one thing: dtype is fp16 in run 0, fp32 in other"
+    ):
+        compare(mixed, side(1.0))
+
+
+def test_a_history_of_something_else_is_refused():
+    with pytest.raises(BadInputError, match="A with its history is not several runs of one thing: batch is 8"):
+        compare(side(1.0), side(1.0), history=side(1.0, batch=16))
+
+
+def test_the_same_run_given_twice_is_refused():
+    run = thing()
+    with pytest.raises(BadInputError, match="same Run, given twice"):
+        compare([(run, "one"), (run, "two")], side(1.0))
+
+
+def test_what_differs_in_how_sides_were_run_is_said():
+    found = compare(side(1.0), side(1.0, task="train", dtype="fp32", mode="eager"))
+    said = " ".join(found.notes)
+    for text in ("task differs: infer in A, train in B", "dtype differs: fp16 in A, fp32 in B", "mode differs"):
+        assert text in said
+
+
+def test_another_batch_is_compared_per_sample():
+    found = compare(side(1.0, 1.001), side(2.0, 2.002, batch=16, items=16))
+    assert energy(found).change.value == pytest.approx(0.0, abs=1e-9)
+    assert found.row("power_w").change.value == pytest.approx(1.0)
+    assert any("per sample" in note for note in found.notes)
+
+
+def test_runs_without_figures_are_left_out_and_said():
+    found = compare([*side(1.0, 1.01), (Run(kind="measure"), "empty")], side(1.0, 1.01))
+    assert found.a.count == 2
+    assert any("empty holds no figures" in note for note in found.notes)
+    with pytest.raises(BadInputError, match="none of its Runs holds figures"):
+        compare([(Run(kind="measure"), "empty")], side(1.0))
+
+
+def test_an_incomplete_run_is_said():
+    run = thing()
+    run.complete = False
+    assert any("broken is incomplete" in note for note in compare([(run, "broken")], side(1.0)).notes)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [({"margin": 0}, "--margin 0"), ({"between": 2.0}, "--between 2"), ({"detail": "atom"}, "--detail atom")],
+)
+def test_options_that_make_no_sense_are_refused(keys, said):
+    with pytest.raises(BadInputError, match=said):
+        CompareOptions(**keys)
+
+
+# formats
+
+
+@pytest.fixture
+def found():
+    parts = {"one": 0.4, "two|x": 0.2, "gone": 0.1}
+    return compare(side(1.0, 1.001, 0.999, parts=parts), side(1.05, 1.051, 1.049, parts={"one": 0.5, "two|x": 0.2}))
+
+
+def test_the_table_names_sides_verdicts_and_what_is_of_one_side(found):
+    text = render(found, "table")
+    for part in ("✗ worse", "Only in A", "layer gone", "Method", "Margin"):
+        assert part in text
+
+
+def test_markdown_escapes_names(found):
+    text = render(found, "markdown")
+    assert "two\\|x" in text
+    assert "| per iteration |" in text
+
+
+def test_json_holds_every_row_with_its_interval(found):
+    data = json.loads(render(found, "json", top=1))
+    assert len(data["rows"]) == len(found.rows)
+    row = next(row for row in data["rows"] if row["metric"] == "energy_total_j")
+    assert row["verdict"] == "worse"
+    assert row["change"]["low"] > 0
+    assert data["unmatched"]["a"] == [{"level": "layer", "name": "gone"}]
+
+
+def test_csv_has_one_width(found):
+    lines = render(found, "csv").splitlines()
+    assert len({len(line.split(",")) for line in lines}) == 1
+    assert len(lines) == 1 + len(found.rows) + 1
+
+
+def test_only_so_many_parts_are_listed_and_the_rest_is_counted(found):
+    assert "3 more:" in render(found, "table", top=1)

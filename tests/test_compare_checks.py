@@ -1,0 +1,221 @@
+"""``--fail-if``, and ``compare`` on the command line."""
+
+import json
+
+import pytest
+
+from commands import command
+from compare_runs import side
+from jouletrace.compare import CompareOptions, compare
+from jouletrace.compare.checks import ExpressionError, parse
+from jouletrace.errors import BadInputError
+from jouletrace.run import save, tables
+from make_runs import profile_run
+
+BASE, MORE, WIDE = (1.0, 1.001, 0.999), (1.06, 1.061, 1.059), (1.06, 1.12, 1.0)
+
+
+def outcome(text, a=BASE, b=MORE, *, of_a=None, of_b=None):
+    (check,) = compare(side(*a, **(of_a or {})), side(*b, **(of_b or {})), fail_if=[text]).checks
+    return check
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "pattern", "metric", "above", "change"),
+    [
+        ("energy>5%", "model", "", "energy", True, 0.05),
+        ("latency > -2.5 %", "model", "", "latency", True, -0.025),
+        ("power<10%", "model", "", "power", False, 0.10),
+        ("kernel:gemm*:energy>3%", "kernel", "gemm*", "energy", True, 0.03),
+        ("kernel:at::f<float>*:time>3%", "kernel", "at::f<float>*", "time", True, 0.03),
+    ],
+)
+def test_expressions_are_read(text, level, pattern, metric, above, change):
+    found = parse(text)
+    assert (found.level, found.pattern, found.metric, found.above) == (level, pattern, metric, above)
+    assert found.change == pytest.approx(change)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("energy", 6, "a comparison is missing"),
+        ("enrgy>5%", 0, "did you mean energy"),
+        ("energy>five%", 7, "a number in percent"),
+        ("energy>5", 8, "a percent sign"),
+        ("energy> 5 J", 9, "a percent sign"),
+        ("kernels:x:energy>5%", 0, "did you mean kernel"),
+        ("kernel:energy>5%", 6, "write kernel:NAME"),
+        ("layer:a:watt>5%", 8, "the metric is one of"),
+        ("", 0, "a comparison is missing"),
+    ],
+)
+def test_the_place_that_is_wrong_is_pointed_at(text, at, said):
+    with pytest.raises(ExpressionError, match=said) as caught:
+        parse(text)
+    shown, caret = caught.value.pointed.splitlines()
+    assert shown == f"  {text}"
+    assert caret.index("^") == 2 + at
+    assert "\n" not in str(caught.value)
+
+
+def test_a_check_fails_only_where_more_than_the_threshold_is_shown():
+    assert outcome("energy>3%").outcome == "failed"
+    assert outcome("energy>10%").outcome == "passed"
+    assert outcome("energy>5.9%").outcome == "inconclusive"
+    assert outcome("energy<-3%", MORE, BASE).outcome == "failed"
+    assert outcome("energy<-3%").outcome == "passed"
+
+
+def test_a_wide_spread_is_inconclusive_and_says_what_could_be_detected():
+    check = outcome("energy>3%", b=WIDE)
+    assert check.outcome == "inconclusive"
+    assert "smallest detectable change" in check.says
+
+
+def test_one_run_a_side_never_fails_a_check():
+    check = outcome("energy>3%", (1.0,), (2.0,))
+    assert check.outcome == "inconclusive"
+    assert "one run a side" in check.says
+
+
+def test_on_two_boards_sensor_gain_stands_against_both_conclusions():
+    from test_compare import OTHER
+
+    keys = {"of_b": {"device": OTHER}}
+    assert outcome("energy>3%", **keys).outcome == "inconclusive"
+    assert outcome("energy>3%", b=(1.3, 1.301, 1.299), **keys).outcome == "failed"
+    assert outcome("latency>3%", **keys).outcome == "passed"
+
+
+def test_checks_on_parts_mean_all_that_fit_the_pattern():
+    parts = {
+        "of_a": {"parts": {"enc.0": 0.4, "enc.1": 0.4, "dec": 0.1}},
+        "of_b": {"parts": {"enc.0": 0.4, "enc.1": 0.8, "dec": 0.1}},
+    }
+    check = outcome("layer:enc.*:energy>10%", BASE, BASE, **parts)
+    assert check.outcome == "failed"
+    assert check.says.startswith("enc.1: energy +100 %".replace(" %", "\u00a0%"))
+    assert outcome("layer:dec:energy>10%", BASE, BASE, **parts).outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("layer:encc:energy>1%", "no layer in common is called 'encc'; did you mean enc"),
+        ("op:x:energy>1%", "no op in common"),
+    ],
+)
+def test_a_check_that_looks_at_nothing_is_refused(text, said):
+    with pytest.raises(BadInputError, match=said):
+        outcome(text, a=BASE, b=BASE, of_a={"parts": {"enc": 0.4}}, of_b={"parts": {"enc": 0.4}})
+
+
+def test_checks_count_all_their_rows():
+    """Twenty checks at once are held to less than one alone."""
+    narrow = [f"energy>{i}%" for i in range(3, 5)]
+    many = compare(side(*BASE), side(1.06, 1.07, 1.05), fail_if=narrow + ["latency>50%"] * 20)
+    alone = compare(side(*BASE), side(1.06, 1.07, 1.05), fail_if=["energy>3%"])
+    assert alone.checks[0].outcome == "failed"
+    assert many.checks[0].outcome == "inconclusive"
+
+
+# the command
+
+
+@pytest.fixture
+def saved(workplace):
+    for name, factors in (("a", BASE), ("b", MORE), ("w", WIDE)):
+        for i, (run, _) in enumerate(side(*factors), start=1):
+            save(run, workplace / f"{name}{i}")
+    return workplace
+
+
+A, B, W = "a1,a2,a3", "b1,b2,b3", "w1,w2,w3"
+
+
+def test_compare_prints_a_table(capsys, saved):
+    said = command(capsys, "compare", A, B)
+    assert (said.code, said.err) == (0, "")
+    assert "worse" in said.out
+    assert "3 runs" in said.out
+
+
+def test_sides_can_be_named(capsys, saved):
+    sides = [text for name in "ab" for i in (1, 2, 3) for text in (f"--{name}", f"{name}{i}")]
+    assert command(capsys, "compare", *sides).out == command(capsys, "compare", A, B).out
+
+
+def test_json_is_one_object(capsys, saved):
+    found = json.loads(command(capsys, "compare", A, B, "--json").out)
+    assert found["schema"] == 1
+    assert found["a"]["count"] == 3
+
+
+def test_a_failed_check_is_exit_code_1(capsys, saved):
+    said = command(capsys, "compare", A, B, "--fail-if", "energy>3%")
+    assert said.code == 1
+    assert "'energy>3%' failed: energy +6.00" in said.err
+    assert "FAILED" in said.out
+    assert command(capsys, "compare", A, B, "--fail-if", "energy>20%").code == 0
+
+
+def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
+    lax = command(capsys, "compare", A, W, "--fail-if", "energy>3%")
+    assert lax.code == 0
+    assert "inconclusive" in lax.err
+    assert "smallest detectable change" in lax.err
+    assert command(capsys, "compare", A, W, "--fail-if", "energy>3%", "--strict").code == 1
+
+
+def test_a_malformed_check_is_pointed_at_before_anything_is_read(capsys, workplace):
+    said = command(capsys, "compare", "no", "where", "--fail-if", "energy>5")
+    assert said.code == 2
+    assert said.err.splitlines()[:2] == ["  energy>5", "          ^"]
+    assert "jouletrace: --fail-if 'energy>5', character 9: a percent sign" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a1"], "two sides are needed, not 1"),
+        (["a1", "--a", "a2"], "give --a and --b"),
+        (["a1", "nowhere"], "no Run at nowhere"),
+        (["a1", "b1", "--margin", "x"], "--margin 'x'"),
+        (["a1", "b1", "--map", "x"], "write KEY=VALUE"),
+        (["a1", "b1", "--format", "latex"], "it is one of table, json, csv, markdown"),
+        (["a1", "b1", "--format", "csv", "--json"], "ask for one of them"),
+    ],
+)
+def test_wrong_use_gets_one_line(capsys, saved, arguments, said):
+    found = command(capsys, "compare", *arguments)
+    assert found.code == 2
+    assert said in found.complaint
+
+
+def test_the_runs_of_several_processes_are_taken_apart(capsys, saved):
+    """As folders where they are kept beside it, else by blocks."""
+    for i, (run, _) in enumerate(side(*BASE), start=1):
+        save(run, saved / "many" / "repeats" / str(i))
+    save(side(1.0)[0][0], saved / "many")
+    found = json.loads(command(capsys, "compare", "many", B, "--json").out)
+    assert found["a"]["count"] == 3
+    assert found["a"]["runs"] == [f"many/repeats/{i}" for i in (1, 2, 3)]
+
+
+def test_a_run_of_several_processes_without_their_folders_is_split_by_blocks():
+    def repeated(factor):
+        run = profile_run(scale=factor)
+        run.settings["repeats"] = 3
+        rows = run.windows.to_pylist()
+        for i, row in enumerate(rows):
+            row["block"] = i % 3
+            row["energy_j"] *= 1 + 0.001 * row["block"]
+        run.windows = tables.from_rows(rows, "windows")
+        return [(run, "packed.zip")]
+
+    found = compare(repeated(1.0), repeated(1.1), CompareOptions(detail="model"))
+    assert (found.a.count, found.b.count) == (3, 3)
+    row = found.row("energy_total_j")
+    assert row.verdict == "worse"
+    assert row.change.value == pytest.approx(0.1, abs=0.002)
