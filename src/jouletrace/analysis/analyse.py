@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
+from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.parts import add_parts
 from jouletrace.analysis.power import power_record
+from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.work import add_work
 from jouletrace.run import Run
 
 _RECORD_WARNINGS = {
@@ -29,8 +32,13 @@ def analyse(run: Run) -> Run:
     figures = Figures()
     _warn_of_record(run)
     _warn_of_clock(run)
-    if run.kind == "monitor":
+    if run.kind in ("monitor", "record"):
         add_devices(run, figures)
+        if run.kind == "record":
+            add_ranges(run, figures)
+        add_work(run, figures)
+    elif run.kind == "import":
+        add_imported(run, figures)
     else:
         add_model(run, figures)
         add_parts(run, figures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,8 @@ from jouletrace.cli import options
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.monitor import Reading
+    from jouletrace.profiler.monitor import Display, LiveWork, Reading
+    from jouletrace.profiler.work_counter import WorkCounter
 
 COLUMNS = (
     ("power_w", "power", "W", 1, 1.0),
@@ -33,13 +35,34 @@ def monitor(
     ] = None,
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="Seconds between lines.")] = 1.0,
     duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    pid: Annotated[int | None, typer.Option(metavar="N", help="Follow a running process to its end.")] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL#METRIC",
+            help="Energy for one unit of a Prometheus counter, such as "
+            'http://127.0.0.1:8000/metrics#vllm:generation_tokens_total; METRIC{label="value"} picks series.',
+        ),
+    ] = None,
+    per_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX", help="Energy for one matching line of the command's output; a group captures a number."
+        ),
+    ] = None,
+    price: Annotated[float | None, typer.Option(metavar="X", help="Price of a kWh: says what the energy cost.")] = None,
+    carbon: Annotated[float | None, typer.Option(metavar="G", help="Grams of CO2 for a kWh.")] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Serve the readings to Prometheus at 127.0.0.1:PORT, or PORT."),
+    ] = None,
     output: options.Output = None,
     form: Annotated[
         str, typer.Option("--format", "-f", help="table; csv streams lines to stdout; json prints the result only.")
     ] = "table",
     json: options.Json = False,
 ) -> None:
-    """Watch power, clocks and memory, alone or while a command runs.
+    """Watch power, clocks and memory, alone or while a program runs.
 
     At the end: idle level, working level, their difference, and the energy. Ctrl-C ends it normally. With a
     command, the exit code is the command's.
@@ -53,30 +76,66 @@ def monitor(
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds < float("inf"):
             raise BadInputError(f"{option} {seconds:g}: must be more than 0 s")
-    devices = open_devices(device or ["all"])
+    for option, factor in (("--price", price), ("--carbon", carbon)):
+        if factor is not None and not 0 <= factor < float("inf"):
+            raise BadInputError(f"{option} {factor:g}: must be 0 or more per kWh")
+    counter = _counter(per, per_command, interval)
     streaming = form == "csv"
-    with Place(output, "monitor") as place:
-        live = Stream() if streaming else (LiveTable() if not command and form == "table" else None)
-        try:
+    with ExitStack() as stack:
+        displays: list[Display] = []
+        if serve is not None:
+            from jouletrace.profiler.serve import Address, Exporter
+
+            exporter = stack.enter_context(Exporter(Address.parse(serve)))
+            displays.append(exporter)
+            say(f"serving {exporter.url}")
+        devices = open_devices(device or ["all"])
+        for opened in devices:
+            stack.callback(opened.close)
+        place = stack.enter_context(Place(output, "monitor"))
+        with ExitStack() as drawing:
+            live: Stream | LiveTable | None = None
+            if streaming:
+                live = Stream(counting=counter is not None)
+            elif not command and form == "table":
+                live = LiveTable()
+            if live is not None:
+                drawing.callback(live.close)
+                displays.append(live)
             run, code = record(
                 devices,
                 interval_s=interval,
                 duration_s=duration,
                 command=command,
+                pid=pid,
+                counter=counter,
+                price_per_kwh=price,
+                carbon_g_per_kwh=carbon,
                 folder=place.folder,
                 typed=command_line(),
-                on_tick=live.show if live else None,
+                displays=displays,
             )
-        finally:
-            if live:
-                live.close()
-            for opened in devices:
-                opened.close()
         place.done(run)
         # A stream on stdout stays one: what it came to is for the person at the terminal.
         print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None)
     if code:
         raise typer.Exit(code)
+
+
+def _counter(per: str | None, per_command: str | None, interval_s: float) -> WorkCounter | None:
+    from jouletrace.errors import BadInputError
+
+    if per is not None and per_command is not None:
+        raise BadInputError("--per and --per-command: ask for one of them")
+    if per is not None:
+        from jouletrace.profiler.work_counter_http import FASTEST_S, PrometheusCounter, Target
+
+        return PrometheusCounter(Target.parse(per), max(interval_s, FASTEST_S))
+    if per_command is not None:
+        from jouletrace.profiler.work_counter_output import OutputCounter
+
+        return OutputCounter(per_command)
+    return None
 
 
 def _cells(reading: Reading) -> list[str]:
@@ -87,19 +146,28 @@ def _cells(reading: Reading) -> list[str]:
     return cells
 
 
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
 class Stream:
-    """CSV lines on stdout, one a device and tick."""
+    """CSV lines on stdout, one a device and tick.
 
-    def __init__(self) -> None:
+    Args:
+        counting: Whether work is counted: its columns are the same in the lines of all devices.
+    """
+
+    def __init__(self, counting: bool = False) -> None:
         names = ["time", "device"] + [f"{name.replace(' ', '_')}_{unit}" for _, name, unit, _, _ in COLUMNS]
-        print(",".join(names), flush=True)
+        print(",".join(names + (["work", "J_per_work"] if counting else [])), flush=True)
 
-    def show(self, readings: list[Reading]) -> None:
+    def show(self, readings: list[Reading], work: LiveWork | None) -> None:
         """Print the latest readings."""
+        more = [] if work is None else [f"{work.done:.15g}", _short(work.j_each)]
         for reading in readings:
             if reading.time_ns:
                 stamp = datetime.fromtimestamp(reading.time_ns / 1e9).isoformat(timespec="milliseconds")
-                print(",".join([stamp, reading.device, *_cells(reading)]), flush=True)
+                print(",".join([stamp, reading.device, *_cells(reading), *more]), flush=True)
 
     def close(self) -> None:
         """Nothing to put back."""
@@ -110,6 +178,7 @@ class LiveTable:
 
     def __init__(self) -> None:
         self._live: Any = None
+        self._said: str | None = None
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -117,7 +186,7 @@ class LiveTable:
             self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
             self._live.start()
 
-    def show(self, readings: list[Reading]) -> None:
+    def show(self, readings: list[Reading], work: LiveWork | None) -> None:
         """Draw the latest readings."""
         if self._live is None:
             for reading in readings:
@@ -127,10 +196,20 @@ class LiveTable:
                         f"{reading.name}  "
                         + "  ".join(f"{name} {cell} {unit}" for (_, name, unit, _, _), cell in cells)
                     )
+            if work is not None:
+                say(_work_line(work))
+                if work.problem != self._said:  # once, and once when it is over
+                    say(work.problem or f"{work.unit} is read again")
+                    self._said = work.problem
             return
+        from rich.markup import escape
         from rich.table import Table
 
-        table = Table(title="Ctrl-C ends and prints the summary", title_style="dim")
+        caption = None
+        if work is not None:
+            caption = _work_line(work) + (f"\n! {work.problem}" if work.problem else "")
+        table = Table(title="Ctrl-C ends and prints the summary", title_style="dim", caption_style="")
+        table.caption = escape(caption) if caption else None
         table.add_column("device")
         for _, name, unit, _, _ in COLUMNS:
             table.add_column(f"{name}\n[dim]{unit}", justify="right")
@@ -142,3 +221,8 @@ class LiveTable:
         """Give the terminal back."""
         if self._live is not None:
             self._live.stop()
+
+
+def _work_line(work: LiveWork) -> str:
+    figures = f"{work.done:.15g} done, {_short(work.per_s)}/s, {_short(work.j_each)} J each"
+    return f"{work.unit}: {figures} ({_short(work.j_each_mean)} J since the start)"

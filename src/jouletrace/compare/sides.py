@@ -76,7 +76,7 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
     found: list[Source] = []
     notes: list[str] = []
     for run, place in runs:
-        if run.kind in ("profile", "monitor") and not len(run.results):
+        if run.kind in ("profile", "monitor", "record") and not len(run.results):
             analyse(run)
         if not len(run.results):
             notes.append(f"{place} holds no figures and is left out of {name}")

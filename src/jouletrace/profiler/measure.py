@@ -109,12 +109,12 @@ class Measurement:
         self._energies: dict[str, Estimate] = {}
 
     def __enter__(self) -> Self:
-        _synchronize()
+        synchronize()
         self.start_ns = self._recording.session.clock.time_ns()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        _synchronize()
+        synchronize()
         self.end_ns = self._recording.session.clock.time_ns()
 
     @property
@@ -171,7 +171,7 @@ def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -
     return Measurement(label, wanted)
 
 
-def _synchronize() -> None:
+def synchronize() -> None:
     """Wait for the GPUs that this process has work on; without torch there is nothing to wait for."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -10,13 +10,14 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -27,6 +28,7 @@ from jouletrace.profiler.spooled import SpooledRows
 from jouletrace.profiler.traced import span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.store import SPOOL, save, save_header
 from jouletrace.sampling import open_recorder
 from jouletrace.sampling.base import Recorder
@@ -41,6 +43,7 @@ class Session:
         devices: What to record; they must share one clock.
         folder: Where the Run goes; None to keep it in memory (spooled to a temporary folder).
         command, workload, settings: As in ``Run``.
+        power_s: Ask for power that stands still between updates at least so often.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Session:
         command: str = "",
         workload: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
+        power_s: float | None = None,
     ) -> None:
         self.devices = list(devices)
         self.clock: Clock = devices[0].clock
@@ -70,7 +74,9 @@ class Session:
         self._spans: SpooledRows
         self._windows: SpooledRows
         self._units: SpooledRows
-        self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL)
+        self._beside: SpooledRows | None = None
+        self._on_disk: SpoolWriter | None = None
+        self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
 
     def __enter__(self) -> Self:
         """Start to record.
@@ -150,6 +156,25 @@ class Session:
         """Add rows of ``units`` and spool them."""
         self._units.append(rows)
 
+    def add_samples(self, rows: list[dict[str, object]]) -> None:
+        """Add readings that aren't the recorder's, and spool them; their channels belong in ``run.channels``."""
+        if self._beside is None:
+            self._beside = SpooledRows(self._home / SPOOL, "samples", "beside")
+        self._beside.append(rows)
+
+    def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
+        """Write spans that stay on disk alone until the end, for recordings of any length; ids are the caller's.
+
+        Raises:
+            RecorderDiedError: If the disk doesn't take them.
+        """
+        try:
+            if self._on_disk is None:
+                self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
+            self._on_disk.append(columns)
+        except OSError as error:
+            raise RecorderDiedError(f"spans can't be written to {self._home}: {error.strerror or error}") from None
+
     def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
         """Add a span for each entry of a trace, within one for each iteration.
 
@@ -179,7 +204,13 @@ class Session:
     def snapshot(self) -> Run:
         """The Run as it stands now, without figures: what the stopping rule looks at."""
         self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
-        self.run.spans = self._spans.table()
+        if self._beside is not None:
+            both = pa.concat_tables([self.run.samples, self._beside.table()])
+            self.run.samples = tables.conform(both, "samples")
+        if self._on_disk is None:
+            self.run.spans = self._spans.table()
+        elif self._finished:
+            self.run.spans = read_spool(self._home / SPOOL, "spans")
         self.run.windows = self._windows.table()
         self.run.units = self._units.table()
         return self.run
@@ -201,6 +232,10 @@ class Session:
             self._spans.close()
             self._windows.close()
             self._units.close()
+            if self._beside is not None:
+                self._beside.close()
+            if self._on_disk is not None:
+                self._on_disk.close()
         except RecorderDiedError as error:
             died = error
             self.run.warn("failed", str(error))

@@ -28,7 +28,7 @@ class Run:
     """One measurement: what was run, on what, what the sensors said, and the figures.
 
     Attributes:
-        kind: "profile", "monitor", "measure", "calibrate" or "import".
+        kind: "profile", "monitor", "measure", "record", "calibrate" or "import".
         created_ns: When it began, in nanoseconds since the Unix epoch.
         command: The command line, or the Python call, that made it.
         workload: What was run: name, task, batch, dtype, mode, origin of weights, ...

@@ -1,0 +1,268 @@
+"""Energy of the ranges and steps that a program marked itself: mean time and energy of each, by name.
+
+Which way fits depends on how long one lasts against the sensor (all three are ``energy``'s):
+
+- steps follow one another without a gap, so that blocks of many of them are windows;
+- a range of ten readings or more is a window by itself;
+- a shorter one that came often is told by regression over all of them, with its siblings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import no_power_reason, power_record
+from jouletrace.analysis.rows import Figures
+from jouletrace.energy.interval import mean_estimate, total
+from jouletrace.energy.record import Record
+from jouletrace.energy.repeated import MIN_WINDOWS, repeated_energy
+from jouletrace.energy.response import Response
+from jouletrace.energy.windows import WindowEnergies, window_energy
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+STEP = "step"
+"""What a span of kind "iteration" is called among ranges."""
+
+_MARKED = pa.array(["range", "iteration"])
+
+_LONG = 10.0
+"""Readings in a window that can stand for itself."""
+
+_MOST_WINDOWS = 500
+MOST_REPEATED = 100_000
+"""Spans in one regression."""
+
+_SHORTEST = 1 / 400
+"""Of a reading: a shorter range is as much its marks as what it does, and a regression would take minutes."""
+
+_BLOCKS = 40
+_PAUSE = 5.0
+"""Of the usual time between short ranges: a longer one is a pause, in which something else may run."""
+
+_GAP = 0.02
+"""Of a step's time: steps farther apart aren't one after the other."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class _Kind:
+    """All spans of one path, in order of their start.
+
+    Attributes:
+        path: Names from the outermost range inwards.
+        steps: Whether they are steps.
+        start, end: Times in ns, shape (n,).
+        lane: Number of the thread of each, shape (n,).
+    """
+
+    path: tuple[str, ...]
+    steps: bool
+    start: Ints
+    end: Ints
+    lane: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """How long each took."""
+        return np.asarray((self.end - self.start) / 1e9, np.float64)
+
+
+def add_ranges(run: Run, figures: Figures) -> None:
+    """Add a unit for each path of ranges, with the mean time and energy of one, all devices together."""
+    kinds = _kinds(run)
+    host = set(run.settings.get("not_synchronised") or ())
+    first = len(run.devices) + 1
+    units = {kind.path: first + i for i, kind in enumerate(kinds)}
+    short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]] = {}
+    for kind in kinds:
+        parent = next((units[kind.path[:i]] for i in range(len(kind.path) - 1, 0, -1) if kind.path[:i] in units), None)
+        unit = figures.unit(
+            units[kind.path], "range", "/".join(kind.path), MODEL_UNIT if parent is None else parent, count=len(kind)
+        )
+        flags = ["host_time"] if kind.path[-1] in host else []
+        figures.add(unit, "time_s", _time(kind), flags)
+        parts = [_energy(run, device.id, kind, kinds, short) for device in run.devices]
+        energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
+        more = [flag for _, some in parts for flag in some]
+        figures.add(unit, "energy_total_j", energy, [*flags, *more])
+
+
+def _kinds(run: Run) -> list[_Kind]:
+    """The marked spans by path, in order of their first start."""
+    spans = run.spans
+    marked = spans.filter(pc.is_in(spans["kind"].cast("string"), value_set=_MARKED))
+    if len(marked) == 0:
+        return []
+    columns = {name: marked[name].to_pylist() for name in ("id", "parent", "kind", "name", "lane")}
+    start, end = (marked[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
+    lanes = {name: i for i, name in enumerate(dict.fromkeys(columns["lane"]))}
+    paths: dict[int, tuple[str, ...]] = {}
+    rows: dict[tuple[str, ...], list[int]] = {}
+    steps: set[tuple[str, ...]] = set()
+    # Ids are given at the beginning: a parent's is lower than its children's.
+    for row in np.argsort(np.array(columns["id"], np.int64), kind="stable").tolist():
+        iteration = columns["kind"][row] == "iteration"
+        above = paths.get(columns["parent"][row], ())
+        path = (*above, STEP if iteration else str(columns["name"][row]))
+        paths[columns["id"][row]] = path
+        rows.setdefault(path, []).append(row)
+        if iteration:
+            steps.add(path)
+    found = []
+    for path, which in rows.items():
+        order = np.array(which)[np.argsort(start[which], kind="stable")]
+        lane = np.array([lanes[columns["lane"][row]] for row in order.tolist()], np.int64)
+        found.append(_Kind(path, path in steps, start[order], end[order], lane))
+    return sorted(found, key=lambda kind: int(kind.start[0]))
+
+
+def _time(kind: _Kind) -> Estimate:
+    seconds = kind.seconds
+    if len(kind) > 1:
+        return mean_estimate(seconds, correlated=True, method="clock")
+    return Estimate(float(seconds[0]), float(seconds[0]), float(seconds[0]), 1, "clock")
+
+
+def _energy(
+    run: Run,
+    device: str,
+    kind: _Kind,
+    kinds: Sequence[_Kind],
+    short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]],
+) -> tuple[Estimate, list[str]]:
+    """Energy of one span of a kind on one device, with flags; ``short`` remembers regressions by device and parent."""
+    found = power_record(run, device)
+    if found is None:
+        return Estimate.null(no_power_reason(run, device), "record"), []
+    record, response = found
+    length = float(np.median(kind.seconds)) / response.period_s
+    if kind.steps and len(kind) > 1 and _follow(kind).any():
+        return _of_blocks(record, response, kind)
+    if length >= _LONG or len(kind) < MIN_WINDOWS:
+        return _of_windows(record, response, kind)
+    if length < _SHORTEST:
+        return Estimate.null("sensor_too_slow", "repeated"), []
+    key = device, kind.path[:-1]
+    if key not in short:
+        siblings = [k for k in kinds if k is kind or (k.path[:-1] == kind.path[:-1] and not k.steps)]
+        shortest = _SHORTEST * response.period_s
+        siblings = [k for k in siblings if float(np.median(k.seconds)) >= shortest]
+        short[key] = _of_repetitions(record, response, siblings)
+    return short[key].get(kind.path, Estimate.null("too_few_windows", "repeated")), []
+
+
+def _follow(kind: _Kind) -> NDArray[np.bool_]:
+    """Whether each span begins where the one before it ended; shape (n - 1,)."""
+    gap = kind.start[1:] - kind.end[:-1]
+    near = np.abs(gap) <= _GAP * float(np.median(kind.end - kind.start))
+    return np.asarray(near & (kind.lane[1:] == kind.lane[:-1]))
+
+
+def _of_blocks(record: Record, response: Response, kind: _Kind) -> tuple[Estimate, list[str]]:
+    """Many steps in a row as one window, divided by how many they are."""
+    breaks = np.flatnonzero(~_follow(kind)) + 1
+    least_s = max(_LONG * response.period_s, float(kind.seconds.sum()) / _BLOCKS)
+    starts, ends, counts = [], [], []
+    for part in np.split(np.arange(len(kind)), breaks):
+        elapsed = (kind.end[part] - kind.start[part[0]]) / 1e9
+        number = max(int(elapsed[-1] / least_s), 1)
+        edges = np.unique(np.searchsorted(elapsed, elapsed[-1] * np.arange(1, number + 1) / number - 1e-9))
+        begin = part[0]
+        for edge in part[0] + np.minimum(edges, len(part) - 1):
+            starts.append(int(kind.start[begin]))
+            ends.append(int(kind.end[edge]))
+            counts.append(int(edge - begin + 1))
+            begin = edge + 1
+    energies = window_energy(record, response, starts, ends)
+    return _mean(energies, np.array(counts, np.float64))
+
+
+def _of_windows(record: Record, response: Response, kind: _Kind) -> tuple[Estimate, list[str]]:
+    """Each span as a window; of very many, so many as are enough, evenly spread."""
+    chosen = np.unique(np.linspace(0, len(kind) - 1, min(len(kind), _MOST_WINDOWS)).round().astype(int))
+    energies = window_energy(record, response, kind.start[chosen], kind.end[chosen])
+    # Shorter than an update, whatever the readings around it say, could be lost in one of them.
+    for i in np.flatnonzero(kind.seconds[chosen] < response.period_s):
+        energies.reason[i] = energies.reason[i] or "sensor_too_slow"
+    return _mean(energies, np.ones(len(chosen)))
+
+
+def _mean(energies: WindowEnergies, counts: NDArray[np.float64]) -> tuple[Estimate, list[str]]:
+    """Mean energy of one out of windows that hold ``counts`` each."""
+    good = np.array([reason is None for reason in energies.reason])
+    if not good.any():
+        return Estimate.null(str(energies.reason[0]), "windows"), []
+    flags = list(dict.fromkeys(flag for some, ok in zip(energies.flags, good, strict=True) if ok for flag in some))
+    if not good.all():
+        flags.append("windows_left_out")
+    each = energies.energy_j[good] / counts[good]
+    if len(each) == 1:
+        low, high = (float(x[good][0] / counts[good][0]) for x in (energies.low_j, energies.high_j))
+        return Estimate(float(each[0]), low, high, 1, "windows"), flags
+    weights = counts[good] / counts[good].sum()
+    shared = float(weights @ (energies.sd_model_j[good] / counts[good]))
+    own = energies.sd_statistical_j[good] / counts[good]
+    # Few windows may by chance differ less than their own uncertainty says.
+    shared = float(np.hypot(shared, np.sqrt((weights**2) @ own**2)))
+    return mean_estimate(each, weights, correlated=True, common_sd=shared), flags
+
+
+def _of_repetitions(record: Record, response: Response, siblings: Sequence[_Kind]) -> dict[tuple[str, ...], Estimate]:
+    """Regression over all spans with the same parent, which share the readings; of very many, those in the middle."""
+    number = np.concatenate([np.full(len(kind), i) for i, kind in enumerate(siblings)])
+    start, end = (np.concatenate([getattr(kind, edge) for kind in siblings]) for edge in ("start", "end"))
+    order = np.argsort(start, kind="stable")
+    spare = max(len(order) - MOST_REPEATED, 0)
+
+    def regress(first: int) -> dict[int, Estimate]:
+        chosen = order[first : first + MOST_REPEATED]
+        apart = _apart(record, response, start[chosen], end[chosen])
+        return _regression(apart, response, start[chosen], end[chosen], number[chosen])
+
+    found = regress(spare // 2)
+    for i, kind in enumerate(siblings):
+        if spare and (i not in found or found[i].reason == "too_few_windows"):  # it came before or after
+            found[i] = regress(int(np.searchsorted(start[order], kind.start[0])))[i]
+    return {kind.path: found[i] for i, kind in enumerate(siblings)}
+
+
+def _apart(record: Record, response: Response, start: Ints, end: Ints) -> Record:
+    """The record without readings that see what ran outside: before, after, or in a long pause between the spans.
+
+    A regression takes all that for the same rest as lies between spans, of which it may see little
+    else: a few readings of an evaluation would tell it a wrong level. Far ones outside it leaves alone.
+    """
+    memory, period, ahead = (
+        round(seconds * 1e9) for seconds in (response.memory_s, response.period_s, min(response.lag_s, 0.0))
+    )
+    gaps = start[1:] - end[:-1]
+    usual = float(np.median(gaps)) if len(gaps) else 0.0
+    pauses = np.flatnonzero(gaps > max(_PAUSE * usual, memory))
+    opening = [int(start[0]) - period - memory, *end[:-1][pauses].tolist(), int(end[-1])]
+    closing = [int(start[0]), *start[1:][pauses].tolist(), int(end[-1]) + period]
+    at = record.time_ns
+    zone = np.clip(np.searchsorted(np.array(opening) + ahead, at, side="left") - 1, 0, len(opening) - 1)
+    seen = (at > np.array(opening)[zone] + ahead) & (at < np.array(closing)[zone] + memory)
+    keep = ~seen
+    if len(at):
+        keep[[0, -1]] = True  # which say that there is a record around it
+    return replace(record, time_ns=at[keep], power_w=record.power_w[keep])
+
+
+def _regression(record: Record, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
+    """Mean energy by number of the kind of spans in order of start."""
+    there, kinds = np.unique(number, return_inverse=True)
+    if np.any(end[:-1] > start[1:]):
+        return dict.fromkeys(there.tolist(), Estimate.null("ranges_overlap", "repeated"))
+    found = repeated_energy(record, response, start, end, kinds.reshape(-1))
+    return dict(zip(there.tolist(), found, strict=True))

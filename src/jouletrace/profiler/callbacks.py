@@ -1,0 +1,176 @@
+"""Callbacks that record a training loop of somebody else's: transformers' Trainer and Lightning.
+
+    trainer = Trainer(..., callbacks=[jt.trainer_callback(save_to="runs/mine")])
+
+Steps become spans of kind "iteration", epochs and evaluations ranges; nothing waits for the GPU but
+the ends of epochs. Their libraries are imported when one is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler import live
+from jouletrace.run import Run
+
+
+class _Loop:
+    """One training as a recording: what both callbacks do at the events of their library."""
+
+    def __init__(self, label: str, devices: str | Sequence[str], save_to: str | Path | None) -> None:
+        self._asked = (label, devices, save_to)
+        self._recording: live.Recording | None = None
+        self._open: list[live.range] = []
+        self.run: Run | None = None
+
+    def start(self) -> None:
+        label, devices, save_to = self._asked
+        self._recording = live.record(label, devices=devices, save_to=save_to)
+        self._recording.__enter__()
+
+    def enter(self, name: str) -> None:
+        if self._recording is not None:
+            opened = live.range(name, sync=True)
+            opened.__enter__()
+            self._open.append(opened)
+
+    def leave(self, name: str) -> None:
+        """End the range of that name, and what is still open inside it; nothing if it isn't open."""
+        if all(opened.name != name for opened in self._open):
+            return
+        while self._open:
+            opened = self._open.pop()
+            opened.__exit__(None, None, None)
+            if opened.name == name:
+                return
+
+    def skip(self) -> None:
+        if self._recording is not None:
+            self._recording.skip()
+
+    def end(self, error: BaseException | None = None) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        while self._open:
+            self._open.pop().__exit__(None, None, None)
+        recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        self.run = recording.run
+
+
+def trainer_callback(
+    label: str = "training", *, devices: str | Sequence[str] = "visible", save_to: str | Path | None = None
+) -> Any:
+    """A ``transformers.TrainerCallback`` that records the training: an epoch, evaluation and step each have energy.
+
+    Args:
+        label: What the Run is called.
+        devices: As in ``record``.
+        save_to: As in ``record``. The Run is the callback's ``run`` too, once the training has ended.
+
+    Raises:
+        NotPossibleError: If transformers isn't installed.
+    """
+    try:
+        from transformers import TrainerCallback
+    except ImportError:
+        raise NotPossibleError("trainer_callback needs transformers: pip install transformers") from None
+
+    class EnergyCallback(TrainerCallback):
+        def __init__(self) -> None:
+            self._loop = _Loop(label, devices, save_to)
+
+        @property
+        def run(self) -> Run | None:
+            return self._loop.run
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.start()
+
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.enter("epoch")
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            live.step()
+            if control.should_evaluate:  # which the trainer's own callback has decided by now
+                self._loop.enter("evaluation")
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.leave("evaluation")
+            self._loop.skip()
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.skip()
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.leave("epoch")
+            if control.should_evaluate:
+                self._loop.enter("evaluation")
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.end()
+
+    return EnergyCallback()
+
+
+def lightning_callback(
+    label: str = "training", *, devices: str | Sequence[str] = "visible", save_to: str | Path | None = None
+) -> Any:
+    """A Lightning ``Callback`` that records ``fit``: an epoch, validation and step each have energy.
+
+    Args:
+        label: What the Run is called.
+        devices: As in ``record``.
+        save_to: As in ``record``. The Run is the callback's ``run`` too, once ``fit`` has ended.
+
+    Raises:
+        NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
+    """
+    Callback: Any = _lightning_base()
+
+    class EnergyCallback(Callback):  # type: ignore[misc]  # found at run time
+        def __init__(self) -> None:
+            self._loop = _Loop(label, devices, save_to)
+
+        @property
+        def run(self) -> Run | None:
+            return self._loop.run
+
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.start()
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.enter("epoch")
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
+            live.step()
+
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.enter("evaluation")
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.leave("evaluation")
+            self._loop.skip()
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.leave("epoch")
+
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            self._loop.end(exception)
+
+        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.end()
+
+    return EnergyCallback()
+
+
+def _lightning_base() -> Any:
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return __import__(package, fromlist=["Callback"]).Callback
+        except ImportError:
+            continue
+    raise NotPossibleError("lightning_callback needs Lightning: pip install lightning")

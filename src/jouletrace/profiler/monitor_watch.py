@@ -1,0 +1,233 @@
+"""What a monitor shows while it records: the latest readings, energy so far, energy per unit of work.
+
+These are for the eye and for dashboards, summed up as readings come. The figures of the Run are
+computed from its record afterwards, with the sensor's response and intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.energy.record import HOLE_PERIODS
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.work_counter import WorkCounter, WorkReading, sample_rows
+from jouletrace.run import DeviceInfo
+from jouletrace.run.channels import POWER
+
+FLUSH_S = 1.0
+LATE_S = 0.1
+"""How old the newest power reading may be where lines come faster than ``FLUSH_S``."""
+
+_KEPT_NS = 60_000_000_000
+
+
+@dataclass
+class Reading:
+    """The latest readings of one device.
+
+    Attributes:
+        device: Its id.
+        name: Its name.
+        info: All that is known of it.
+        time_ns: Stamp of the newest reading.
+        values: Latest value by channel name; power is the mean since the last tick.
+        energy_j: Joules since the monitor began, as far as the record has arrived; None without one.
+        hole_s: Seconds of it for which there was no reading.
+    """
+
+    device: str
+    name: str
+    info: DeviceInfo
+    time_ns: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    energy_j: float | None = None
+    hole_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class LiveWork:
+    """Real work and its energy over all devices, at the newest reading of the counter that the record reaches.
+
+    Attributes:
+        unit: What is counted.
+        done: Units counted since the monitor began.
+        per_s: Units per second lately: since the reading before; None before two.
+        j_each: Joules for one unit lately; None where nothing was counted.
+        j_each_mean: The same since the monitor began.
+        problem: Why the counter can't be read now; None if it can.
+    """
+
+    unit: str
+    done: float = 0.0
+    per_s: float | None = None
+    j_each: float | None = None
+    j_each_mean: float | None = None
+    problem: str | None = None
+
+
+class Display(Protocol):
+    """Somebody who wants to know at each tick: a table, a stream, an exporter."""
+
+    def show(self, readings: list[Reading], work: LiveWork | None) -> None:
+        """The latest readings, and the work if it is counted."""
+
+
+Tick = Callable[[list[Reading]], None]
+
+
+class Watch:
+    """Turns the growing record into the latest readings, and stores those of a counter of work."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        interval_s: float,
+        on_tick: Tick | None = None,
+        displays: Sequence[Display] = (),
+        counter: WorkCounter | None = None,
+    ) -> None:
+        self._session = session
+        self._hurry = interval_s < FLUSH_S
+        self._on_tick = on_tick
+        self._displays = list(displays)
+        self._counter = counter
+        self._seen = 0
+        start = session.clock.time_ns()
+        self._readings = {d.info.id: Reading(d.info.id, d.info.name, d.info) for d in session.devices}
+        self._meters = {c.device: _Meter(start, c.period_s) for c in session.recorder.channels if c.name == POWER}
+        self._work = _WorkMeter(counter.unit) if counter is not None else None
+
+    def tick(self) -> None:
+        """Look for new readings and hand them on.
+
+        Raises:
+            RecorderDiedError: If the recorder is gone.
+        """
+        self._session.recorder.check()
+        if self._counter is not None:
+            self.store(self._counter.take())
+        if self._on_tick is None and not self._displays:
+            return
+        if self._hurry:  # the recorder hands on what it has once a second unless it is asked
+            self._session.recorder.wait_until(self._session.clock.time_ns() - int(LATE_S * 1e9), LATE_S)
+        table = self._session.recorder.samples()
+        fresh = table.slice(self._seen)
+        self._seen = len(table)
+        self._take(fresh)
+        readings = list(self._readings.values())
+        work = None
+        if self._work is not None and self._counter is not None:
+            work = self._work.now(list(self._meters.values()), len(readings), self._counter.problem())
+        if self._on_tick is not None:
+            self._on_tick(readings)
+        for display in self._displays:
+            display.show(readings, work)
+
+    def store(self, readings: list[WorkReading]) -> None:
+        """Put readings of the counter into the Run."""
+        self._session.add_samples(sample_rows(self._session.devices[0].info.id, readings))
+        if self._work is not None:
+            self._work.waiting += readings
+
+    def _take(self, fresh: pa.Table) -> None:
+        if len(fresh) == 0:
+            return
+        groups = fresh.group_by(["device", "channel"], use_threads=False).aggregate(
+            [("time_ns", "max"), ("value", "mean"), ("value", "last")]
+        )
+        for row in groups.to_pylist():
+            reading = self._readings.get(row["device"])
+            if reading is None:
+                continue
+            mean = row["channel"] == POWER
+            value = row["value_mean"] if mean else row["value_last"]
+            if value is not None and np.isfinite(value):
+                reading.values[row["channel"]] = value
+                reading.time_ns = max(reading.time_ns, row["time_ns_max"])
+        power = fresh.filter(pc.equal(fresh["channel"], POWER))
+        for device, meter in self._meters.items():
+            rows = power.filter(pc.equal(power["device"], device))
+            meter.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
+            if device in self._readings and meter.last_ns > meter.start_ns:
+                self._readings[device].energy_j = meter.energy_j
+                self._readings[device].hole_s = meter.hole_s
+
+
+class _Meter:
+    """Sums up the energy of one power record as it comes: a reading speaks for the time since the one before."""
+
+    def __init__(self, start_ns: int, period_s: float | None) -> None:
+        self.start_ns = self.last_ns = start_ns
+        self.energy_j = self.hole_s = 0.0
+        self._hole_s = HOLE_PERIODS * period_s if period_s else float("inf")
+        self._times = np.array([start_ns], np.int64)
+        self._sums = np.zeros(1)
+
+    def add(self, time_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
+        """Take what is newer than what is known."""
+        good = (time_ns > self.last_ns) & np.isfinite(watts) & (watts >= 0)
+        order = np.argsort(time_ns[good], kind="stable")
+        time, power = time_ns[good][order].astype(np.int64), watts[good][order]
+        if len(time) == 0:
+            return
+        apart = np.diff(np.append(self.last_ns, time)) / 1e9
+        self.hole_s += float(apart[apart > self._hole_s].sum())
+        sums = self.energy_j + np.cumsum(power * apart)
+        self.energy_j, self.last_ns = float(sums[-1]), int(time[-1])
+        self._times, self._sums = np.append(self._times, time), np.append(self._sums, sums)
+        recent = max(int(np.searchsorted(self._times, self.last_ns - _KEPT_NS)) - 1, 0)
+        self._times, self._sums = self._times[recent:], self._sums[recent:]
+
+    def until(self, time_ns: int) -> float:
+        """Joules from the start until then."""
+        return float(np.interp((time_ns - self.start_ns) / 1e9, (self._times - self.start_ns) / 1e9, self._sums))
+
+
+class _WorkMeter:
+    """Divides energy by work between readings of the counter."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self.waiting: list[WorkReading] = []
+        self._first: tuple[WorkReading, float] | None = None
+        self._last: tuple[WorkReading, float] | None = None
+        self._found = LiveWork(unit)
+
+    def now(self, meters: Sequence[_Meter], devices: int, problem: str | None) -> LiveWork:
+        """The state at the newest reading that all records have passed."""
+        # Energy of some of the devices alone would read as that of all.
+        known = bool(meters) and len(meters) == devices
+        reached = min((meter.last_ns for meter in meters), default=0) if known else None
+        ready = [r for r in self.waiting if reached is None or r.time_ns <= reached]
+        if ready:
+            newest = ready[-1]
+            self.waiting = [r for r in self.waiting if r.time_ns > newest.time_ns]
+            energy = sum(meter.until(newest.time_ns) for meter in meters) if known else 0.0
+            if self._first is None:
+                oldest = ready[0]
+                self._first = oldest, sum(meter.until(oldest.time_ns) for meter in meters) if known else 0.0
+            lately = _each(self._last or self._first, (newest, energy))
+            whole = _each(self._first, (newest, energy))
+            rate = lately[0] if lately else None
+            self._last = newest, energy
+            joules = (lately[1] if lately else None, whole[1] if whole else None) if known else (None, None)
+            self._found = LiveWork(self._unit, newest.done, rate, *joules)
+        found = self._found
+        return LiveWork(self._unit, found.done, found.per_s, found.j_each, found.j_each_mean, problem)
+
+
+def _each(before: tuple[WorkReading, float], after: tuple[WorkReading, float]) -> tuple[float, float | None] | None:
+    """Units per second and joules a unit between two readings; None between a reading and itself."""
+    seconds = (after[0].time_ns - before[0].time_ns) / 1e9
+    done = after[0].done - before[0].done
+    if seconds <= 0:
+        return None
+    return done / seconds, (after[1] - before[1]) / done if done > 0 else None

@@ -1,0 +1,117 @@
+"""Trainers of other libraries, recorded: their events as they fire them, without much of a training."""
+
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import jouletrace as jt
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler import live
+
+REAL = "sim:h100?realtime=1&load=0.5:300"
+
+
+def spans(run, kind, name=None):
+    return [row for row in run.spans.to_pylist() if row["kind"] == kind and name in (None, row["name"])]
+
+
+def seconds(rows):
+    return [(row["end_ns"] - row["start_ns"]) / 1e9 for row in rows]
+
+
+def check_training(run):
+    """Two epochs of three steps of 20 ms, an evaluation of 100 ms in the middle of the first."""
+    assert len(spans(run, "range", "epoch")) == 2
+    (evaluation,) = seconds(spans(run, "range", "evaluation"))
+    assert evaluation == pytest.approx(0.1, abs=0.05)
+    steps = seconds(spans(run, "iteration"))
+    assert len(steps) == 6
+    assert max(steps) < 0.08, "an evaluation is in no step"
+    assert live._current is None
+
+
+def test_a_trainer_tells_its_steps_epochs_and_evaluations(tmp_path):
+    callbacks = pytest.importorskip("transformers.trainer_callback")
+    ours = jt.trainer_callback("tiny", devices=REAL, save_to=tmp_path / "run")
+    assert isinstance(ours, callbacks.TrainerCallback)
+
+    class Flow(callbacks.TrainerCallback):
+        """Asks for an evaluation after the second step, as the trainer's own does."""
+
+        def on_step_end(self, args, state, control, **_):
+            control.should_evaluate = state.global_step == 2
+
+    handler = callbacks.CallbackHandler([Flow(), ours], None, None, None, None)
+    state, control, args = callbacks.TrainerState(), callbacks.TrainerControl(), SimpleNamespace()
+    handler.on_train_begin(args, state, control)
+    for _ in range(2):
+        handler.on_epoch_begin(args, state, control)
+        for _ in range(3):
+            handler.on_step_begin(args, state, control)
+            time.sleep(0.02)
+            state.global_step += 1
+            handler.on_step_end(args, state, control)
+            if control.should_evaluate:
+                time.sleep(0.1)
+                handler.on_prediction_step(args, state, control)
+                handler.on_evaluate(args, state, control, {})
+        handler.on_epoch_end(args, state, control)
+    assert ours.run is None
+    handler.on_train_end(args, state, control)
+    check_training(ours.run)
+    assert jt.load(tmp_path / "run").complete
+
+
+@pytest.fixture
+def lightning(monkeypatch):
+    """What a callback sees of Lightning: its base class."""
+    module = ModuleType("lightning.pytorch")
+    module.Callback = type("Callback", (), {})
+    monkeypatch.setitem(sys.modules, "lightning", ModuleType("lightning"))
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", module)
+    return module
+
+
+def test_lightning_tells_its_steps_epochs_and_validations(lightning):
+    ours = jt.lightning_callback(devices=REAL)
+    assert isinstance(ours, lightning.Callback)
+    ours.on_validation_start(None, None)  # the sanity check before fit
+    ours.on_validation_end(None, None)
+    ours.on_fit_start(None, None)
+    for epoch in range(2):
+        ours.on_train_epoch_start(None, None)
+        for step in range(3):
+            time.sleep(0.02)
+            ours.on_train_batch_end(None, None, {}, None, step)
+            if (epoch, step) == (0, 1):
+                ours.on_validation_start(None, None)
+                time.sleep(0.1)
+                ours.on_validation_end(None, None)
+        ours.on_train_epoch_end(None, None)
+    ours.on_fit_end(None, None)
+    check_training(ours.run)
+
+
+def test_a_fit_that_fails_keeps_what_it_had(lightning):
+    ours = jt.lightning_callback(devices=REAL)
+    ours.on_fit_start(None, None)
+    ours.on_train_epoch_start(None, None)
+    ours.on_train_batch_end(None, None)
+    ours.on_exception(None, None, ValueError("loss is not a number"))
+    assert not ours.run.complete
+    assert len(spans(ours.run, "range", "epoch")) == 1
+    assert any("loss is not a number" in warning.message for warning in ours.run.warnings)
+    ours.on_fit_end(None, None)  # whatever comes afterwards
+
+
+@pytest.mark.parametrize(
+    ("make", "missing"),
+    [("trainer_callback", ["transformers"]), ("lightning_callback", ["lightning.pytorch", "pytorch_lightning"])],
+)
+def test_a_library_that_is_not_there_is_named(monkeypatch, make, missing):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(NotPossibleError, match="pip install"):
+        getattr(jt, make)()

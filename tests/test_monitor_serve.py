@@ -1,0 +1,184 @@
+"""The monitor's page for Prometheus, asked over HTTP as Prometheus does."""
+
+import http.client
+import re
+import socket
+import time
+from urllib.request import urlopen
+
+import pytest
+
+from commands import command, start, wait_for
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.monitor_watch import LiveWork, Reading
+from jouletrace.profiler.serve import Address, Exporter, render
+from jouletrace.profiler.work_counter_text import find
+from jouletrace.run import DeviceInfo
+
+REAL = "sim:h100?realtime=1&load=0.5:300"
+SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\} -?[0-9.e+-]+')
+
+
+def reading(id="GPU-1", **values):
+    info = DeviceInfo(id, 'Board "A"\\\n', index=3, simulated=True, power_limit_w=700.0)
+    return Reading(id, info.name, info, 1_763_676_000_500_000_000, {"power_w": 310.5, **values}, 1234.5)
+
+
+def check(page):
+    """Hold a page against the rules of the text format, version 0.0.4; returns names by type."""
+    assert page.endswith("\n")
+    types, helped, named = {}, set(), []
+    for line in page.splitlines():
+        if line.startswith("# HELP "):
+            name = line.split()[2]
+            assert name not in helped, "one HELP a metric"
+            helped.add(name)
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name in helped
+            assert name not in types, "one TYPE a metric, before its samples"
+            types[name] = kind
+        else:
+            assert SAMPLE.fullmatch(line), line
+            name = line.split("{")[0]
+            assert name in types
+            if not named or named[-1] != name:
+                named.append(name)
+    assert len(named) == len(set(named)), "all lines of a metric stand together"
+    for name, kind in types.items():
+        assert name.endswith("_total") == (kind == "counter")
+    return types
+
+
+def value(page, metric, **labels):
+    return next(iter(find(page, metric, labels).values.values()), None)
+
+
+def test_the_page_is_valid_and_says_energy_and_power_of_each_device():
+    page = render([reading(), reading("GPU-2", power_w=99.0)], None)
+    types = check(page)
+    assert types["jouletrace_energy_joules_total"] == "counter"
+    assert types["jouletrace_power_watts"] == "gauge"
+    assert value(page, "jouletrace_power_watts", uuid="GPU-2") == 99.0
+    labels = {"gpu": "3", "uuid": "GPU-1", "name": 'Board "A"\\\n', "simulated": "true"}
+    assert value(page, "jouletrace_energy_joules_total", **labels) == 1234.5
+    assert value(page, "jouletrace_last_reading_timestamp_seconds", uuid="GPU-1") == 1_763_676_000.5
+
+
+def test_units_are_base_units():
+    page = render([reading(clock_sm_mhz=1980.0, utilization_gpu_pct=50.0, memory_used_bytes=1.0)], None)
+    check(page)
+    assert value(page, "jouletrace_sm_clock_hertz") == 1.98e9
+    assert value(page, "jouletrace_utilization_ratio") == 0.5
+
+
+def test_what_is_not_known_is_left_out_and_never_zero():
+    bare = Reading("cpu", "CPU", DeviceInfo("cpu", "CPU", "cpu"))
+    page = render([bare], None)
+    check(page)
+    assert "power" not in page
+    assert "energy" not in page
+
+
+def test_work_is_a_counter_of_its_own():
+    page = render([reading()], LiveWork("tokens_total", 12.0, 3.0, 0.25, 0.5))
+    types = check(page)
+    assert types["jouletrace_work_total"] == "counter"
+    assert value(page, "jouletrace_work_total", counter="tokens_total", simulated="true") == 12.0
+    assert value(page, "jouletrace_energy_per_work_joules") == 0.25
+    assert "energy_per_work" not in render([reading()], LiveWork("tokens_total", 12.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9400", "127.0.0.1", 9400),
+        ("9400", "127.0.0.1", 9400),
+        (":9400", "127.0.0.1", 9400),
+        ("0.0.0.0:80", "0.0.0.0", 80),
+        ("[::1]:1", "::1", 1),
+    ],
+)
+def test_an_address_without_a_host_is_of_this_machine_only(text, host, port):
+    assert Address.parse(text) == Address(host, port)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.2.3.4:", "::1:9400", "h:70000", "h:1:2", "http://h:1"])
+def test_an_address_that_is_none_is_refused(text):
+    with pytest.raises(BadInputError, match=r"write 127\.0\.0\.1:PORT"):
+        Address.parse(text)
+
+
+def test_a_port_that_is_taken_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInputError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use"):
+            Exporter(Address("127.0.0.1", port))
+
+
+def test_it_answers_real_requests_and_stops_with_its_block():
+    with Exporter(Address("127.0.0.1", 0)) as exporter:
+        assert exporter.url.startswith("http://127.0.0.1:")
+        with urlopen(exporter.url, timeout=5) as answer:
+            check(answer.read().decode())  # before the first reading too
+        exporter.show([reading()], None)
+        connection = http.client.HTTPConnection(exporter.url.split("/")[2], timeout=5)
+        for path, status in (("/metrics?x=1", 200), ("/", 200), ("/other", 404)):
+            connection.request("GET", path)  # over one connection, as Prometheus keeps it
+            answer = connection.getresponse()
+            body = answer.read().decode()
+            assert answer.status == status
+            if status == 200 and path != "/":
+                assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+                assert value(body, "jouletrace_power_watts") == 310.5
+        connection.request("HEAD", "/metrics")
+        answer = connection.getresponse()
+        assert int(answer.headers["Content-Length"]) > 0
+        assert answer.read() == b""
+        connection.request("POST", "/metrics", b"x")
+        assert connection.getresponse().status == 501
+        connection.close()
+    with pytest.raises(OSError, match="refused"):
+        urlopen(exporter.url, timeout=5)
+
+
+def test_a_client_that_asks_nothing_keeps_nobody_waiting():
+    with Exporter(Address("127.0.0.1", 0)) as exporter:
+        host, port = exporter.url.split("/")[2].split(":")
+        with socket.create_connection((host, int(port))):
+            began = time.monotonic()
+            with urlopen(exporter.url, timeout=5) as answer:
+                assert answer.status == 200
+            assert time.monotonic() - began < 2
+
+
+def test_a_monitor_serves_what_it_reads(workplace):
+    process = start("monitor", "-d", REAL, "--interval", "0.2", "--serve", "127.0.0.1:0", "-f", "csv", cwd=workplace)
+    try:
+        url = process.stderr.readline().split()[-1]
+        pages = []
+
+        def energy():
+            with urlopen(url, timeout=5) as answer:
+                pages.append(answer.read().decode())
+            return value(pages[-1], "jouletrace_energy_joules_total", simulated="true")
+
+        wait_for(lambda: (energy() or 0) > 60, 20)
+        first, at = energy(), time.monotonic()
+        time.sleep(1.0)
+        last, seconds = energy(), time.monotonic() - at
+        check(pages[-1])
+        assert (last - first) / seconds == pytest.approx(300, rel=0.35)
+        assert value(pages[-1], "jouletrace_power_watts") == pytest.approx(300, rel=0.1)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_a_taken_port_is_refused_before_anything_is_recorded(capsys, workplace):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = command(capsys, "monitor", "-d", REAL, "--serve", str(taken.getsockname()[1]))
+    assert said.code == 2
+    assert "Address already in use" in said.complaint
+    assert not (workplace / "runs").exists()
