@@ -12,6 +12,7 @@ Names are loaded when they are first used, so that importing jouletrace costs no
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 __version__ = "0.1.0"
@@ -21,41 +22,73 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
+    from jouletrace.profiler.ab import ab
+    from jouletrace.profiler.callbacks import lightning_callback, trainer_callback
+    from jouletrace.profiler.kernel_profiler import KernelProfiler
+    from jouletrace.profiler.layer_profiler import LayerProfiler
+    from jouletrace.profiler.live import Recording, record, step
+    from jouletrace.profiler.live import range as range  # not in __all__, where it would hide the builtin
     from jouletrace.profiler.measure import Measurement, measure
     from jouletrace.profiler.python import profile
+    from jouletrace.report.plots import plot
     from jouletrace.run import Estimate, Run, load
 
 _HOMES = {
     "BadInputError": "jouletrace.errors",
     "Estimate": "jouletrace.run",
     "JouletraceError": "jouletrace.errors",
+    "KernelProfiler": "jouletrace.profiler.kernel_profiler",
+    "LayerProfiler": "jouletrace.profiler.layer_profiler",
     "Measurement": "jouletrace.profiler.measure",
     "NotPossibleError": "jouletrace.errors",
     "RecorderDiedError": "jouletrace.errors",
+    "Recording": "jouletrace.profiler.live",
     "Run": "jouletrace.run",
+    "ab": "jouletrace.profiler.ab",
+    "lightning_callback": "jouletrace.profiler.callbacks",
     "load": "jouletrace.run",
     "measure": "jouletrace.profiler.measure",
+    "plot": "jouletrace.report.plots",
     "profile": "jouletrace.profiler.python",
+    "range": "jouletrace.profiler.live",
+    "record": "jouletrace.profiler.live",
+    "step": "jouletrace.profiler.live",
+    "trainer_callback": "jouletrace.profiler.callbacks",
 }
 
 __all__ = [
     "BadInputError",
     "Estimate",
     "JouletraceError",
+    "KernelProfiler",
+    "LayerProfiler",
     "Measurement",
     "NotPossibleError",
     "RecorderDiedError",
+    "Recording",
     "Run",
+    "ab",
+    "lightning_callback",
     "load",
     "measure",
+    "plot",
     "profile",
+    "record",
+    "step",
+    "trainer_callback",
 ]
+
+if "IPython" in sys.modules:
+    from jouletrace.report.notebook import register
+
+    register()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'jouletrace' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # asked for once, not in every step
+    return found
 
 
 def __dir__() -> list[str]:

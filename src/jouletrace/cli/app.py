@@ -9,7 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from jouletrace import __version__
-from jouletrace.cli import calibrate, demo, doctor, export, import_, mig, monitor, profile, show
+from jouletrace.cli import (
+    ab,
+    calibrate,
+    compare,
+    demo,
+    doctor,
+    export,
+    import_,
+    mig,
+    mig_sweep,
+    monitor,
+    profile,
+    report,
+    show,
+    sweep,
+)
 from jouletrace.cli.failures import INTERRUPTED, complain
 from jouletrace.errors import BadInputError
 
@@ -75,6 +90,10 @@ app.command("profile")(_guarded(profile.profile))
 app.command("monitor", context_settings={"allow_interspersed_args": False})(_guarded(monitor.monitor))
 app.command("calibrate")(_guarded(calibrate.calibrate))
 app.command("show")(_guarded(show.show))
+app.command("report")(_guarded(report.report))
+app.command("compare")(_guarded(compare.compare))
+app.command("ab")(_guarded(ab.ab))
+app.command("sweep")(_guarded(sweep.sweep))
 app.command("import")(_guarded(import_.import_))
 app.command("export")(_guarded(export.export))
 app.command("demo")(_guarded(demo.demo))
@@ -84,6 +103,8 @@ mig_app.command("list")(_guarded(mig.list_profiles))
 mig_app.command("plan")(_guarded(mig.plan))
 mig_app.command("apply")(_guarded(mig.apply))
 mig_app.command("restore")(_guarded(mig.restore))
+mig_app.command("sweep")(_guarded(mig_sweep.sweep))
+mig_app.command("pack")(_guarded(mig_sweep.pack))
 app.add_typer(mig_app, name="mig", no_args_is_help=True)
 
 

@@ -34,6 +34,19 @@ def print_runs(
     sink.flush()
 
 
+def opened(path: str) -> Run:
+    """The Run at a path; one that was cut off before its figures were computed gets them now.
+
+    Raises:
+        BadInputError: If there is no Run, or it is damaged.
+    """
+    from jouletrace.analysis import analyse
+    from jouletrace.run import load
+
+    run = load(path)
+    return analyse(run) if run.kind in ("profile", "monitor", "record") and len(run.results) == 0 else run
+
+
 def check_form(form: str, json: bool) -> str:
     """The format asked for; ``--json`` is short for ``--format json``.
 

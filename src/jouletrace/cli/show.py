@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import check_form, print_runs
-
-if TYPE_CHECKING:
-    from jouletrace.run import Run
+from jouletrace.cli.output import check_form, opened, print_runs
 
 
 def show(
@@ -22,13 +19,4 @@ def show(
 ) -> None:
     """Print what one or several Runs found, in several formats."""
     form = check_form(form, json)
-    print_runs([_opened(path) for path in runs], form=form, detail=detail, top=top)
-
-
-def _opened(path: str) -> Run:
-    """The Run at a path; one that was cut off before its figures were computed gets them now."""
-    from jouletrace.analysis import analyse
-    from jouletrace.run import load
-
-    run = load(path)
-    return analyse(run) if run.kind in ("profile", "monitor") and len(run.results) == 0 else run
+    print_runs([opened(path) for path in runs], form=form, detail=detail, top=top)

@@ -1,0 +1,45 @@
+"""``jouletrace report``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli.output import opened, say
+
+
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; an old one is replaced.")] = Path(
+        "report.html"
+    ),
+    show: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open it in a browser. [default: where there is a display]"),
+    ] = None,
+) -> None:
+    """Write one or several Runs as one HTML file that needs no network: charts, timeline, tables."""
+    from jouletrace.report import html
+
+    place = html.write([opened(path) for path in runs], output)
+    say(f"wrote {place}")
+    if _has_display() if show is None else show:
+        _open(place)
+
+
+def _has_display() -> bool:
+    """Whether somebody sits before a screen: output goes to a terminal, and there is a display."""
+    if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
+        return False
+    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _open(place: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(place.resolve().as_uri()):
+        say("no browser could be opened")

@@ -1,0 +1,38 @@
+"""The report in HTML: one file that needs nothing else, for any browser, with or without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.report.html.page import render
+from jouletrace.run import Run
+
+__all__ = ["render", "write"]
+
+
+def write(runs: Sequence[Run], path: Path | str) -> Path:
+    """Write the report of one Run, or of several, into one file; one that is there is replaced.
+
+    Args:
+        runs: What to report on; at least one.
+        path: The HTML file.
+
+    Returns:
+        The path.
+
+    Raises:
+        BadInputError: If there is no Run, or the file can't be written.
+        NotPossibleError: If plotly isn't installed.
+    """
+    target = Path(path)
+    page = render(runs)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.part")
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(target)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise BadInputError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
+    return target

@@ -1,0 +1,225 @@
+"""From Runs to the page: what the template is given, and the page itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import jouletrace
+from jouletrace.errors import BadInputError
+from jouletrace.report import content, plots, reasons
+from jouletrace.report.document import Document, Footnotes, printable
+from jouletrace.report.html import assets, sections, tables
+from jouletrace.report.html.calibration import calibration
+from jouletrace.report.html.tables import Table
+from jouletrace.report.html.timeline import timeline
+from jouletrace.report.icicle import icicle
+from jouletrace.report.metrics import metric
+from jouletrace.report.results import Results
+from jouletrace.report.scale import NBSP, cell, quantity, unit_for
+from jouletrace.report.scatter import scatter
+from jouletrace.report.traced import by_name
+from jouletrace.report.tree import tree
+from jouletrace.run import MODEL_UNIT, Run
+
+_CARDS = (
+    "energy_total_j",
+    "latency_s",
+    "power_w",
+    "throughput_per_s",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "power_working_w",
+    "power_idle_w",
+)
+_MOST_CARDS = 6
+_ALWAYS = ("energy_total_j", "latency_s", "power_w")
+"""What a profile says on its first screen in any case: a figure, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A headline figure: its name, value, unit, interval in words, marks of footnotes, why it is missing."""
+
+    label: str
+    value: str
+    unit: str = ""
+    interval: str = ""
+    marks: str = ""
+    reason: str = ""
+
+
+@dataclass
+class View:
+    """One Run as the template takes it."""
+
+    id: str
+    tab: str
+    document: Document
+    cards: list[Card]
+    footnotes: list[str]
+    plots: dict[str, Any]
+    timeline: dict[str, Any] | None
+    headline: Table | None
+    parts: list[Table]
+    latency: Table | None
+    conditions: list[Table]
+    checks: Table | None
+    closure: list[dict[str, Any]]
+    provenance: list[tuple[str, list[tuple[str, str]]]]
+    hint: str = ""
+    whole: str = "of an iteration"
+
+    @property
+    def stated(self) -> bool:
+        """Whether a headline figure has an interval."""
+        return any("±" in card.interval or "+" in card.interval or "[" in card.interval for card in self.cards)
+
+    @property
+    def height(self) -> int:
+        """Pixels of the icicle: a row for each level."""
+        return int(max(self.plots[name]["rows"] for name in ("energy", "time") if name in self.plots)) * 52 + 90
+
+    def data(self) -> Markup:
+        """What the scripts draw, as JSON that no name can break out of."""
+        return _json({"plots": self.plots, "timeline": self.timeline, "simulated": bool(self.document.simulated)})
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The page.
+
+    Raises:
+        BadInputError: If there is no Run.
+        NotPossibleError: If plotly isn't installed.
+    """
+    if not runs:
+        raise BadInputError("no Run to report on")
+    library, library_hash = assets.plotly()
+    script = assets.script()
+    environment = Environment(
+        loader=PackageLoader("jouletrace.report.html", ""), autoescape=True, undefined=StrictUndefined
+    )
+    environment.trim_blocks = environment.lstrip_blocks = True
+    views = [_view(run, number, runs) for number, run in enumerate(runs)]
+    together = _together(runs) if len(runs) > 1 else None
+    return environment.get_template("page.html.j2").render(
+        title=together[0].title if together else views[0].document.title,
+        simulated=(together[0] if together else views[0].document).simulated,
+        views=views,
+        together=together,
+        version=jouletrace.__version__,
+        style=Markup(assets.text("style.css")),
+        script=Markup(script),
+        library=Markup(library),
+        policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+    )
+
+
+def _view(run: Run, number: int, runs: Sequence[Run]) -> View:
+    results = Results(run)
+    document = content.document(run)
+    cards, footnotes = _cards(run, results)
+    nodes = tree(run, results)
+    specs: dict[str, Any] = {by: icicle(nodes, by) for by in ("energy", "time")}
+    specs |= {"latency": plots.histogram(run), "cdf": plots.cdf(run), "scatter": scatter(results)}
+    fits, responses = calibration(run)
+    specs |= fits
+    headline = next((section for section in document.sections if section.title == ""), None)
+    conditions = [responses, sections.passes(run), sections.sensors(run), sections.windows(run)]
+    found = View(
+        id=f"run{number}",
+        tab=_tab(run, runs),
+        document=document,
+        cards=cards,
+        footnotes=footnotes,
+        plots={name: spec for name, spec in specs.items() if spec is not None},
+        timeline=timeline(run, results),
+        headline=tables.of_section(headline, "figures", "Figures") if headline is not None else None,
+        parts=[*tables.parts(run, results), *sections.traced(run, results), *sections.counters(run)],
+        latency=sections.percentiles(run),
+        conditions=[table for table in conditions if table is not None],
+        checks=sections.check_table(results),
+        closure=sections.closure(results),
+        provenance=sections.provenance(run),
+    )
+    if run.kind != "profile":
+        found.whole = "of the recording" if len(run.results) else "of all that was traced"
+    finer = any(results.units(level) for level in ("layer", "op", "kernel", "phase"))
+    if run.kind == "profile" and not finer:
+        found.hint = (
+            "Only the model as a whole was measured. Profile with --detail layer or --detail kernel to see its parts."
+        )
+    return found
+
+
+def _tab(run: Run, runs: Sequence[Run]) -> str:
+    """What tells a Run from the others, in a few words."""
+    identities = [content.identity(one) for one in runs]
+    own = content.identity(run)
+    varying = [key for key in own if len({identity[key] for identity in identities}) > 1]
+    words = [own[key] if key not in ("batch", "tokens") else f"{key} {own[key]}" for key in varying if own[key]]
+    alike = sum(identity == own for identity in identities) > 1
+    number = [f"{[id(one) for one in runs].index(id(run)) + 1}"] if alike or not words else []
+    return printable(" · ".join([*words, *number]))
+
+
+def _together(runs: Sequence[Run]) -> tuple[Document, Table]:
+    document = content.comparison(runs)
+    return document, tables.of_section(document.sections[0], "together", "")
+
+
+def _cards(run: Run, results: Results) -> tuple[list[Card], list[str]]:
+    """Headline figures, and what is to be known of them: a line each."""
+    devices = results.units("device")
+    unit_id = devices[0]["id"] if len(devices) == 1 and not results.metrics() else MODEL_UNIT
+    there = results.metrics(unit_id)
+    names = [name for name in _CARDS if name in there or (run.kind == "profile" and name in _ALWAYS)]
+    cards: list[Card] = []
+    footnotes = Footnotes()
+    for name in names:
+        found, words = results.figure(name, unit_id), metric(name)
+        estimate = found.estimate
+        if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
+            continue
+        unit = unit_for([estimate.value], words.unit)
+        value, _, interval = cell(estimate, unit).partition(" ")
+        if estimate.half_width and estimate.value:
+            interval += f" ({100 * estimate.half_width / abs(estimate.value):.2g}{NBSP}%)" if interval else ""
+        label = words.label.strip()
+        marks = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
+        if estimate.value is None:
+            cards.append(Card(label, value, marks=marks, reason=reasons.reason(estimate.reason)))
+        else:
+            label = f"Energy, {label}" if label.startswith("active") else label
+            cards.append(Card(label, value, unit.name, interval or "no interval", marks))
+    return (cards or _trace_cards(run)), footnotes.lines()
+
+
+def _trace_cards(run: Run) -> list[Card]:
+    """What a trace without figures says at a glance."""
+    found = by_name(run)
+    if not found:
+        return []
+    by_kernel: dict[str, float] = {}
+    for one in found:  # on several devices a name is one kernel
+        by_kernel[one.name] = by_kernel.get(one.name, 0.0) + one.total_s
+    total = sum(by_kernel.values())
+    longest = max(by_kernel, key=lambda name: by_kernel[name])
+    share = f"{100 * by_kernel[longest] / total:.1f}{NBSP}% of all kernel time" if total else ""
+    value, _, unit = quantity(total, "s").partition(NBSP)
+    return [
+        Card("Kernels and copies", str(sum(one.count for one in found)), "launches"),
+        Card("Their time, summed", value, unit, "as traced"),
+        Card("Names", str(len(by_kernel)), "", "kernels and copies that differ"),
+        Card("Costliest", printable(longest), "", share),
+    ]
+
+
+def _json(value: Any) -> Markup:
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -1,0 +1,206 @@
+"""Tables of the report that are not of parts: kernels of a trace, counters, windows, sensors, where it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jouletrace.analysis.latency import distribution
+from jouletrace.report import checks, reasons
+from jouletrace.report.document import printable
+from jouletrace.report.html import tables
+from jouletrace.report.html.tables import Cell, Heading, Table
+from jouletrace.report.results import Results
+from jouletrace.report.scale import NONE, figure, quantity
+from jouletrace.report.traced import by_name
+from jouletrace.run import Estimate, Run
+from jouletrace.run.header import jsonable
+
+_PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean", "std", "iqr")
+
+
+def traced(run: Run, results: Results) -> list[Table]:
+    """Kernels by name, where no unit tells of them."""
+    if results.units("kernel"):
+        return []
+    found = by_name(run)
+    if not found:
+        return []
+    whole = sum(one.total_s for one in found)
+    columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
+    columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
+    rows: list[list[Any]] = [
+        [t.name, t.kind, t.count, t.total_s, t.total_s / whole if whole else None, t.mean_s, t.least_s, t.most_s]
+        for t in found
+    ]
+    if len({one.device for one in found}) > 1:
+        columns.insert(2, ("device", ""))
+        for row, one in zip(rows, found, strict=True):
+            row.insert(2, one.device)
+    return [tables.plain("traced", "Kernels by name", columns, rows)]
+
+
+def counters(run: Run) -> list[Table]:
+    """Hardware counters that another profiler read, by kernel and metric: the mean over launches."""
+    if not len(run.counters):
+        return []
+    names = dict(zip(run.spans["id"].to_pylist(), run.spans["name"].to_pylist(), strict=True))
+    groups: dict[tuple[str, str, str, str], list[float]] = {}
+    for row in run.counters.to_pylist():
+        key = (names.get(row["span"]) or "?", row["section"] or "", row["metric"] or "?", row["value_unit"] or "")
+        values = groups.setdefault(key, [])
+        if row["value"] is not None:
+            values.append(row["value"])
+    rows: list[tuple[Any, ...]] = []
+    for (kernel, section, name, unit), values in groups.items():
+        middle = float(np.mean(values)) if values else None
+        ends = (min(values), max(values)) if values else (None, None)
+        rows.append((kernel, section, name, unit, middle, *ends, len(values)))
+    columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("mean", "plain")]
+    columns += [("least", "plain"), ("most", "plain"), ("launches", "1")]
+    table = tables.plain("counters", "Hardware counters", columns, rows)
+    table.headings = [
+        Heading(h.name.removesuffix(" (plain)"), h.key.removesuffix(" (plain)"), h.numeric) for h in table.headings
+    ]
+    return [table]
+
+
+def percentiles(run: Run) -> Table | None:
+    """The distribution of latency in figures."""
+    found = distribution(run)
+    if not found["n"]:
+        return None
+    rows = [(name, None if found[name] is None else found[name] / 1e3) for name in _PERCENTILES]  # type: ignore[operator]  # not None
+    table = tables.plain("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
+    table.notes.append(f"n = {found['n']}")
+    return table
+
+
+def passes(run: Run) -> Table | None:
+    """What happened when: the phases of the measurement, with the power that was read in each."""
+    spans = run.spans.filter(pc.equal(run.spans["kind"], "phase"))
+    if not len(spans):
+        return None
+    start = int(pc.min(spans["start_ns"]).as_py())
+    rows = []
+    for span in spans.slice(0, tables.MOST_ROWS).to_pylist():
+        stamps, watts = run.series(span["device"] or (run.devices[0].id if run.devices else ""), "power_w")
+        inside = watts[(stamps >= span["start_ns"]) & (stamps <= span["end_ns"])]
+        readings = inside[np.isfinite(inside)]
+        mean = float(readings.mean()) if len(readings) else None
+        rows.append(
+            (
+                span["name"],
+                (span["start_ns"] - start) / 1e9,
+                (span["end_ns"] - span["start_ns"]) / 1e9,
+                mean,
+                len(readings),
+            )
+        )
+    columns = [("pass", ""), ("began", "s"), ("took", "s"), ("mean of readings", "W"), ("readings", "1")]
+    return tables.plain("passes", "What happened when", columns, rows)
+
+
+def windows(run: Run) -> Table | None:
+    """The energy windows as they were run."""
+    if not len(run.windows):
+        return None
+    names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
+    rows = []
+    for row in run.windows.to_pylist():
+        n = row["replays"]
+        each = [row[key] / n if row[key] is not None and n else None for key in ("energy_j", "time_s")]
+        flags = reasons.flags(filter(None, (row["flags"] or "").split(",")))
+        unit = names.get(row["unit"]) or ""
+        rows.append((row["order"], row["variant"], unit, n, *each, row["clock_mhz"], row["temperature_c"], flags))
+    columns = [("order", "1"), ("variant", ""), ("part", ""), ("iterations", "1"), ("energy an iteration", "J")]
+    columns += [("time an iteration", "s"), ("clock", "MHz"), ("temperature", "°C"), ("remarks", "")]
+    return tables.plain("windows", "Energy windows", columns, rows)
+
+
+def sensors(run: Run) -> Table | None:
+    """Every channel: where it comes from and how it behaves in time."""
+    if not run.channels:
+        return None
+    columns = ["channel", "unit", "source", "period", "window", "delay", "gapless", "gain error", "known"]
+    table = Table("sensors", "Sensors", [Heading(name, name) for name in columns])
+    for c in run.channels:
+        gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
+        times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.delay_s)]
+        gain = NONE if c.gain_pct is None else f"±{c.gain_pct:g} %"
+        cells = [c.name, c.unit, c.source, *times, gapless, gain, c.origin]
+        table.rows.append([Cell(printable(str(text))) for text in cells])
+    return table
+
+
+def closure(results: Results) -> list[dict[str, Any]]:
+    """How far ratios that should be one are from it, to be drawn on one scale."""
+    found = []
+    for name in (
+        "closure_layers",
+        "closure_kernels",
+        "closure_kernels_time",
+        "closure_kernels_matched",
+        "perturbation",
+        "counter_ratio",
+    ):
+        estimate = results.get(name)
+        if estimate.value is not None:
+            found.append((name, estimate))
+    ends = [abs(x - 1) for _, e in found for x in (e.value, e.low, e.high) if x is not None]
+    reach = max([0.02, *ends]) * 1.1
+    return [
+        {"name": _closure_name(name), "text": figure(e, "1"), "bar": _placed(e, reach), "reach": f"{100 * reach:.2g} %"}
+        for name, e in found
+    ]
+
+
+def _closure_name(name: str) -> str:
+    from jouletrace.report.metrics import metric
+
+    return metric(name).label.strip()
+
+
+def _placed(estimate: Estimate, reach: float) -> tuple[float, float, float]:
+    assert estimate.value is not None
+    low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
+    first, last, at = (round(50 + 50 * (x - 1) / reach, 2) for x in (low, high, estimate.value))
+    return first, last, at
+
+
+def check_table(results: Results) -> Table | None:
+    """The checks of experiments on parts."""
+    section = checks.section(results, "kernel").printable()
+    return tables.of_section(section, "checks") if section.rows else None
+
+
+def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Everything that the Run says of how it was made, under headings."""
+    groups: list[tuple[str, dict[str, Any]]] = [
+        ("Command", {"command": run.command, "kind": run.kind, "complete": run.complete}),
+        ("Workload", run.workload),
+        ("Settings", run.settings),
+        *((f"Device {device.name}", device.to_dict()) for device in run.devices),
+        ("Versions", dict(run.versions)),
+        ("Environment", dict(run.environment)),
+        ("Stored figures", run.stored),
+        ("Calibration", run.calibration),
+        ("Recorder", dict(run.recorder)),
+    ]
+    return [(name, _flat(values)) for name, values in groups if _flat(values)]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Keys and values as text, those of nested dictionaries with dots."""
+    found: list[tuple[str, str]] = []
+    for key, value in jsonable(values).items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            found += _flat(value, f"{name}.")
+        elif value not in (None, "", []):
+            found.append(
+                (printable(name), printable(", ".join(map(str, value)) if isinstance(value, list) else str(value)))
+            )
+    return found

@@ -1,0 +1,219 @@
+"""What the timeline of the report draws: readings as lines, spans as boxes on lanes, packed small.
+
+All times are nanoseconds since ``origin_ns``. The browser thins them to its pixels at every zoom;
+here they are thinned only where there are more than a file can hold, and that is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.report import reasons
+from jouletrace.report.document import printable
+from jouletrace.report.html.packing import Packer
+from jouletrace.report.plots import thinned
+from jouletrace.report.results import Results
+from jouletrace.report.scale import figure
+from jouletrace.report.traced import device_names
+from jouletrace.run import Run
+from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
+
+Ints = NDArray[np.int64]
+
+CHANNELS = {
+    "power_w": "power",
+    "power_memory_w": "power of the memory",
+    "clock_sm_mhz": "clock",
+    "temperature_c": "temperature",
+    "throttle_bits": "clocks held down",
+    "utilization_gpu_pct": "some kernel ran",
+}
+"""Channels that are drawn, in this order, and what is written beside them; all others are in the Run."""
+
+KINDS = ("run", "phase", "window", "iteration", "range", "layer", "op", "kernel", "memcpy", "launch")
+MOST_READINGS = 150_000
+"""Readings of a channel that are kept; of more, the least and the most of each stretch are."""
+
+MOST_SPANS = 1_200_000
+"""Spans of a Run that are kept one by one; of more, neighbours on a lane are put together."""
+
+_MOST_LANES, _MOST_ROWS = 48, 12
+
+
+def timeline(run: Run, results: Results) -> dict[str, Any] | None:
+    """Everything on one axis of time; None if nothing in the Run has a time."""
+    lanes = _lanes(run)
+    series = _series(run)
+    edges = [(lane.start.min(), lane.end.max()) for lane in lanes] + [(at[0], at[-1]) for *_, at, _ in series]
+    if not edges:
+        return None
+    origin = int(min(start for start, _ in edges))
+    end = int(max(end for _, end in edges))
+    packer = Packer()
+    names: dict[str, int] = {}
+    notes: list[str] = []
+    drawn = [_line(packer, name, title, at - origin, values, notes) for name, title, at, values in series]
+    total = sum(len(lane.start) for lane in lanes)
+    step = -(-total // MOST_SPANS) if total else 1
+    if step > 1:
+        notes.append(f"{total} spans: drawn with up to {step} neighbours of a lane together; the Run holds each.")
+    if len(lanes) > _MOST_LANES:
+        left = lanes[_MOST_LANES:]
+        notes.append(f"{len(left)} more lanes with {sum(len(lane.start) for lane in left)} spans are not drawn.")
+    boxes = [_boxes(packer, lane, origin, names, step) for lane in lanes[:_MOST_LANES]]
+    units = {unit for lane in lanes if lane.units is not None for unit in np.unique(lane.units).tolist()}
+    return {
+        "origin_ns": str(origin),
+        "length_ns": max(end - origin, 1),
+        "lines": drawn,
+        "lanes": boxes,
+        "names": [printable(name) for name in names],
+        "units": {str(unit["id"]): _told(results, unit) for unit in results.all() if unit["id"] in units},
+        "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
+        "notes": notes,
+        "data": packer.text(),
+    }
+
+
+def _series(run: Run) -> list[tuple[str, str, Ints, NDArray[np.float64]]]:
+    found = []
+    names = device_names(run)
+    for channel, what in CHANNELS.items():
+        for device in run.devices:
+            stamps, values = run.series(device.id, channel)
+            keep = np.isfinite(values)
+            if keep.sum() < 2:
+                continue
+            stamps, values = stamps[keep], values[keep]
+            order = np.argsort(stamps, kind="stable")
+            title = f"{what} · {names[device.id]}" if len(run.devices) > 1 else what
+            found.append((channel, title, stamps[order], values[order]))
+    return found
+
+
+def _line(
+    packer: Packer, name: str, title: str, at: Ints, values: NDArray[np.float64], notes: list[str]
+) -> dict[str, Any]:
+    unit = {"Cel": "°C", "1": ""}.get(CHANNEL_UNITS[name][0], CHANNEL_UNITS[name][0])
+    kept_at, kept = thinned(at, values, MOST_READINGS)
+    if len(kept) < len(values):
+        notes.append(f"{title}: {len(values)} readings, of which the least and the most of each stretch are drawn.")
+    step = float(np.median(np.diff(at)))
+    return {
+        "name": name,
+        "title": printable(title),
+        "unit": unit,
+        "n": len(values),
+        "low": float(values.min()),
+        "high": float(values.max()),
+        "hole_ns": 8 * step if len(kept) == len(values) else 8 * float(np.median(np.diff(kept_at))),
+        "t": packer.rising(kept_at),
+        "v": packer.real(kept),
+    }
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """Spans of a kind on a lane, by their starts.
+
+    Attributes:
+        kind, title: What they are, and what is written beside them.
+        names: Names that they have.
+        start, end: Nanoseconds, shape (n,).
+        name: Place of each one's name in ``names``, shape (n,).
+        units: Id of each one's unit, -1 for none, shape (n,); None if no span has one.
+    """
+
+    kind: str
+    title: str
+    names: list[str]
+    start: Ints
+    end: Ints
+    name: Ints
+    units: Ints | None
+
+
+def _lanes(run: Run) -> list[_Lane]:
+    """Spans by kind and lane, those of a kind with the most spans first; the windows of experiments among them."""
+    found = []
+    several = len(run.devices) > 1
+    names = device_names(run)
+    spans = run.spans.filter(pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"])))
+    codes = np.zeros(len(spans), dtype=np.int64)
+    for key in ("kind", "device", "lane"):
+        codes = codes * 100_003 + _indices(spans[key])
+    for code in np.unique(codes):
+        rows = spans.take(pa.array(np.flatnonzero(codes == code)))
+        kind, device, lane = (rows[key][0].as_py() for key in ("kind", "device", "lane"))
+        words = [kind or "span", lane or "", names.get(device, device or "") if several else ""]
+        units = rows["unit"].fill_null(-1).to_numpy() if rows["unit"].null_count < len(rows) else None
+        found.append(_lane(str(kind), " · ".join(filter(None, words)), rows, "name", units))
+    if len(run.windows):
+        found.append(_lane("window", "energy window", run.windows, "variant", None))
+    order = {kind: place for place, kind in enumerate(KINDS)}
+    return sorted(found, key=lambda lane: (order.get(lane.kind, len(KINDS)), -len(lane.start)))
+
+
+def _lane(kind: str, title: str, rows: pa.Table, key: str, units: Ints | None) -> _Lane:
+    start, end = (rows[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
+    order = np.lexsort((-end, start))
+    column = rows[key].combine_chunks()
+    names = [str(name) for name in column.dictionary.to_pylist()] + ["?"]
+    name = _indices(rows[key])[order]
+    end = np.maximum(end, start)[order]
+    return _Lane(kind, title, names, start[order], end, name, None if units is None else units[order])
+
+
+def _indices(column: pa.ChunkedArray) -> Ints:
+    """Places in the dictionary; one behind its end for null."""
+    chunk = column.combine_chunks()
+    found: Ints = chunk.indices.fill_null(len(chunk.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _boxes(packer: Packer, lane: _Lane, origin: int, names: dict[str, int], step: int) -> dict[str, Any]:
+    start, end, own, name, units = lane.start, lane.end, lane.names, lane.name, lane.units
+    row = _rows(start, end)
+    if step > 1 and len(start) > step:
+        first = np.arange(0, len(start), step)
+        end, row = np.maximum.reduceat(end, first), np.zeros(len(first), dtype=np.int64)
+        start, own, name, units = start[first], [f"up to {step} together"], np.zeros(len(first), dtype=np.int64), None
+    places = np.array([names.setdefault(text, len(names)) for text in own])
+    return {
+        "kind": lane.kind,
+        "title": printable(lane.title),
+        "n": len(start),
+        "rows": int(row.max()) + 1,
+        "start": packer.rising(start - origin),
+        "length": packer.whole(end - start),
+        "name": packer.whole(places[name]),
+        "row": packer.whole(row) if row.any() else None,
+        "unit": None if units is None else packer.whole(units + 1),
+    }
+
+
+def _rows(start: Ints, end: Ints) -> Ints:
+    """A row for each span, so that those of a row don't overlap: the ones around above those within."""
+    rows = np.zeros(len(start), dtype=np.int64)
+    if len(start) < 2 or bool(np.all(start[1:] >= np.maximum.accumulate(end)[:-1])):
+        return rows
+    free = [0] * _MOST_ROWS
+    for place, (since, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        row = next((r for r in range(_MOST_ROWS) if free[r] <= since), _MOST_ROWS - 1)
+        rows[place], free[row] = row, max(free[row], until)
+    return rows
+
+
+def _told(results: Results, unit: dict[str, Any]) -> str:
+    """What a span's unit costs per iteration."""
+    energy, time = (results.get(name, unit["id"]) for name in ("energy_total_j", "time_s"))
+    figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]
+    count = f" in {unit['count']} launches" if unit["count"] else ""
+    said = [f"per iteration{count}: {', '.join(figures)}"] if figures else []
+    return " · ".join([*([printable(str(unit["module"]))] if unit["module"] else []), *said])

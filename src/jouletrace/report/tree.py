@@ -1,0 +1,272 @@
+"""Where the energy and the time go, as a tree: model, phase, layer, operator, kernel.
+
+What the units of a Run say of themselves is kept; what they lack to make a tree is put together:
+modules around operators that were measured without layers, operators within layers, kernels by
+name where a trace is all there is, and the idle board's part where nothing was broken down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jouletrace.analysis.layers import layers_of
+from jouletrace.report.results import ABSENT, Figure, Results
+from jouletrace.report.traced import Traced, by_name
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+Unit = dict[str, Any]
+
+ROOT = "0"
+ENERGY, TIME = "energy_total_j", "time_s"
+_UNTOLD = ("site", "group")
+"""Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of the whole.
+
+    Attributes:
+        key: Unique in the tree; ``ROOT`` for the whole.
+        parent: Key of the node around it; "" for the root.
+        label: What it is called, as short as its place allows.
+        level: "model", "phase", "layer", "module", "op", "kernel", "device", "range" or "part".
+        energy: Joules per iteration (or in all, where nothing is iterated).
+        time: Seconds likewise.
+        detail: What tells it from others of that name: module, shapes, how often.
+        remarks: Codes of flags.
+        how: "" if it was measured by itself, else how its figures came about.
+    """
+
+    key: str
+    parent: str
+    label: str
+    level: str
+    energy: Estimate = ABSENT
+    time: Estimate = ABSENT
+    detail: str = ""
+    remarks: tuple[str, ...] = ()
+    how: str = ""
+
+
+def tree(run: Run, results: Results) -> list[Node]:
+    """All parts that have energy or time, each behind the one around it; the root alone if nothing was told apart."""
+    root = _root(run, results)
+    units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
+    layered = any(unit["level"] == "layer" for unit in units)
+    nodes = [root, *_of_units(results, units, layered)]
+    if layered:
+        nodes += _operators_in_layers(run, results)
+    nodes = _in_modules(_ordered(nodes)) if not layered else _ordered(nodes)
+    if len(nodes) == 1:
+        nodes += _of_trace(by_name(run)) or _of_baselines(results)
+    return _totalled(nodes)
+
+
+def widths(nodes: Sequence[Node], metric: str) -> list[float]:
+    """How wide each node is drawn, so that every one holds its children.
+
+    A leaf is as wide as its value, and nothing where that is negative or missing. A node around
+    others is as wide as its own value or as they are together, whichever is more: parts that were
+    measured one by one come to a little less or more than the whole.
+
+    Args:
+        nodes: A tree, each node behind the one around it.
+        metric: "energy" or "time".
+    """
+    inside: dict[str, float] = {}
+    width: dict[str, float] = {}
+    for node in reversed(nodes):
+        own = (node.energy if metric == "energy" else node.time).value
+        width[node.key] = max(own or 0.0, inside.get(node.key, 0.0))
+        inside[node.parent] = inside.get(node.parent, 0.0) + width[node.key]
+    return [width[node.key] for node in nodes]
+
+
+def _root(run: Run, results: Results) -> Node:
+    names = [u["name"] for u in results.all() if u["id"] == MODEL_UNIT]
+    name = str((names and names[0]) or run.workload.get("name") or run.kind)
+    time = results.get("iteration_time_s")
+    found = results.figure(ENERGY)
+    time = results.get(TIME) if time.value is None else time
+    return Node(ROOT, "", name, "model", found.estimate, time, remarks=found.flags)
+
+
+def _of_units(results: Results, units: Sequence[Unit], layered: bool) -> list[Node]:
+    """A node for each unit that has a figure; operators that layers call are left to them."""
+    there = {unit["id"] for unit in units}
+    placed = {unit["parent"] for unit in results.all() if unit["level"] == "site"} if layered else set()
+    ops = {unit["id"]: unit["parent"] for unit in units if unit["level"] == "op"}
+    found = []
+    for unit in units:
+        top = unit["parent"] if unit["level"] == "kernel" else unit["id"]
+        if top in placed or ops.get(top) in ops or unit["id"] in {ops.get(id) for id in placed}:
+            continue  # told within its layer, or within a pool that is told as a whole
+        metrics = results.metrics(unit["id"])
+        energy, time = (metrics.get(name, Figure()) for name in (ENERGY, TIME))
+        if energy.estimate.value is None and time.estimate.value is None:
+            continue
+        parent = str(unit["parent"]) if unit["parent"] in there else ROOT
+        remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
+        found.append(
+            Node(
+                str(unit["id"]),
+                parent,
+                _label(unit),
+                unit["level"],
+                energy.estimate,
+                time.estimate,
+                _detail(unit),
+                remarks,
+            )
+        )
+    return found
+
+
+def _operators_in_layers(run: Run, results: Results) -> list[Node]:
+    """Operators and their kernels within the layers that call them, each with its layer's part of the figures."""
+    rows = results.all()
+    units = {unit["id"]: unit for unit in rows}
+    traced = {id: results.get("time_traced_s", id).value for id, unit in units.items() if unit["level"] == "op"}
+    known = {id: seconds for id, seconds in traced.items() if seconds is not None}
+    keys = {unit["name"]: str(unit["id"]) for unit in rows if unit["level"] == "layer"}
+    kernels: dict[int, list[Unit]] = {}
+    for unit in rows:
+        if unit["level"] == "kernel":
+            kernels.setdefault(unit["parent"], []).append(unit)
+    found = []
+    for name, layer in layers_of(rows, known).items():
+        if name not in keys:
+            continue
+        for part, share in layer.own.items():
+            node = _shared(results, units[part], share, f"{keys[name]}/{part}", keys[name])
+            if node is not None:
+                found.append(node)
+                below = (_shared(results, k, share, f"{node.key}/{k['id']}", node.key) for k in kernels.get(part, []))
+                found += [kernel for kernel in below if kernel is not None]
+    return found
+
+
+def _shared(results: Results, unit: Unit, share: float, key: str, parent: str) -> Node | None:
+    energy, time = (results.figure(name, unit["id"]) for name in (ENERGY, TIME))
+    if energy.estimate.value is None and time.estimate.value is None:
+        return None
+    how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
+    remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
+    part = (energy.estimate.scaled(share), time.estimate.scaled(share))
+    return Node(key, parent, _label(unit), unit["level"], *part, str(unit["shapes"] or ""), remarks, how)
+
+
+def _in_modules(nodes: Sequence[Node]) -> list[Node]:
+    """Operators under the modules that call them, where no layers were measured."""
+    found: dict[str, Node] = {}
+    for node in nodes:
+        if node.level != "op" or node.parent != ROOT or not node.detail:
+            found[node.key] = node
+            continue
+        module, _, shapes = node.detail.partition("\n")
+        parent, path = ROOT, ""
+        for step in _steps(module):
+            path = f"{path}.{step}" if path else step
+            key = f"module {path}"
+            found.setdefault(key, Node(key, parent, step, "module", detail=path, how="sum of its parts"))
+            parent = key
+        found[node.key] = replace(node, parent=parent, detail=shapes)
+    return _ordered(list(found.values()))
+
+
+def _steps(module: str) -> list[str]:
+    """Names on the way to a module; numbers and stars stay with what they number."""
+    steps: list[str] = []
+    for word in filter(None, module.split(".")):
+        if steps and (word == "*" or word.isdecimal()):
+            steps[-1] += f".{word}"
+        else:
+            steps.append(word)
+    return steps
+
+
+def _of_trace(traced: Sequence[Traced]) -> list[Node]:
+    """Kernels by name under their devices: what a trace without energy says."""
+    nodes: dict[str, Node] = {}
+    for number, kernel in enumerate(traced):
+        device = f"device {kernel.device}"
+        nodes.setdefault(device, Node(device, ROOT, kernel.device or "device", "device", how="sum of its parts"))
+        seconds = Estimate(kernel.total_s, n=kernel.count, method="trace")
+        nodes[f"k{number}"] = Node(
+            f"k{number}", device, kernel.name, "kernel", time=seconds, detail=f"{kernel.count} launches"
+        )
+    return list(nodes.values())
+
+
+def _of_baselines(results: Results) -> list[Node]:
+    """How much of a step's energy an idle board would have drawn anyway."""
+    total = results.get(ENERGY).value
+    figures = {name: results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep")}
+    context, deep = (figures[name].estimate for name in ("context", "deep"))
+    if total is None or context.value is None:
+        return []
+    floor = context.value if deep.value is None else deep.value
+    work = Node(
+        "work", ROOT, "work", "part", context, detail="active over context idle", remarks=figures["context"].flags
+    )
+    idle = Estimate(total - floor, method="derived")
+    rest = Node("idle", ROOT, "idle board" if deep.value is not None else "idle board with its context", "part", idle)
+    if deep.value is None:
+        return [work, rest]
+    kept = Estimate(deep.value - context.value, method="derived")
+    return [work, Node("kept", ROOT, "context kept alive", "part", kept, remarks=figures["deep"].flags), rest]
+
+
+def _totalled(nodes: Sequence[Node]) -> list[Node]:
+    """The same, with sums where a node was not measured by itself."""
+    sums: dict[str, list[float | None]] = {}
+    found: list[Node] = []
+    for part in reversed(nodes):
+        node = part
+        if node.how == "sum of its parts" or (node.key == ROOT and node.energy.value is None):
+            energy, time = sums.get(node.key, [None, None])
+            node = replace(node, energy=_sum(node.energy, energy), time=_sum(node.time, time))
+        inside = sums.setdefault(node.parent, [None, None])
+        for place, value in enumerate((node.energy.value, node.time.value)):
+            if value is not None:
+                inside[place] = (inside[place] or 0.0) + value
+        found.append(node)
+    return found[::-1]
+
+
+def _sum(own: Estimate, inside: float | None) -> Estimate:
+    return own if own.value is not None or inside is None else Estimate(inside, method="derived")
+
+
+def _ordered(nodes: Sequence[Node]) -> list[Node]:
+    """Each node behind the one around it; those whose parent has no figure go to the root."""
+    keys = {node.key for node in nodes}
+    below: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.key != ROOT:
+            parent = node.parent if node.parent in keys else ROOT
+            below.setdefault(parent, []).append(replace(node, parent=parent))
+    found, waiting = [], [node for node in nodes if node.key == ROOT]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        waiting.extend(reversed(below.get(node.key, [])))
+    return found
+
+
+def _label(unit: Unit) -> str:
+    name = str(unit["name"] or "?")
+    if unit["level"] not in ("layer", "op") or name.endswith("."):
+        return name
+    around, _, last = name.rpartition(".")
+    return f"{around.rpartition('.')[2]}.{last}" if last.isdecimal() and around else last
+
+
+def _detail(unit: Unit) -> str:
+    """Module and shapes of an operator, a line each; what little there is of others."""
+    if unit["level"] == "op":
+        return f"{unit['module'] or ''}\n{unit['shapes'] or ''}".rstrip("\n")
+    return str(unit["module"] or "") if unit["module"] != unit["name"] else ""

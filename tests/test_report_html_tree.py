@@ -1,0 +1,196 @@
+"""Where the energy goes: the tree behind the icicle, and the figures that are drawn of it."""
+
+import json
+import sys
+import types
+
+import pytest
+
+from jouletrace.errors import NotPossibleError
+from jouletrace.report import plots
+from jouletrace.report.drawing import plain
+from jouletrace.report.icicle import icicle
+from jouletrace.report.notebook import register, to_html
+from jouletrace.report.results import Results
+from jouletrace.report.scatter import scatter
+from jouletrace.report.traced import by_name
+from jouletrace.report.tree import ROOT, tree, widths
+from jouletrace.run import Estimate, Run, tables
+from make_runs import e, monitor_run, profile_run, result, simulated_run
+from timeline_runs import timeline_run
+
+
+def run_of(units: list[dict], energies: dict[int, float], times: dict[int, float] | None = None) -> Run:
+    rows = [result(unit, "energy_total_j", e(value, abs(value) / 50)) for unit, value in energies.items()]
+    rows += [result(unit, "time_s", e(value, value / 50)) for unit, value in (times or {}).items()]
+    whole = [{"id": 0, "level": "model", "name": "net"}]
+    return Run(units=tables.from_rows(whole + units, "units"), results=tables.from_rows(rows, "results"))
+
+
+def op(id: int, module: str, name: str = "aten.mm", parent: int = 0, count: int = 1) -> dict[str, object]:
+    return {"id": id, "parent": parent, "level": "op", "name": name, "op": name, "module": module, "count": count}
+
+
+def paths(run: Run) -> dict[str, float | None]:
+    """Joules of each node by the labels on the way to it."""
+    nodes = tree(run, Results(run))
+    way = {"": ""}
+    for node in nodes:
+        way[node.key] = f"{way[node.parent]}/{node.label}"
+    return {way[node.key]: node.energy.value for node in nodes}
+
+
+def test_operators_without_layers_lie_within_their_modules():
+    units = [op(1, "body.layers.*.fc1"), op(2, "body.layers.*.fc2"), op(3, "head")]
+    found = paths(run_of(units, {0: 10.0, 1: 6.0, 2: 2.5, 3: 1.0}))
+    assert found["/net/body/layers.*"] == pytest.approx(8.5)
+    assert found["/net/body/layers.*/fc1/mm"] == 6.0
+    assert found["/net/head"] == 1.0
+
+
+def test_layers_hold_their_part_of_operators_that_share_an_experiment():
+    layers = [
+        {"id": 10 + i, "parent": 0, "level": "layer", "name": name, "module": name, "count": 1}
+        for i, name in enumerate(("blocks", "blocks.0", "blocks.1"))
+    ]
+    layers[1]["parent"] = layers[2]["parent"] = 10
+    sites = [
+        {"id": 20 + i, "parent": 1, "level": "site", "name": "aten.mm", "module": f"blocks.{i}", "count": 1}
+        for i in range(2)
+    ]
+    kernel = {"id": 30, "parent": 1, "level": "kernel", "name": "gemm", "op": "aten.mm", "count": 2}
+    run = run_of(
+        [op(1, "blocks.*", count=2), *layers, *sites, kernel], {0: 9.0, 1: 8.0, 10: 8.0, 11: 4.0, 12: 4.0, 30: 8.0}
+    )
+    found = paths(run)
+    assert found["/net/blocks/blocks.0/mm"] == pytest.approx(4.0)
+    assert found["/net/blocks/blocks.1/mm/gemm"] == pytest.approx(4.0)
+    assert "/net/mm" not in found  # told once
+    shared = [node for node in tree(run, Results(run)) if node.level in ("op", "kernel")]
+    assert all("50 %" in node.how for node in shared)
+
+
+def test_each_node_is_wide_enough_for_its_children_and_negative_ones_have_no_width():
+    run = run_of([op(1, "a"), op(2, "a"), op(3, "b")], {0: 9.0, 1: 6.0, 2: 5.0, 3: -0.5})
+    nodes = tree(run, Results(run))
+    found = dict(zip([node.key for node in nodes], widths(nodes, "energy"), strict=True))
+    assert found[ROOT] == pytest.approx(11.0)  # its parts come to more than the whole
+    assert found["3"] == 0.0
+    trace = icicle(nodes, "energy")["data"][0]
+    value = dict(zip(trace["ids"], trace["values"], strict=True))
+    for key, room in value.items():
+        inside = sum(v for k, v in value.items() if trace["parents"][trace["ids"].index(k)] == key)
+        assert inside <= room
+    assert "−500" in trace["text"][trace["ids"].index("3")]  # what is written is what was measured
+
+
+def test_a_run_without_parts_shows_what_the_idle_board_takes():
+    found = paths(profile_run())
+    total = found.pop("/deit-base")
+    assert sum(found.values()) == pytest.approx(total)
+    assert found["/deit-base/work"] == pytest.approx(4.652 - 125.0 * 0.006712)
+
+
+def test_a_trace_is_summed_by_name():
+    run = timeline_run()
+    run.units, run.results = tables.empty("units"), tables.empty("results")
+    gemm = [kernel for kernel in by_name(run) if kernel.name == "gemm"]
+    assert sum(kernel.count for kernel in gemm) == 3
+    assert sum(kernel.total_s for kernel in gemm) == pytest.approx((1002 + 1000 + 1000) / 1e9)
+    assert len({kernel.device for kernel in gemm}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("void cudnn::detail::dgrad_engine<float, 512>(int, kernel_grad_params)", "dgrad_engine"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
+        ("void at::native::<unnamed>::layer_norm<(int)1>(T1)", "layer_norm"),
+        ("[CUDA memcpy Device-to-Device]", "[CUDA memcpy Device-to-Device]"),
+        ("<odd>", "&lt;odd&gt;"),
+    ],
+)
+def test_a_kernel_is_written_briefly_and_told_in_full(name, shown):
+    kernels = [{"id": i, "parent": 0, "level": "kernel", "name": name} for i in (1, 2)]
+    run = run_of(kernels, {1: 2.0, 2: 1.0})
+    trace = icicle(tree(run, Results(run)), "energy")["data"][0]
+    assert trace["labels"][1] == shown
+    assert plain(name[:50]) in trace["hovertext"][1]
+
+
+def test_parts_that_logarithms_cannot_draw_are_counted():
+    run = run_of([op(1, "a"), op(2, "a"), op(3, "b")], {1: 6.0, 2: 5.0, 3: -0.5}, {1: 1.0, 2: 2.0, 3: 1.0})
+    spec = scatter(Results(run))
+    marks = spec["data"][-1]
+    assert marks["y"] == [6.0, 5.0]
+    assert marks["error_y"]["array"] == pytest.approx([0.12, 0.1])
+    assert spec["note"].startswith("1 parts are not drawn")
+
+
+def test_bars_of_intervals_do_not_reach_zero_on_logarithmic_axes():
+    run = run_of([op(1, "a"), op(2, "a")], {1: 6.0, 2: 5.0}, {1: 1.0, 2: 2.0})
+    rows = run.results.to_pylist()
+    rows[0] |= {"low": -3.0}
+    run.results = tables.from_rows(rows, "results")
+    bars = scatter(Results(run))["data"][-1]["error_y"]["arrayminus"]
+    assert 0 < bars[0] < 6.0
+
+
+def test_every_figure_of_a_run_is_a_plotly_figure():
+    figures = plots.plot(profile_run(kernels=4))
+    assert {"energy", "time", "power", "latency", "cdf", "scatter"} == set(figures)
+    for figure in figures.values():
+        assert json.loads(figure.to_json())["data"]
+    assert sum(figures["latency"].data[0].y) == 200
+    assert list(figures["cdf"].data[0].y)[-1] == 100
+
+
+def test_figures_of_simulated_boards_say_so_and_those_of_others_do_not():
+    for run, marked in ((simulated_run(), True), (profile_run(), False)):
+        for figure in plots.plot(run).values():
+            said = any(note.text == "SIMULATED" for note in figure.layout.annotations)
+            assert said is marked
+
+
+def test_plotting_without_plotly_gives_the_pip_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(NotPossibleError, match=r"pip install 'jouletrace\[report\]'"):
+        plots.plot(profile_run())
+
+
+def test_tags_in_names_stay_text_in_figures():
+    assert plain("a<b>&\x1b") == "a&lt;b&gt;&amp;\\x1b"
+    run = profile_run(kernels=3, name="<b>bold</b>")
+    for spec in (icicle(tree(run, Results(run)), "time"), scatter(Results(run))):
+        assert "<b>bold" not in json.dumps(spec)
+
+
+def test_a_run_shows_itself_in_a_notebook():
+    run = profile_run(name="<script>alert(1)</script>")
+    shown = to_html(run)
+    assert "<script" not in shown
+    assert "4.652" in shown
+    assert "SIMULATED" in to_html(simulated_run())
+    assert "Energy, total" in to_html(monitor_run()) or "energy" in to_html(monitor_run())
+
+
+def test_ipython_is_told_how_a_run_is_shown(monkeypatch):
+    told = {}
+    formatter = types.SimpleNamespace(for_type_by_name=lambda module, name, show: told.setdefault((module, name), show))
+    display = types.SimpleNamespace(formatters={"text/html": formatter, "text/plain": formatter})
+    shell = types.SimpleNamespace(display_formatter=display)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    register()
+    assert told == {(Run.__module__, Run.__qualname__): to_html}
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    register()  # imported, but nothing runs in it
+
+
+def test_a_null_energy_leaves_the_time():
+    run = run_of([op(1, "a"), op(2, "b")], {}, {0: 3.0, 1: 1.0, 2: 2.0})
+    run.results = tables.from_rows(
+        [*run.results.to_pylist(), result(0, "energy_total_j", Estimate.null("no_power_sensor"))], "results"
+    )
+    nodes = tree(run, Results(run))
+    assert icicle(nodes, "energy") is None
+    assert icicle(nodes, "time")["data"][0]["text"][0].startswith("3")
