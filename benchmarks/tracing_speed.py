@@ -8,14 +8,15 @@ more. Beside it a plain copy of the same buffers, by which machines can be compa
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jouletrace.tracing.decode import decode
-from jouletrace.tracing.layouts import layouts_for
-from jouletrace.tracing.trace import from_cupti
+from jouletrace.tracing.layouts import Layouts, layouts_for
+from jouletrace.tracing.trace import Trace, from_cupti
 
 RECORDED = Path(__file__).parent.parent / "tests" / "data" / "cupti_13_0_h100.npz"
 BUFFER_BYTES = 8 * 2**20
@@ -32,6 +33,14 @@ def best(call: Callable[[], Any]) -> float:
     return min(seconds)
 
 
+def decoded(buffers: list[Any], layouts: Layouts, names: dict[int, str]) -> Trace:
+    return from_cupti(decode(buffers, layouts), names)
+
+
+def copied(buffers: list[Any]) -> list[Any]:
+    return [buffer.copy() for buffer in buffers]
+
+
 def main() -> None:
     recorded = np.load(RECORDED)
     layouts = layouts_for(int(recorded["version"]))
@@ -43,9 +52,9 @@ def main() -> None:
         buffers = [np.tile(one, BUFFER_BYTES // len(one)) for _ in range(count)]
         found = decode(buffers, layouts)
         records = sum(len(chunk) for chunks in found.values() for chunk in chunks)
-        split_s = best(lambda: decode(buffers, layouts))
-        whole_s = best(lambda: from_cupti(decode(buffers, layouts), names))
-        copy_s = best(lambda: [buffer.copy() for buffer in buffers])
+        split_s = best(partial(decode, buffers, layouts))
+        whole_s = best(partial(decoded, buffers, layouts, names))
+        copy_s = best(partial(copied, buffers))
         print(
             f"| {kind} | {records:,} | {records / split_s / 1e6:.1f} M | {records / whole_s / 1e6:.1f} M "
             f"| {whole_s / copy_s:.1f} × |"

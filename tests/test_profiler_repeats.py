@@ -9,7 +9,7 @@ from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import repeats
-from jouletrace.profiler.repeats import _numbered, merge, profile_repeats
+from jouletrace.profiler.repeats import merge, numbered, profile_repeats
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, save
 from records import DEVICE, START, iterations, make_run, phases, readings, windows
@@ -84,7 +84,7 @@ def test_warnings_of_all_runs_are_kept_each_once():
     ],
 )
 def test_simulated_runs_are_numbered(device, number, expected):
-    assert _numbered(ProfileSettings(device=device), number).device == expected
+    assert numbered(ProfileSettings(device=device), number).device == expected
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ class Process:
         self._said, self._interrupt = said, interrupt
         self.signals = []
 
-    def communicate(self, task):
+    def communicate(self, task, timeout=None):
         if self._interrupt:
             raise KeyboardInterrupt
         return "", self._said

@@ -19,6 +19,9 @@ PARAMETERS = {
     "resnet50": 25_557_032,
     "bert-base": 109_483_778,
     "bert-large": 335_143_938,
+    "distilbert": 66_955_010,
+    "minilm": 22_713_986,
+    "mpnet": 109_488_002,
     "gpt2": 124_439_808,
     "gpt2-large": 774_030_080,
 }

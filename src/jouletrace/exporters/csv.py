@@ -16,7 +16,8 @@ def write(run: Run, path: Path | str) -> Path:
     """Write a Run as CSV files: times as whole nanoseconds, numbers so that they read back equal.
 
     A heading names its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"); an empty
-    cell is null. Tables of a simulated Run have a last column SIMULATED. ``run.json`` beside them holds the units of the channels and everything else.
+    cell is null. Tables of a simulated Run have a last column SIMULATED. ``run.json`` beside them
+    holds the units of the channels and everything else.
 
     Raises:
         BadInputError: If something is there already, or the place can't be written.

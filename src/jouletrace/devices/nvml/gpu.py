@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 
 GPM_SWITCH = "JOULETRACE_GPM"
-"""Set to 1, GPM counters of whole boards are recorded. Not by default: what reading them does to a step is not known."""
+"""Set to 1, GPM counters of whole boards are recorded. Not by default: what reading them does to a step isn't known."""
 
 
 class NvmlGpu:
