@@ -26,16 +26,18 @@ TINY = {
         "num_hidden_layers": "1", "hidden_size": "32", "num_attention_heads": "2", "intermediate_size": "64",
         "image_size": "32",
     },
+    "distilbert": {"n_layers": "1", "dim": "32", "n_heads": "2", "hidden_dim": "64"},
     "gpt2": {"n_layer": "1", "n_embd": "32", "n_head": "2", "vocab_size": "100"},
     "resnet50": {"depths": "[1, 1]", "hidden_sizes": "[16, 32]", "embedding_size": "8"},
     "swin": {"depths": "[2]", "num_heads": "[2]", "embed_dim": "16", "image_size": "64", "window_size": "4"},
 }  # fmt: skip
 TINY["vit"] = TINY["deit"]
+TINY["minilm"] = TINY["mpnet"] = TINY["bert"]
 
 
 def tiny(name):
     config = next(config for prefix, config in TINY.items() if name.startswith(prefix))
-    seq_len = 8 if name.startswith(("bert", "gpt2")) else None
+    seq_len = 8 if name.startswith(("bert", "distilbert", "gpt2", "minilm", "mpnet")) else None
     return resolve(name).build("cpu", WorkloadOptions(config=config, seq_len=seq_len, input_sets=2))
 
 

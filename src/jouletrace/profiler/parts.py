@@ -19,6 +19,9 @@ from jouletrace.steps.base import VariableStep
 
 FIRST_ID = MODEL_UNIT + 1
 
+TIME_WINDOW_S = 0.15
+"""Length of windows where there is no power sensor to wait for."""
+
 
 def parts(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
     """Run the experiment on parts, then trace kernels; windows, units and spans go to the session.
@@ -61,7 +64,7 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
     plan = PlanSettings(
         budget_s=settings.detail_time_s,
         sensor_s=period_s,
-        window_s=max(PlanSettings.window_s, 25 * period_s),
+        window_s=max(PlanSettings.window_s, 25 * period_s) if power is not None else TIME_WINDOW_S,
         pace=power is not None and session.run.devices[0].kind == "gpu",
         together=settings.resolve == "grouped",
         seed=settings.seed,
