@@ -12,12 +12,12 @@ from jouletrace.cli.output import say
 
 def export(
     run: Annotated[str, typer.Argument(help="A Run: folder or .zip file.", metavar="RUN")],
-    form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet or zip.")],
+    form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet, zip, chrome or perfetto.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where it goes. [default: beside the Run]")
     ] = None,
 ) -> None:
-    """Write a Run for other programs: CSV, Parquet or one zip."""
+    """Write a Run for other programs: tables, one zip, or a trace."""
     from jouletrace import exporters
     from jouletrace.run import load
 
@@ -26,7 +26,8 @@ def export(
 
 
 def _beside(run: Path, form: str) -> Path:
-    """A name of its own next to the Run: RUN-csv, RUN-parquet, RUN.zip."""
+    """A name of its own next to the Run: RUN-csv, RUN-parquet, RUN.zip, RUN.json, RUN.perfetto-trace."""
     place = run.parent if run.name == "run.json" else run
     stem = place.name.removesuffix(".zip") or place.resolve().name
-    return place.resolve().with_name(stem if form == "zip" else f"{stem}-{form}")
+    ending = {"zip": "", "chrome": ".json", "perfetto": ".perfetto-trace"}.get(form, f"-{form}")
+    return place.resolve().with_name(stem + ending)
