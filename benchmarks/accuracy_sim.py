@@ -4,32 +4,37 @@ Each board is drawn at random within its preset, calibrated as a real one would 
 with windows of random length (30 ms to 10 s), power, phase and temperature. Estimation sees what
 ``calibrate`` found and the record, nothing else. Truth is the energy that the window's load caused.
 
-    python benchmarks/accuracy_sim.py                      # all presets, 2000 cases, three seeds
-    python benchmarks/accuracy_sim.py --presets h100-80 --cases 400 --seeds 1
+    python benchmarks/accuracy_sim.py --keep DIR           # all presets, 2000 cases, three seeds
+    python benchmarks/accuracy_sim.py --presets h100-80 --cases 250 --seeds 1
+
+With ``--keep`` what has been done already is taken from the folder.
 """
 
 import argparse
+import json
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from jouletrace.analysis.power import power_record, response_of
+from jouletrace.analysis.power import power_record
 from jouletrace.devices import open_device
 from jouletrace.energy.repeated import repeated_energy
 from jouletrace.energy.windows import window_energy
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.session import Session
+from jouletrace.run import ChannelInfo, Run
 
 GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")
-UNMODELLED = ("exponential", "drifting", "dropping")
-WINDOWS_A_BOARD = 100
+UNMODELLED = ("echo", "drifting", "dropping")
+WINDOWS_A_BOARD = 125
+REPEATED_A_BOARD = 10
 LEAST_S = {"v100": 0.06, "h100-80": 0.04, "h200-141": 0.04, "a100-40": 2.0, "a100-80": 2.0}
-BUCKETS = ((0.03, 0.2), (0.2, 1.0), (1.0, 10.0))
+BUCKETS = ((0.03, 0.1), (0.1, 0.2), (0.2, 1.0), (1.0, 10.0))
 
 
 @dataclass
@@ -45,20 +50,52 @@ class Cases:
 
     def add(self, seconds, truth, value, low, high, flags) -> None:
         null = value is None or not np.isfinite(value)
-        self.seconds.append(seconds)
-        self.null.append(null)
-        self.error.append(np.nan if null else value / truth - 1)
-        self.half.append(np.nan if null else (high - low) / 2 / truth)
-        self.covered.append(not null and low <= truth <= high)
+        self.seconds.append(float(seconds))
+        self.null.append(bool(null))
+        self.error.append(float("nan") if null else float(value / truth - 1))
+        self.half.append(float("nan") if null else float((high - low) / 2 / truth))
+        self.covered.append(bool(not null and low <= truth <= high))
         self.flagged.append("unmodelled" in flags)
 
+    def extend(self, other: "Cases") -> None:
+        for name, values in asdict(other).items():
+            getattr(self, name).extend(values)
 
-def one_board(preset: str, seed: int, n: int, longest_s: float, options: str, cases: Cases) -> None:
-    """Calibrate one board and load it with ``n`` windows."""
+
+@dataclass
+class Board:
+    """One board: its windows, its short blocks repeated, and how far its calibration is off.
+
+    ``off`` has the errors of period (relative), window, lag and mean delay (s), and "stated_delay",
+    the standard error that was stated of the last.
+    """
+
+    windows: Cases = field(default_factory=Cases)
+    repeated: Cases = field(default_factory=Cases)
+    off: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str) -> "Board":
+        data = json.loads(text)
+        return cls(Cases(**data["windows"]), Cases(**data["repeated"]), data["off"])
+
+
+def one_board(preset: str, seed: int, longest_s: float, options: str) -> Board:
+    """Calibrate one board, load it with windows, and a sampled one with repeated blocks too."""
     spec = f"sim:{preset}?seed={seed}{options}"
     calibration = calibrate(spec, seed=seed)
+    found = next(c for c in calibration.channels if c.name == "power_w")
+    board = Board()
+    windows(spec, preset, seed, longest_s, found, board)
+    for run in range(2, 2 + REPEATED_A_BOARD) if preset in SAMPLED else ():
+        repeated(f"{spec}&run={run}", [seed, run], found, board.repeated)
+    return board
+
+
+def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelInfo, board: Board) -> None:
+    """Windows of random length, power and phase."""
     device = open_device(f"{spec}&run=1")
-    rng = np.random.default_rng([seed, n])
+    rng = np.random.default_rng([seed, 100])
     least_s = 0.03 if preset not in SAMPLED else 1.0
     cap = device.info.power_limit_w or 300.0
     session = Session("measure", [device])
@@ -66,32 +103,36 @@ def one_board(preset: str, seed: int, n: int, longest_s: float, options: str, ca
     with session:
         device.board.load(0.6 * cap, float(rng.uniform(0.5, 20)))  # some boards are warm, some cold
         session.clock.sleep(1.0)
-        for _ in range(n):
+        for _ in range(WINDOWS_A_BOARD):
             seconds = float(np.exp(rng.uniform(np.log(least_s), np.log(longest_s))))
             spans.append(device.board.load(float(rng.uniform(0.3, 0.95)) * cap, seconds))
             session.clock.sleep(float(rng.uniform(0.02, 1.0)))
         session.clock.sleep(1.0)
         run = session.finish()
-    found = next(c for c in calibration.channels if c.name == "power_w")
-    for channel in run.channels:
-        if channel.name == "power_w":
-            channel.response, channel.gapless, channel.period_s = found.response, found.gapless, found.period_s
-    record, response = power_record(run, device.info.id)
+    record, response = calibrated(run, found)
     start, end = np.array(spans).T
     ours = window_energy(record, response, start, end)
     for i, (a, b) in enumerate(spans):
         truth = device.truth.caused_energy_j(int(a), int(b))
         value = ours.energy_j[i] if ours.reason[i] is None else None
-        cases.add((b - a) / 1e9, truth, value, ours.low_j[i], ours.high_j[i], ours.flags[i])
+        board.windows.add((b - a) / 1e9, truth, value, ours.low_j[i], ours.high_j[i], ours.flags[i])
+    p = device.truth.parameters()
+    of_board = (1 - p.slow_share) * p.fast_s + p.slow_share * p.slow_s
+    # A reading that is polled is seen half a poll late on average.
+    late = 0.0025 if preset in SAMPLED else 0.0
+    board.off = {
+        "period": response.period_s / p.record_period_s - 1,
+        "window": response.window_s - p.record_window_s,
+        "lag": response.lag_s - p.record_lag_s - late,
+        "delay": response.delay_s - p.record_lag_s - p.record_window_s / 2 - p.record_rise_s - of_board - late,
+        "stated_delay": response.uncertainty["delay_s"],
+    }
     device.close()
 
 
-def one_repeated(preset: str, seed: int, cases: Cases) -> None:
+def repeated(spec: str, seed: list[int], found: ChannelInfo, cases: Cases) -> None:
     """25 ms of load repeated under a sensor that sees a quarter of the time."""
-    spec = f"sim:{preset}?seed={seed}"
-    calibration = calibrate(spec, seed=seed)
-    channel = next(c for c in calibration.channels if c.name == "power_w")
-    device = open_device(f"{spec}&run=2")
+    device = open_device(spec)
     rng = np.random.default_rng(seed)
     session = Session("measure", [device])
     spans = []
@@ -104,15 +145,20 @@ def one_repeated(preset: str, seed: int, cases: Cases) -> None:
             session.clock.sleep(float(rng.uniform(0.02, 0.1)))
         session.clock.sleep(1.0)
         run = session.finish()
-    for c in run.channels:
-        if c.name == "power_w":
-            c.response, c.gapless, c.period_s = channel.response, channel.gapless, channel.period_s
-    record, _ = power_record(run, device.info.id)
+    record, response = calibrated(run, found)
     start, end = np.array(spans).T
-    estimate = repeated_energy(record, response_of(channel), start, end)[0]
+    estimate = repeated_energy(record, response, start, end)[0]
     truth = np.mean([device.truth.caused_energy_j(int(a), int(b)) for a, b in spans])
     cases.add(0.025, truth, estimate.value, estimate.low, estimate.high, ())
     device.close()
+
+
+def calibrated(run: Run, found: ChannelInfo):
+    """The Run's record with the response that calibration found."""
+    for channel in run.channels:
+        if channel.name == "power_w":
+            channel.response, channel.gapless, channel.period_s = found.response, found.gapless, found.period_s
+    return power_record(run, run.devices[0].id)
 
 
 def rows(name: str, cases: Cases, least_s: float) -> list[str]:
@@ -131,12 +177,24 @@ def rows(name: str, cases: Cases, least_s: float) -> list[str]:
         lines.append(
             f"| {name} | {label} | {mine.sum()} | {100 * np.mean(error[good]):+.2f} "
             f"| {100 * np.quantile(np.abs(error[good]), 0.99):.2f} | {100 * np.mean(covered[good]):.1f} "
-            f"| {np.median(half[good]) / rmse:.2f} | {(mine & null & (seconds >= least_s)).sum()} "
+            f"| {f'{np.median(half[good]) / rmse:.2f}' if high < 99 else '–'} "
+            f"| {(mine & null & (seconds >= least_s)).sum()} "
             f"| {100 * np.mean(flagged[good]):.0f} | "
             + (f"{100 * np.mean(flagged[missed]):.0f}" if missed.any() else "–")
             + " |"
         )
     return lines
+
+
+def recovery(name: str, boards: list[Board]) -> str:
+    """The worst errors of calibration among some boards, and the delay's over what was stated."""
+    off = {key: np.array([board.off[key] for board in boards]) for key in boards[0].off}
+    worst = {key: np.abs(values).max() for key, values in off.items()}
+    score = (off["delay"] - off["delay"].mean()) / off["stated_delay"]
+    return (
+        f"| {name} | {len(boards)} | {100 * worst['period']:.3f} | {1e3 * worst['window']:.2f} "
+        f"| {1e3 * worst['lag']:.2f} | {1e3 * worst['delay']:.2f} | {np.sqrt(np.mean(score**2)):.2f} |"
+    )
 
 
 HEAD = [
@@ -146,42 +204,64 @@ HEAD = [
 ]
 
 
+RECOVERY_HEAD = [
+    "| boards | n | period, worst error % | window, ms | lag, ms | mean delay, ms | delay: rms error / stated |",
+    "|---|---|---|---|---|---|---|",
+]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="*", default=[*GAPLESS, *SAMPLED])
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
-    parser.add_argument("--unmodelled", type=int, default=400, help="cases for each sensor that fits no model")
+    parser.add_argument("--unmodelled", type=int, default=500, help="cases for each sensor that fits no model")
+    parser.add_argument("--keep", help="keep each board's outcome in this folder, and go on from there")
     parser.add_argument("-o", "--output")
     arguments = parser.parse_args()
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
-    text = list(HEAD)
-    print("\n".join(text), flush=True)
+    keep = Path(arguments.keep or tempfile.mkdtemp())
+    keep.mkdir(parents=True, exist_ok=True)
     began = time.time()
 
-    def put(lines: list[str]) -> None:
-        text.extend(lines)
-        print("\n".join(lines), flush=True)
+    def outcomes(preset: str, seed: int, cases: int, longest_s: float = 10.0, options: str = "") -> list[Board]:
+        boards = []
+        for number in range(1000 * seed, 1000 * seed + max(cases // WINDOWS_A_BOARD, 1)):
+            file = keep / f"{preset}{options.replace('&', '-')}-{number}.json"
+            if not file.exists():
+                file.write_text(json.dumps(asdict(one_board(preset, number, longest_s, options))))
+            boards.append(Board.read(file.read_text()))
+        return boards
+
+    table, calibrations = list(HEAD), list(RECOVERY_HEAD)
+    together: dict[str, tuple[Cases, float]] = {}
+
+    def put(name: str, seed: int, cases: Cases, least_s: float) -> None:
+        table.extend(rows(f"{name}, seed {seed}", cases, least_s))
+        together.setdefault(name, (Cases(), least_s))[0].extend(cases)
 
     for seed in arguments.seeds:
         for preset in arguments.presets:
-            cases = Cases()
-            for board in range(arguments.cases // WINDOWS_A_BOARD):
-                one_board(preset, 1000 * seed + board, WINDOWS_A_BOARD, 10.0, "", cases)
-            put(rows(f"{preset}, seed {seed}", cases, LEAST_S[preset]))
+            boards = outcomes(preset, seed, arguments.cases)
+            cases, short = Cases(), Cases()
+            for board in boards:
+                cases.extend(board.windows)
+                short.extend(board.repeated)
+            put(preset, seed, cases, LEAST_S[preset])
             if preset in SAMPLED:
-                repeated = Cases()
-                for board in range(arguments.cases // WINDOWS_A_BOARD * 5):
-                    one_repeated(preset, 1000 * seed + board, repeated)
-                put(rows(f"{preset}, 25 ms repeated, seed {seed}", repeated, 0.0))
+                put(f"{preset}, 25 ms repeated", seed, short, 0.0)
+            calibrations.append(recovery(f"{preset}, seed {seed}", boards))
+            print(f"{preset}, seed {seed}: {time.time() - began:.0f} s", flush=True)
         for sensor in UNMODELLED:
             cases = Cases()
-            for board in range(arguments.unmodelled // WINDOWS_A_BOARD):
-                one_board("h100-80", 1000 * seed + board, WINDOWS_A_BOARD, 3.0, f"&sensor={sensor}", cases)
-            put(rows(f"h100-80, {sensor} sensor, seed {seed}", cases, 0.04))
-    print(f"({time.time() - began:.0f} s)")
+            for board in outcomes("h100-80", seed, arguments.unmodelled, 3.0, f"&sensor={sensor}"):
+                cases.extend(board.windows)
+            put(f"h100-80, {sensor} sensor", seed, cases, 0.04)
+    whole = [line for name, (cases, least_s) in together.items() for line in rows(name, cases, least_s)]
+    text = "\n".join(["All seeds:", "", *HEAD, *whole, "", "Each seed:", "", *table, "", *calibrations])
+    print(text)
     if arguments.output:
-        Path(arguments.output).write_text("\n".join(text) + "\n")
+        Path(arguments.output).write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ class Levels:
 
     def residual(self, shape: Floats, fit: NDArray[np.bool_]) -> Floats:
         """Readings less the model's, its amplitudes fitted to some of them."""
-        design = self.features.read(self.time, *shape)
+        lag, window, rise = shape.tolist()
+        design = self.features.read(self.time, Response(PERIOD_S, window, rise, lag))
         return np.asarray(self.power - design @ self.amplitudes(design, fit))
 
     def amplitudes(self, design: Floats, fit: NDArray[np.bool_]) -> Floats:

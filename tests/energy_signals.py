@@ -45,6 +45,12 @@ class Load:
         return self._running(self.power, end) - self._running(self.power, start)
 
 
+def behind(constant, power):
+    """Power after a first-order low pass."""
+    decay = np.exp(-STEP / constant) if constant else 0.0
+    return lfilter([1 - decay], [1, -decay], power, zi=[decay * power[0]])[0]
+
+
 @dataclass
 class Sensor:
     period: float
@@ -55,12 +61,11 @@ class Sensor:
     stamp_noise: float = 0.0  # of the stamp only
     noise: float = 0.3
     relative: float = 0.002
+    tail_share: float = 0.0
+    tail: float = 0.0
 
     def read(self, rng, load):
-        power = load.power
-        if self.rise:
-            decay = np.exp(-STEP / self.rise)
-            power = lfilter([1 - decay], [1, -decay], power, zi=[decay * power[0]])[0]
+        power = (1 - self.tail_share) * behind(self.rise, load.power) + self.tail_share * behind(self.tail, load.power)
         at = np.arange(self.window + 0.3, load.duration - 0.3, self.period) + rng.uniform(0, self.period)
         at = np.sort(at + np.clip(rng.normal(0, self.jitter or 1e-12, len(at)), -0.4 * self.period, 0.4 * self.period))
         width = max(self.window, STEP)
@@ -77,6 +82,7 @@ SENSORS = {
     "v100": Sensor(0.020, 0.010, lag=0.005, jitter=0.001),
     "a100": Sensor(0.100, 0.025, lag=0.010, jitter=0.002),
     "average": Sensor(0.100, 1.0, lag=0.02, jitter=0.002),
+    "tailed": Sensor(0.020, 0.015, rise=0.003, lag=0.002, tail_share=0.12, tail=0.018),
     "instant": Sensor(0.020, 0.0, lag=0.003, jitter=0.001),
 }
 

@@ -48,7 +48,7 @@ def power_channel(device: str = GPU, **changes: object) -> ChannelInfo:
         "source": "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)",
         "period_s": 0.02,
         "window_s": 0.025,
-        "lag_s": 0.0,
+        "delay_s": 0.0,
         "gapless": True,
         "gain_pct": 5.0,
         "origin": "calibrated",

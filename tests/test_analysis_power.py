@@ -6,6 +6,7 @@ import pytest
 from jouletrace.analysis import window_estimate
 from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
 from jouletrace.energy.response import NOMINAL, Response
+from jouletrace.run import ChannelInfo
 from records import DEVICE, channel, make_run, ns, readings
 
 
@@ -29,8 +30,14 @@ def test_a_gapless_driver_record_keeps_the_shape_that_was_measured_on_such_a_boa
     assert found.origin == "nominal"
 
 
+def test_the_delay_of_a_channel_is_read_from_older_runs():
+    older = {"device": "GPU-1", "name": "power_w", "unit": "W", "source": "a call", "lag_s": 0.025}
+    assert ChannelInfo.from_dict(older).delay_s == 0.025
+    assert ChannelInfo.from_dict({**older, "delay_s": 0.03}).delay_s == 0.03
+
+
 def test_differences_of_a_counter_are_the_mean_since_the_reading_before():
-    found = response_of(nominal(period_s=0.05, window_s=0.05, lag_s=0.025))
+    found = response_of(nominal(period_s=0.05, window_s=0.05, delay_s=0.025))
     assert shape(found) == (0.05, 0.0, 0.0)
     assert found.stamp_grid == 0
     assert found.delay_s == pytest.approx(0.025)

@@ -8,6 +8,7 @@ import pytest
 from energy_signals import SENSORS, Load, Sensor, calibration, ns, pulse_train
 from jouletrace.energy.features import load_features
 from jouletrace.energy.fit import fit_response
+from jouletrace.energy.noise import seen_correlation
 from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.errors import BadInputError, NotPossibleError
 
@@ -58,9 +59,9 @@ def test_a_response_survives_json(name):
 def test_features_read_through_a_sensor_equal_its_step_response():
     features = load_features(np.array([1.0003]), np.array([0, 1]), -1.0, 3.0, 0.02)
     at = np.linspace(0.9, 1.5, 301)
-    for lag, window, rise in ((0, 0.025, 0.01), (0.004, 0.01, 0.0), (0, 0.3, 0.05)):
-        seen = features.read(at, lag, window, rise)[:, 1]
-        assert seen == pytest.approx(Response(0.02, window, rise, lag).step(at - 1.0003), abs=1e-3)
+    for shape in ((0.025, 0.01), (0.01, 0.0, 0.004), (0.3, 0.05), (0.01, 0.002, 0.0, 0.1, 0.03)):
+        response = Response(0.02, *shape)
+        assert features.read(at, response)[:, 1] == pytest.approx(response.step(at - 1.0003), abs=3e-3)
 
 
 @pytest.mark.parametrize("name", sorted(SENSORS))
@@ -70,12 +71,49 @@ def test_a_commanded_load_gives_the_sensor_back(name):
     found = fit.response
     assert found.period_s == pytest.approx(truth.period, rel=0.05)
     assert abs(found.window_s - truth.window) < max(0.005, 0.02 * truth.window)
-    delay = truth.lag + truth.window / 2 + truth.rise
-    assert abs(found.delay_s - delay) < max(0.005, 0.1 * truth.period)
+    delay = truth.lag + truth.window / 2 + (1 - truth.tail_share) * truth.rise + truth.tail_share * truth.tail
+    assert abs(found.delay_s - delay) < max(0.001, 0.02 * truth.period)
     assert abs(found.lag_s - truth.lag) < max(0.005, 0.1 * truth.period)
     assert found.modelled, found.flags
     assert found.explained is not None
     assert found.explained > 0.97
+
+
+def test_a_small_slow_part_of_the_response_is_found():
+    truth = SENSORS["tailed"]
+    found = fit_response(*calibration("tailed", 2, relative=0.01)).response
+    assert found.tail_share == pytest.approx(truth.tail_share, abs=0.05)
+    assert found.tail_s == pytest.approx(truth.tail, rel=0.4)
+    delay = truth.lag + truth.window / 2 + (1 - truth.tail_share) * truth.rise + truth.tail_share * truth.tail
+    assert abs(found.delay_s - delay) < min(2.5 * found.uncertainty["delay_s"], 3e-4)
+
+
+def test_a_fluctuation_through_an_exponential_is_as_alike_as_theory_says():
+    rise, tau = 0.013, 0.05
+    delay = np.array([0.0, 0.02, 0.06])
+    theory = tau * (tau * np.exp(-delay / tau) - rise * np.exp(-delay / rise)) / (tau**2 - rise**2)
+    assert seen_correlation(delay, tau, Response(0.02, rise_s=rise)) == pytest.approx(theory, abs=0.01)
+
+
+def test_moving_a_response_along_its_uncertainty_gives_the_covariance_back():
+    covariance = np.zeros((5, 5))
+    covariance[:2, :2] = 1e-6 * np.array([[4.0, -7.9], [-7.9, 16.0]])
+    response = Response(0.02, 0.025, lag_s=0.003, covariance=tuple(map(tuple, covariance.tolist())))
+    moves = np.array([[r.lag_s - 0.003, r.window_s - 0.025] for r in response.varied()])
+    assert moves.T @ moves == pytest.approx(covariance[:2, :2], rel=1e-9)
+
+
+def test_a_response_is_never_moved_to_a_negative_width():
+    response = Response(0.02, 0.0, 0.01, covariance=((0.0, 0.0, 0.0), (0.0, 1e-6, 0.0), (0.0, 0.0, 0.0)))
+    (moved,) = response.varied()
+    assert moved.window_s == pytest.approx(1e-3)
+
+
+def test_a_response_of_an_older_run_has_no_tail():
+    older = {"period_s": 0.02, "window_s": 0.025, "covariance": [[1e-8, 0, 0], [0, 1e-8, 0], [0, 0, 0]]}
+    response = Response.from_dict(older)
+    assert (response.tail_share, response.tail_s) == (0.0, 0.0)
+    assert [moved.tail_share for moved in response.varied()] == [0.0, 0.0]
 
 
 def test_stamps_that_jitter_about_a_regular_grid_are_recognised():

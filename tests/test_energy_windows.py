@@ -1,5 +1,7 @@
 """Energy of windows against a load whose every joule is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from jouletrace.energy.integrate import integrate
 from jouletrace.energy.record import clean
 from jouletrace.energy.repeated import repeated_energy
 from jouletrace.energy.response import NOMINAL, Response
+from jouletrace.energy.steady import stretches
 from jouletrace.energy.windows import window_energy
 from jouletrace.errors import BadInputError
 
@@ -43,6 +46,7 @@ def measure(name, length, count=35, seeds=(0, 1, 2), **load):
         ("h100 slow", 0.5, 0.003, 0.01),
         ("v100", 0.06, 0.01, 0.05),
         ("v100", 0.2, 0.003, 0.02),
+        ("tailed", 0.06, 0.004, 0.04),
         ("a100", 2.0, 0.01, 0.05),
         ("average", 2.0, 0.01, 0.05),
     ],
@@ -208,6 +212,43 @@ def test_short_blocks_repeated_at_spread_phases_are_measured_by_a_slow_sensor(co
     assert len(error) >= 13
     assert abs(np.mean(error)) < 0.02
     assert np.mean(covered) >= 0.8
+
+
+def test_blocks_that_readings_hardly_saw_are_null():
+    record, start, end, _ = blocks(4, 10)
+    found = repeated_energy(record, Response(0.1, 0.025, lag_s=0.010, origin="calibrated"), start, end)[0]
+    assert found.reason in ("sensor_too_slow", "phases_not_spread")
+
+
+def test_a_grid_that_is_a_little_off_does_not_bias_repeated_blocks():
+    shift = []
+    for seed in range(6):
+        record, start, end, truth = blocks(seed, 60)
+        exact = Response(0.1, 0.025, lag_s=0.010, origin="calibrated")
+        off = replace(exact, lag_s=0.0115)
+        found = [repeated_energy(record, response, start, end)[0].value / truth for response in (exact, off)]
+        shift.append(found[1] - found[0])
+    assert abs(np.mean(shift)) < 0.01
+
+
+def test_a_board_that_dips_now_and_then_is_not_taken_for_calm():
+    rng = np.random.default_rng(3)
+    time = 0.1 * np.arange(400)
+    dips = np.where(rng.random(400) < 0.25, -rng.uniform(5, 20, 400), 0.0)
+    calm = 350 + 0.3 * rng.standard_normal(400)
+    response = Response(0.1, 0.025, noise_w=0.3, wander_relative=0.003, noise_tau_s=0.05)
+    level = [stretches(time, power, np.empty(0), response).wander_w[0] for power in (calm, calm + dips)]
+    assert level[0] < 1.5
+    assert level[1] == pytest.approx(np.std(dips), rel=0.3)
+
+
+def test_one_wrong_edge_does_not_make_a_calm_board_look_wild():
+    rng = np.random.default_rng(4)
+    time = 0.02 * np.arange(600)
+    edges = np.array([3.0, 6.0, 9.0])
+    power = np.where((time // 3).astype(int) % 2, 400.0, 120.0) + 0.5 * rng.standard_normal(600)
+    late = Response(0.02, 0.02, lag_s=0.05, noise_w=0.5, wander_relative=0.001)
+    assert stretches(time, power, edges, late).wander_w.max() < 5
 
 
 def test_blocks_always_at_one_phase_are_null():

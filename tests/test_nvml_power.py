@@ -135,8 +135,8 @@ def test_an_a100_polls_its_usage_and_says_so():
     gpu, _, clock = open_gpu(a100(joules=burst))
     source = power_of(gpu)
     channel = source.channels[0]
-    assert channel.source == "nvmlDeviceGetPowerUsage, polled every 20 ms"
-    assert (channel.gapless, channel.window_s, source.interval_s) == (False, 0.025, 0.02)
+    assert channel.source == "nvmlDeviceGetPowerUsage, polled every 5 ms"
+    assert (channel.gapless, channel.window_s, source.interval_s) == (False, 0.025, 0.005)
     _, watts = read_every(source, clock, 0.02, 80)
     assert watts.max() == pytest.approx(600.0)
     assert [c.name for s in gpu.sources() for c in s.channels].count("power_instant_w") == 0

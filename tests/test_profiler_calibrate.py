@@ -1,9 +1,13 @@
 """Calibration end to end on simulated boards whose sensors are hidden, and where its result goes."""
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from jouletrace import NotPossibleError, load
+from jouletrace.analysis import calibration
 from jouletrace.analysis.calibration import fit_channel, pulse_edges
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.profiler import board_store, calibrations
@@ -11,6 +15,7 @@ from jouletrace.profiler.calibrate import LONGEST_S, SHORTEST_S, calibrate, puls
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run.channels import POWER
+from jouletrace.sampling.collector import Collector
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +45,34 @@ def test_every_power_sensor_is_described_as_measured(calibrated):
     # what counts is the mean delay of a reading: the middle of its window and what it trails by
     true_delay = hidden.record_lag_s + hidden.record_window_s / 2 + hidden.record_rise_s
     board_delay = hidden.slow_share * hidden.slow_s + (1 - hidden.slow_share) * hidden.fast_s
-    assert true_delay - 0.001 <= record.lag_s <= true_delay + board_delay + 0.003
+    assert true_delay - 0.001 <= record.delay_s <= true_delay + board_delay + 0.003
     average = run.channel(device.info.id, "power_average_w")
-    assert average.window_s == pytest.approx(hidden.average_window_s, rel=0.1)
+    assert average.window_s == pytest.approx(hidden.average_window_s, rel=0.02)
+    # polled fast enough, the instant reading is told as well as the record
+    instant = run.calibration[device.info.id]["channels"]["power_instant_w"]
+    assert instant["window_s"] == pytest.approx(hidden.instant_window_s, abs=0.005)
+    assert instant["flags"] == []
+
+
+@pytest.mark.parametrize("channel", [POWER, "power_instant_w"])
+def test_only_the_record_that_energy_is_computed_from_warns_that_it_fits_no_model(calibrated, channel, monkeypatch):
+    monkeypatch.setattr(calibration, "CHANNELS", (channel,))
+    run, _ = calibrated
+    there = np.array(run.samples["channel"].to_pylist()) == channel
+    kept = ~there | (np.random.default_rng(1).random(len(there)) > 0.15)
+    dropping = replace(run, warnings=[], samples=run.samples.filter(pa.array(kept)))
+    found = calibration.calibration_of(dropping, run.devices[0].id)
+    assert "drops_samples" in found["channels"][channel]["flags"]
+    assert [w.where for w in dropping.warnings if w.code == "unmodelled"] == [POWER] * (channel == POWER)
+
+
+@pytest.mark.parametrize(("board", "record_s"), [("h100", 1.0), ("a100", 0.002)])
+def test_readings_that_stand_still_are_asked_for_often_and_others_at_their_pace(board, record_s, tmp_path):
+    collector = Collector([open_simulated(f"sim:{board}")], tmp_path, "0000", 0.002)
+    asked = {channel.name: source.interval_s for source in collector.sources for channel in source.channels}
+    assert asked[POWER] == record_s
+    assert asked.get("power_instant_w", 0.002) == asked.get("power_average_w", 0.002) == 0.002
+    assert (asked["energy_counter_j"], asked["temperature_c"]) == (1.0, 0.1)
 
 
 def test_the_run_is_saved_and_says_what_it_was(calibrated):
@@ -75,7 +105,7 @@ def test_later_runs_on_the_board_use_it(calibrated, cache):
 
 def test_a_board_whose_sensor_is_another_has_another_calibration(calibrated, cache):
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&run=5")) is not None
-    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=exponential")) is None
+    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=echo")) is None
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=1")) is None
 
 

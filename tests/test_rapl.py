@@ -73,7 +73,7 @@ def test_a_late_poll_loses_no_energy(tree):
 
 def test_the_power_channel_is_gapless_and_late_by_half_its_window(tree):
     channel = RaplSource("cpu", find_packages(tree[0]), FakeClock()).channels[0]
-    assert (channel.name, channel.gapless, channel.lag_s) == ("power_w", True, channel.window_s / 2)
+    assert (channel.name, channel.gapless, channel.delay_s) == ("power_w", True, channel.window_s / 2)
     assert "package-0 + package-1" in channel.source
 
 

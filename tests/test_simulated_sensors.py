@@ -59,7 +59,7 @@ def test_channels_tell_nominal_values_and_leak_no_hidden_parameter():
     for channel in told[0]:
         assert channel["origin"] == "nominal"
         assert "SIMULATED" in channel["source"]
-        assert channel["lag_s"] is None
+        assert channel["delay_s"] is None
     details = [gpu.info.details | {"seed": 0} for gpu in gpus]
     assert details[0] == details[1] == details[2]
 
@@ -250,17 +250,21 @@ def test_without_asking_there_is_no_gain_error():
     assert so_far()[1][-5:] == pytest.approx(500.0, rel=2e-3)
 
 
-def test_an_exponential_sensor_is_no_boxcar():
-    def tail(sensor):
+def test_a_reading_with_an_echo_tells_of_two_times():
+    def echo(sensor):
         gpu = open_simulated(f"sim:h100?noise=0&sensor={sensor}")
         so_far = record(gpu)
         _, end = gpu.board.load(600.0, 1.0)
         gpu.board.wait(1.0)
         stamps, values = so_far()
-        return np.interp(end + 75e6, stamps, values) - values[-1]
+        return np.interp(end + np.array([52e6, 140e6]), stamps, values) - values[-1]
 
-    assert tail("modelled") < 12
-    assert tail("exponential") > 40
+    before, after = echo("modelled")
+    assert before < 50
+    assert after < 5
+    before, after = echo("echo")
+    assert before > 0.3 * 470  # what was 60 ms ago, when the load still ran
+    assert after < 15
 
 
 def test_a_drifting_sensor_wanders_by_several_percent():

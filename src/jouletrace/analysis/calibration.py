@@ -65,7 +65,8 @@ def calibration_of(run: Run, device: str) -> dict[str, Any]:
             continue
         if fit is not None:
             channels[name] = {**fit.response.to_dict(), "origin": "calibrated"}
-            if not fit.response.modelled:
+            # No energy is computed from the other channels: their flags say enough.
+            if name == POWER and not fit.response.modelled:
                 run.warn(
                     "unmodelled",
                     f"the readings of {name} don't fit the model of the sensor; intervals may be too narrow",

@@ -105,7 +105,7 @@ class RaplSource:
                 source=source,
                 period_s=period_s,
                 window_s=window_s,
-                lag_s=window_s / 2,
+                delay_s=window_s / 2,
                 gapless=True,
             )
             for channel, source, period_s, window_s in (

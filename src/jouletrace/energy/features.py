@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from jouletrace.energy.response import Response
+
 _STEPS_PER_PERIOD = 20
+_FINEST_S = 0.001
 SETTLE_PERIODS = 6.0
 """Time constant of the fast settling of a load, in sensor periods: well apart from any rise."""
 _SLOW_SETTLE_S = 2.0
@@ -34,12 +37,19 @@ class LoadFeatures:
     prior_sd: NDArray[np.float64]
     cache: dict[float, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
 
-    def read(self, time_s: NDArray[np.float64], lag_s: float, window_s: float, rise_s: float) -> NDArray[np.float64]:
+    def read(self, time_s: NDArray[np.float64], shape: Response) -> NDArray[np.float64]:
         """Each feature as read by a sensor of this shape at ``time_s``; shape (n, features)."""
-        window = max(window_s, 0.02 * self.step_s)
-        integral = self._integral(rise_s)
-        end = (time_s - lag_s - self.start_s) / self.step_s
-        return (_at(integral, end) - _at(integral, end - window / self.step_s)) / (window / self.step_s)
+        window = max(shape.window_s, 0.02 * self.step_s) / self.step_s
+        end = (time_s - shape.lag_s - self.start_s) / self.step_s
+        seen = self._through(shape.rise_s, end, window)
+        if shape.tail_share == 0:
+            return seen
+        return (1 - shape.tail_share) * seen + shape.tail_share * self._through(shape.tail_s, end, window)
+
+    def _through(self, constant_s: float, end: NDArray[np.float64], window: float) -> NDArray[np.float64]:
+        """Features behind one exponential, over a boxcar that ends at ``end``, both in grid steps."""
+        integral = self._integral(constant_s)
+        return (_at(integral, end) - _at(integral, end - window)) / window
 
     def _integral(self, rise_s: float) -> NDArray[np.float64]:
         """Running integral of the features after an exponential, in grid steps."""
@@ -54,7 +64,7 @@ class LoadFeatures:
             mean = mean + share * (state - mean)
         integral = np.vstack([np.zeros(mean.shape[1]), np.cumsum(mean, axis=0)])
         # A search asks for many lags and windows at the same rise, one after the other.
-        if len(self.cache) >= 4:
+        if len(self.cache) >= 6:
             del self.cache[next(iter(self.cache))]
         self.cache[rise_s] = integral
         return integral
@@ -83,7 +93,8 @@ def load_features(
         until_s: End of the grid.
         period_s: Period of the sensor, which sets the fineness of the grid.
     """
-    step = period_s / _STEPS_PER_PERIOD
+    # A sensor that is slow to update may still be quick to answer.
+    step = min(period_s / _STEPS_PER_PERIOD, _FINEST_S)
     bins = int(np.ceil((until_s - since_s) / step)) + 1
     bounds = since_s + step * np.arange(bins + 1)
     middle = (bounds[:-1] + bounds[1:]) / 2

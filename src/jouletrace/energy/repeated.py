@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from jouletrace.energy.record import Record
-from jouletrace.energy.response import SHAPE, Response
+from jouletrace.energy.response import Response
 from jouletrace.energy.stamps import find_grid
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
@@ -23,6 +23,9 @@ Floats = NDArray[np.float64]
 
 MIN_WINDOWS = 10
 _HAC_LAGS = 4
+_SHIFT = 0.01
+"""Of a period: how well the phase of a sensor's grid is known."""
+
 _MAX_RELATIVE = 0.5
 
 
@@ -76,7 +79,7 @@ def repeated_energy(
     near = (time > a[0] - response.period_s) & (time < b[-1] + response.memory_s + response.period_s)
     time, power = time[near], record.power_w[near]
     design = _design(time, a, b, kind, len(count), response)
-    level, covariance, free = _regress(design, power)
+    level, covariance, free = _regress(*_shiftable(design, time, a, b, kind, response, power))
     shift = _model_sd(time, power, a, b, kind, response, level)
     found = []
     for k, n in enumerate(count):
@@ -118,34 +121,56 @@ def _design(time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], kinds: 
     return np.column_stack([share, rest, rest * drift])
 
 
+def _shiftable(
+    design: Floats, time: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], response: Response, power: Floats
+) -> tuple[Floats, Floats]:
+    """The design with one more column: what all readings change by if they come a little later.
+
+    The phase of a sensor's grid is not known as well in these few readings as the shape of its
+    response is from calibration. Free to shift, within a prior, they tell it themselves. The prior
+    is one more row of the design, with a reading of 0.
+    """
+    step = _SHIFT * response.period_s
+    kinds = design.shape[1] - 2
+    moved = [_design(time, a, b, kind, kinds, replace(response, lag_s=response.lag_s + way * step)) for way in (1, -1)]
+    level, _, free = _regress(design, power)
+    noise = float(np.linalg.norm(power - design @ level)) / np.sqrt(free)
+    prior = np.append(np.zeros(design.shape[1]), noise)
+    return np.vstack([np.column_stack([design, (moved[0] - moved[1]) @ level / 2]), prior]), np.append(power, 0.0)
+
+
 def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, int]:
-    """Ordinary least squares with Newey-West covariance; infinite where the design can't tell."""
+    """Ordinary least squares with Newey-West covariance; infinite where the design can't tell.
+
+    Residuals are enlarged by their leverage, without which few readings look too good (MacKinnon
+    and White 1985, HC3).
+    """
     size = design.shape[1]
     gram = design.T @ design
     free = len(power) - size
     if free < 3 or np.linalg.cond(gram) > 1e8:
         return np.zeros(size), np.full((size, size), np.inf), max(free, 1)
     level = np.asarray(np.linalg.solve(gram, design.T @ power), np.float64)
-    score = design * (power - design @ level)[:, None]
+    bread = np.linalg.inv(gram)
+    leverage = np.einsum("ni,ij,nj->n", design, bread, design)
+    score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.1))[:, None]
     meat = score.T @ score
     for lag in range(1, _HAC_LAGS + 1):
         cross = score[lag:].T @ score[:-lag]
         meat += (1 - lag / (_HAC_LAGS + 1)) * (cross + cross.T)
-    bread = np.linalg.inv(gram)
-    return level, np.asarray(bread @ meat @ bread * len(power) / free, np.float64), free
+    sandwich = bread @ meat @ bread
+    # Where one reading alone tells of a level its residual is naught: then the ordinary variance holds.
+    ordinary = float(np.mean((power - design @ level) ** 2)) * len(power) / free * np.diag(bread)
+    grown = np.sqrt(np.maximum(ordinary / np.maximum(np.diag(sandwich), 1e-30), 1.0))
+    return level, np.asarray(sandwich * grown[:, None] * grown, np.float64), free
 
 
 def _model_sd(
     time: Floats, power: Floats, a: Floats, b: Floats, kind: NDArray[np.int64], response: Response, level: Floats
 ) -> Floats:
     """What the uncertainty of the response's shape does to each level, shape of ``level``."""
-    covariance = np.array(response.covariance)
-    gradient = np.zeros((len(level), len(SHAPE)))
-    for i, name in enumerate(SHAPE):
-        if covariance[i, i] <= 0:
-            continue
-        step = float(np.sqrt(covariance[i, i]))
-        moved = replace(response, **{name: getattr(response, name) + step})
-        design = _design(time, a, b, kind, len(level) - 2, moved)
-        gradient[:, i] = (_regress(design, power)[0] - level) / step
-    return np.asarray(np.sqrt(np.maximum(np.einsum("ki,ij,kj->k", gradient, covariance, gradient), 0.0)))
+    variance = np.zeros(len(level))
+    for moved in response.varied():
+        design = _design(time, a, b, kind, len(level) - 3, moved)
+        variance += (_regress(*_shiftable(design, time, a, b, kind, moved, power))[0] - level) ** 2
+    return np.asarray(np.sqrt(variance))

@@ -2,21 +2,22 @@
 
 A reading stamped ``t`` is the load's power, smoothed by a causal response ``r`` of unit area::
 
-    y(t) = ∫ r(d) p(t - d) dd + noise,     r = delay(lag) * boxcar(window) * exp(rise)
+    y(t) = ∫ r(d) p(t - d) dd + noise,
+    r = delay(lag) * boxcar(window) * [(1 - tail_share) exp(rise) + tail_share exp(tail)]
 
-The rise belongs to the board as much as to its sensor (capacitors and regulators between the die
-and the shunt): software can't tell them apart, and does not have to.
+Rise and tail belong to the board as much as to its sensor (capacitors and regulators between the
+die and the shunt): software can't tell them apart, and does not have to.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-SHAPE = ("lag_s", "window_s", "rise_s")
+SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
 """The parameters of the response's shape, in the order of ``Response.covariance``."""
 
 _GAPLESS_SHARE = 0.9
@@ -32,6 +33,8 @@ class Response:
         window_s: Width of the boxcar over which a reading is a mean.
         rise_s: Time constant of an exponential approach.
         lag_s: Seconds by which a stamp trails the end of the boxcar; negative if it leads.
+        tail_share: Share of the response that approaches with ``tail_s`` instead.
+        tail_s: Time constant of that slower part.
         jitter_s: Standard deviation of what remains unknown of a reading's time.
         stamp_grid: 0 if stamps tell when readings were taken; k if readings are taken at multiples
             of period / k and their stamps come late (``stamps.Grid``).
@@ -42,7 +45,8 @@ class Response:
         noise_tau_s: Correlation time of that fluctuation.
         misfit_relative: What the shape gets wrong of readings just after an edge, over its jump.
         counter_ratio: Energy of the record over that of the board's counter; None if not compared.
-        covariance: Of lag, window and rise, in s², three rows of three; zeros if nominal.
+        covariance: Of the parameters in ``SHAPE``, one row each, in SI units; zeros for what is
+            exact. Fewer rows, as older Runs have them, are those of the first parameters.
         uncertainty: Standard errors by name of field, and of "delay_s".
         explained: Share of the variance of held-out readings that the model explains.
         flags: "unmodelled" if readings don't fit the model, with "misfit_at_edges", "drifting" or
@@ -54,6 +58,8 @@ class Response:
     window_s: float = 0.0
     rise_s: float = 0.0
     lag_s: float = 0.0
+    tail_share: float = 0.0
+    tail_s: float = 0.0
     jitter_s: float = 0.0
     stamp_grid: int = 0
     noise_w: float = 0.5
@@ -70,18 +76,24 @@ class Response:
 
     @property
     def delay_s(self) -> float:
-        """Mean delay of a stamp behind the power it speaks of: lag + window / 2 + rise."""
-        return self.lag_s + self.window_s / 2 + self.rise_s
+        """Mean delay of a stamp behind the power it speaks of: lag + window / 2 + mean approach."""
+        return self.lag_s + self.window_s / 2 + self.approach_s
+
+    @property
+    def approach_s(self) -> float:
+        """Mean time constant of the exponential approach, rise and tail by their shares."""
+        return (1 - self.tail_share) * self.rise_s + self.tail_share * self.tail_s
 
     @property
     def memory_s(self) -> float:
         """After this long a reading has forgotten a step, to one part in a thousand."""
-        return max(self.lag_s, 0.0) + self.window_s + 7 * self.rise_s
+        tail = self.tail_s * np.log(max(1000 * self.tail_share, 1.0))
+        return max(self.lag_s, 0.0) + self.window_s + max(7 * self.rise_s, float(tail))
 
     @property
     def seen_s(self) -> float:
         """Length of time that a reading speaks for: the width of a boxcar, twice an exponential's constant."""
-        return self.window_s + 2 * self.rise_s
+        return self.window_s + 2 * self.approach_s
 
     @property
     def kind(self) -> str:
@@ -103,10 +115,37 @@ class Response:
     def step(self, delay_s: ArrayLike) -> NDArray[np.float64]:
         """Share of a power step that a reading shows whose stamp is ``delay_s`` after it; same shape."""
         # Widths far below a nanosecond stand for zero and spare the formula its special cases.
-        width, rise = max(self.window_s, 1e-7), max(self.rise_s, 1e-10)
+        width = max(self.window_s, 1e-7)
         late = np.maximum(np.asarray(delay_s, np.float64) - self.lag_s, 0.0)
         left = np.maximum(late - width, 0.0)
-        return np.asarray((late - left + rise * (np.exp(-late / rise) - np.exp(-left / rise))) / width)
+        shown = late - left
+        for share, constant in ((1 - self.tail_share, self.rise_s), (self.tail_share, self.tail_s)):
+            if share > 0:
+                time = max(constant, 1e-10)
+                shown = shown + share * time * (np.exp(-late / time) - np.exp(-left / time))
+        return np.asarray(shown / width)
+
+    def varied(self) -> list[Response]:
+        """The response moved by one standard deviation along each principal axis of its uncertainty.
+
+        The changes that these make to a figure add in quadrature to what the uncertainty of the
+        shape does to it. Parameters may be far less certain apart than together (a longer window
+        with a shorter lag reads alike), so that moving one at a time would not do.
+        """
+        size = len(self.covariance)
+        scales, axes = np.linalg.eigh(np.array(self.covariance))
+        found = []
+        for scale, axis in zip(scales, axes.T, strict=True):
+            if scale <= 0:
+                continue
+            step = np.sqrt(scale) * axis
+            there = [getattr(self, name) for name in SHAPE[:size]]
+            # A time can't be negative, but the other way along the axis is as good.
+            lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]
+            moved = there + (1 if lowest[0] >= lowest[1] else -1) * step
+            moved[1:] = np.maximum(moved[1:], 0.0)
+            found.append(replace(self, **dict(zip(SHAPE, moved.tolist(), strict=False))))
+        return found
 
     def noise_sd(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Standard deviation of the independent noise of readings, in watts; same shape."""

@@ -8,13 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from jouletrace.energy.noise import averaged_correlation
+from jouletrace.energy.noise import seen_correlation
 from jouletrace.energy.response import Response
 
 Floats = NDArray[np.float64]
 
 _PRIOR_COUNT = 6.0
 """The calibrated fluctuation weighs as much as so many readings of the stretch itself."""
+
+_ALIKE = 0.1
+"""Stretches whose powers differ by a tenth fluctuate alike."""
+
+_CHI2_80 = 1.642
+"""Of a squared Gaussian a fifth is more than this over its mean."""
 
 UNSEEN_SHARE = 0.25
 """Of the variance that a load's fluctuation has beyond the calibration's, so much is taken to be faster than
@@ -77,7 +83,8 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
     count = np.maximum(last - first, 0)
     total = np.append(0.0, np.cumsum(power_w))
     mean = (total[np.maximum(last, first)] - total[first]) / np.maximum(count, 1)
-    middle = np.where(np.isfinite(begin) & np.isfinite(end), (begin + end) / 2, 0) + response.delay_s
+    bounded = np.isfinite(begin) & np.isfinite(end)
+    middle = (np.where(bounded, begin, 0.0) + np.where(bounded, end, 0.0)) / 2 + response.delay_s
     nearest = np.clip(np.searchsorted(time_s, middle), 0, len(time_s) - 1)
     level = np.where(count > 0, mean, power_w[nearest])
     wander = _wander(power_w, first, last, level, response)
@@ -98,48 +105,45 @@ def _wander(
 ) -> Floats:
     """Fluctuation from successive differences, which a drift or a slow settling hardly touches.
 
-    A stretch too short to tell borrows from the others of its kind, at rest or at work, and they
-    from the calibration.
+    A stretch too short to tell borrows from others at like power, and they from the calibration: a
+    board that comes near its cap fluctuates as it doesn't below.
     """
     size = np.maximum(np.abs(level), 1e-9)
-    prior = np.full(len(level), response.wander_relative)
-    both = averaged_correlation(np.array([0.0, response.period_s]), response.noise_tau_s, response.seen_s)
+    both = seen_correlation(np.array([0.0, response.period_s]), response.noise_tau_s, response)
     lost = float(both[0] - both[1])
     if lost < 0.02:
-        return prior * size  # readings overlap so much that their differences hold noise alone
-    at_work = level > (level.min() + level.max()) / 2
-    squares = np.append(0.0, np.cumsum(_clipped_squares(power_w, first, last, size, at_work)))
-    count = np.maximum(last - first - 1, 0)
-    top = len(squares) - 1
-    mean = (squares[np.clip(last - 1, first, None).clip(0, top)] - squares[first.clip(0, top)]) / np.maximum(count, 1)
-    seen = np.maximum(mean / 2 - response.noise_sd(level) ** 2, 0.0) / lost / size**2
-    for kind in (at_work, ~at_work):
-        total = count[kind].sum()
-        pooled = (_PRIOR_COUNT * prior[kind] ** 2 + (count * seen)[kind].sum()) / (_PRIOR_COUNT + total)
-        prior[kind] = np.sqrt(pooled)
-    return np.asarray(size * np.sqrt((_PRIOR_COUNT * prior**2 + count * seen) / (_PRIOR_COUNT + count)))
+        # readings overlap so much that their differences hold noise alone
+        return np.asarray(response.wander_relative * size)
+    alike = np.round(np.log(size) / _ALIKE).astype(np.intp)
+    alike -= alike.min()
+    squares, count = _squared_differences(power_w, first, last, alike)
+    seen = count * np.maximum(squares / 2 - response.noise_sd(level) ** 2, 0.0) / lost / size**2
+    prior = _PRIOR_COUNT * response.wander_relative**2
+    pooled = (prior + np.bincount(alike, seen)) / (_PRIOR_COUNT + np.bincount(alike, count))
+    return np.asarray(size * np.sqrt((_PRIOR_COUNT * pooled[alike] + seen) / (_PRIOR_COUNT + count)))
 
 
-def _clipped_squares(
-    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, at_work: NDArray[np.bool_]
-) -> Floats:
-    """Squared successive differences, held to five robust deviations of their kind of stretch.
+def _squared_differences(
+    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], alike: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    """Mean squared successive difference within each stretch, and of how many differences.
 
-    An edge that the response puts in the wrong place is no fluctuation: left in, it would hide
-    itself by making readings look noisy.
+    None counts for more than five deviations of all at like power, as their largest fifth tells
+    these: near its cap a board dips now and then, and that is fluctuation; an edge that the response
+    puts in the wrong place is none, and left in would hide itself.
     """
     squares = np.asarray(np.diff(power_w) ** 2)
     number = np.arange(len(squares))
     stretch = np.clip(np.searchsorted(first, number, side="right") - 1, 0, len(first) - 1)
     inside = (number >= first[stretch]) & (number + 1 < last[stretch])
-    for kind in (True, False):
-        members = inside & (at_work[stretch] == kind)
-        if members.sum() >= 8:
-            scale = level[stretch[members]] ** 2
-            # The median of a squared Gaussian is 0.455 of its mean.
-            limit = 25 * np.median(squares[members] / scale) / 0.455
-            squares[members] = np.minimum(squares[members], limit * scale)
-    return squares
+    kind = alike[stretch]
+    for one in np.unique(kind[inside]):
+        members = np.flatnonzero(inside & (kind == one))
+        limit = 25 * float(np.quantile(squares[members], 0.8)) / _CHI2_80
+        squares[members] = np.minimum(squares[members], limit)
+    count = np.bincount(stretch[inside], minlength=len(first)).astype(np.float64)
+    total = np.bincount(stretch[inside], squares[inside], len(first))
+    return np.asarray(total / np.maximum(count, 1)), count
 
 
 def sum_rate(time_s: Floats, response: Response) -> float:

@@ -29,6 +29,8 @@ from jouletrace.steps.burst import make_burst
 SHORTEST_S, LONGEST_S = 0.03, 1.6
 WARMUP_S = 2.0
 REST_S = 2.5
+POWER_S = 0.005
+"""Readings that stand still between updates are asked for so often: when they change is what tells their timing."""
 DEFAULT_S = 45.0
 
 
@@ -67,6 +69,7 @@ def calibrate(
             command=command,
             workload={"name": "calibration"},
             settings={"seconds": seconds, "seed": seed},
+            power_s=POWER_S,
         )
         with session:
             if not any(channel.name == POWER for channel in session.recorder.channels):

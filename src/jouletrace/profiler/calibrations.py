@@ -48,7 +48,7 @@ def describe(channel: ChannelInfo, response: dict[str, Any]) -> None:
     """Replace what documentation says of a channel by what was measured on this board."""
     channel.period_s = response["period_s"]
     channel.window_s = response["window_s"]
-    channel.lag_s = response["delay_s"]
+    channel.delay_s = response["delay_s"]
     channel.gapless = response["gapless"]
     channel.origin = "calibrated"
     channel.response = response

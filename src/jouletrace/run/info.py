@@ -101,8 +101,8 @@ class ChannelInfo(Record):
             "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)".
         period_s: Seconds between updates of the sensor.
         window_s: Seconds over which one reading is an average; 0 for instantaneous.
-        lag_s: Seconds by which the stamp of a reading trails the middle of the response to a
-            change in power; positive when the reading is late.
+        delay_s: Mean delay of a reading's stamp behind the power that it tells of, half of its
+            window included; "lag_s" in older Runs.
         gapless: True when consecutive windows leave no time unseen; None when unknown.
         gain_pct: Proportional gain error that software can't see, in percent.
         origin: "nominal" (from documentation or published work), "calibrated" (measured on
@@ -116,11 +116,17 @@ class ChannelInfo(Record):
     source: str
     period_s: float | None = None
     window_s: float | None = None
-    lag_s: float | None = None
+    delay_s: float | None = None
     gapless: bool | None = None
     gain_pct: float | None = None
     origin: str = "nominal"
     response: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """As ``Record.from_dict``, of older Runs too."""
+        renamed = {"delay_s": data["lag_s"]} if "lag_s" in data and "delay_s" not in data else {}
+        return super().from_dict({**data, **renamed})
 
 
 @dataclass

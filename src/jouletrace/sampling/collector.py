@@ -31,6 +31,8 @@ class Collector:
         devices: Whose sources to poll.
         spool: Folder of the stream.
         part: Which part of the table the stream is (see ``SpoolWriter``).
+        power_s: Ask for power that stands still between updates at least so often; None for the
+            source's own pace.
 
     Raises:
         RecorderDiedError: If the stream can't be written.
@@ -42,7 +44,7 @@ class Collector:
         samples: Readings written so far.
     """
 
-    def __init__(self, devices: Sequence[Device], spool: Path, part: str) -> None:
+    def __init__(self, devices: Sequence[Device], spool: Path, part: str, power_s: float | None = None) -> None:
         self.sources: list[Source] = []
         self.channels: list[ChannelInfo] = []
         self.failures: list[str] = []
@@ -54,6 +56,8 @@ class Collector:
             if keys and keys <= known:
                 continue
             known |= keys
+            if power_s is not None and any(_stands_still(channel) for channel in source.channels):
+                source.interval_s = min(source.interval_s, power_s)
             self.sources.append(source)
             self.channels.extend(source.channels)
         with _written_to(spool):
@@ -112,6 +116,13 @@ class Collector:
         self.flush()
         with _written_to(self.path):
             self._writer.close()
+
+
+def _stands_still(channel: ChannelInfo) -> bool:
+    """Whether a channel is a power of which only polling tells when it was updated."""
+    return channel.name in ("power_instant_w", "power_average_w") or (
+        channel.name == POWER and channel.gapless is False
+    )
 
 
 @contextmanager

@@ -39,11 +39,12 @@ class InProcessRecorder:
     All of its devices share one clock. It costs no real time while nothing happens.
     """
 
-    def __init__(self, devices: Sequence[Device], spool: Path) -> None:
+    def __init__(self, devices: Sequence[Device], spool: Path, power_s: float | None = None) -> None:
         self.channels: list[ChannelInfo] = []
         self._devices = list(devices)
         self._clock = cast(TimerClock, devices[0].clock)
         self._spool = spool
+        self._power_s = power_s
         self._collector: Collector | None = None
         self._stream: SampleStream | None = None
         self._timers: dict[int, tuple[Timer, float]] = {}
@@ -57,7 +58,7 @@ class InProcessRecorder:
         Raises:
             RecorderDiedError: If the spool can't be written, or a sensor fails.
         """
-        self._collector = Collector(self._devices, self._spool, fresh_part(self._spool))
+        self._collector = Collector(self._devices, self._spool, fresh_part(self._spool), self._power_s)
         self.channels = list(self._collector.channels)
         self._stream = SampleStream(self._collector.path, self.channels)
         self._start_ns = self._clock.time_ns()

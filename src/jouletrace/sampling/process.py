@@ -31,13 +31,17 @@ class ProcessRecorder:
         specs: What the worker opens (``Device.spec``).
         spool: Folder of the ``samples`` stream.
         factory: "module:function" that opens a spec there.
+        power_s: As in ``Collector``.
     """
 
-    def __init__(self, specs: Sequence[str], spool: Path, factory: str = Config.factory) -> None:
+    def __init__(
+        self, specs: Sequence[str], spool: Path, factory: str = Config.factory, power_s: float | None = None
+    ) -> None:
         self.channels: list[ChannelInfo] = []
         self._specs = list(specs)
         self._spool = Path(spool).absolute()
         self._factory = factory
+        self._power_s = power_s
         self._link: WorkerLink | None = None
         self._stream: SampleStream | None = None
         self._lock = threading.Lock()
@@ -57,7 +61,8 @@ class ProcessRecorder:
             RecorderDiedError: If it can't start, with its own words.
         """
         part = fresh_part(self._spool)
-        self._link = link = WorkerLink(Config(self._specs, str(self._spool), part, os.getpid(), self._factory))
+        config = Config(self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s)
+        self._link = link = WorkerLink(config)
         try:
             ready = self._await_ready(link)
         except BaseException:

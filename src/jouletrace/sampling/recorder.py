@@ -10,12 +10,13 @@ from jouletrace.errors import BadInputError
 from jouletrace.sampling.base import Recorder
 
 
-def open_recorder(devices: Sequence[Device], spool: Path) -> Recorder:
+def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None = None) -> Recorder:
     """The recorder that fits the devices' clock; it records once ``start`` is called.
 
     Args:
         devices: What to record.
         spool: Folder for the ``samples`` stream; made if it isn't there.
+        power_s: Ask for power that stands still between updates at least so often.
 
     Raises:
         BadInputError: If simulated boards in virtual time are mixed with devices in real time.
@@ -26,7 +27,7 @@ def open_recorder(devices: Sequence[Device], spool: Path) -> Recorder:
     if virtual == {True}:
         from jouletrace.sampling.in_process import InProcessRecorder
 
-        return InProcessRecorder(devices, spool)
+        return InProcessRecorder(devices, spool, power_s)
     from jouletrace.sampling.process import ProcessRecorder
 
-    return ProcessRecorder([device.spec for device in devices], spool)
+    return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s)

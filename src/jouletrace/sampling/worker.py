@@ -46,6 +46,7 @@ class Config:
         part: Part of the ``samples`` table.
         parent: Process id of who asked.
         factory: "module:function" that opens a device from its spec.
+        power_s: As in ``Collector``.
     """
 
     specs: list[str]
@@ -53,6 +54,7 @@ class Config:
     part: str
     parent: int
     factory: str = "jouletrace.devices.registry:open_device"
+    power_s: float | None = None
 
 
 @dataclass
@@ -105,7 +107,7 @@ def run(config: Config) -> None:
     try:
         for spec in config.specs:
             devices.append(opener(spec))
-        collector = Collector(devices, Path(config.spool), config.part)
+        collector = Collector(devices, Path(config.spool), config.part, config.power_s)
         collector.poll_all()
         collector.flush()
         if collector.failures:

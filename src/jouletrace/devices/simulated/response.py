@@ -21,8 +21,8 @@ class Response:
     """A weighted mean of the power over pieces of time before the stamp.
 
     Attributes:
-        bounds_s: Bounds of the pieces, as times before the stamp, increasing; negative where the
-            stamp is early.
+        bounds_s: Bounds of the pieces, as times before the stamp, increasing but for pieces of no
+            weight; negative where the stamp is early.
         weights: Weight of the mean power of each piece; one less than there are bounds, of sum 1.
     """
 
@@ -33,6 +33,13 @@ class Response:
     def ahead_ns(self) -> int:
         """How long after its stamp a reading can be known at the earliest."""
         return max(0, -round(self.bounds_s[0] * 1e9))
+
+    def echoed(self, share: float, delay_s: float) -> Response:
+        """A reading that is made of this one and, to a share, of the same some time before."""
+        late = tuple(bound + delay_s for bound in self.bounds_s)
+        # Between both lies a piece of no weight; that it may run backwards in time changes no mean.
+        weights = (*((1 - share) * w for w in self.weights), 0.0, *(share * w for w in self.weights))
+        return Response(self.bounds_s + late, weights)
 
     def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""

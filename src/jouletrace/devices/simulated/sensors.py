@@ -25,7 +25,8 @@ from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
 _GAIN_PCT = 5.0
-_SLOW_RISE_S = 0.05
+_ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
+_POLLED_POWER_S = 0.005
 _CONTEXT_BYTES = 620 << 20
 _DRIVER_BYTES = 510 << 20
 _UTILIZATION_NS = 200_000_000
@@ -156,7 +157,7 @@ class SensorSet:
             found.append(RingSource(self._board, self._ring, record))
         if self._sparse is not None:
             sparse = self._channel(POWER, "nvmlDeviceGetPowerUsage", 0.1, 0.025, False)
-            found.append(HeldSource(self._board, self._sparse, sparse, 0.02))
+            found.append(HeldSource(self._board, self._sparse, sparse, _POLLED_POWER_S))
         if self._average is not None:
             average = self._channel("power_average_w", "nvmlDeviceGetPowerUsage", 0.1, 1.0, True)
             found.append(HeldSource(self._board, self._average, average, 0.1))
@@ -233,6 +234,5 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
 
 
 def _record_response(p: Parameters, spec: SimSpec) -> Response:
-    if spec.sensor == "exponential":
-        return smoothed(p.record_window_s, p.record_lag_s, _SLOW_RISE_S + p.record_rise_s)
-    return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
+    response = smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
+    return response.echoed(_ECHO_SHARE, _ECHO_PERIODS * p.record_period_s) if spec.sensor == "echo" else response
