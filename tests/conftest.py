@@ -16,9 +16,9 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     """An empty folder to work in: commands write ``runs/`` where they are called."""
-    folder = tmp_path / "workplace"
+    folder = tmp_path / "workspace"
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder

@@ -177,8 +177,8 @@ def test_an_unknown_option_is_refused():
         jt.ab(len, len, (), bacth=3)
 
 
-def test_the_command_saves_a_run_that_can_be_shown(capsys, workplace):
-    (workplace / "toy.py").write_text(TOY)
+def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
+    (workspace / "toy.py").write_text(TOY)
     said = command(
         capsys, "ab", "toy.py:plain", "toy.py:more", "-d", SPEC, "--max-time", "9", "--fail-if", "energy>5%", "--json"
     )
@@ -186,7 +186,7 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workplace):
     found = json.loads(said.out)
     assert found["simulated"] is True
     assert found["checks"][0]["outcome"] == "failed"
-    place = only_run(workplace)
+    place = only_run(workspace)
     assert load(place).kind == "ab"
     shown = command(capsys, "show", str(place))
     assert "B: toy.py:more" in shown.out

@@ -21,9 +21,9 @@ QUICK = ("--warmup", "0.3", "--max-time", "1")
 
 
 @pytest.fixture(autouse=True)
-def place(workplace):
-    (workplace / "toy.py").write_text(TOY)
-    return workplace
+def place(workspace):
+    (workspace / "toy.py").write_text(TOY)
+    return workspace
 
 
 def valid(text):

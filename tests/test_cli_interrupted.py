@@ -16,9 +16,9 @@ BOARD = "sim:h100?realtime=1"
 
 
 @pytest.fixture(autouse=True)
-def place(workplace):
-    (workplace / "toy.py").write_text(TOY)
-    return workplace
+def place(workspace):
+    (workspace / "toy.py").write_text(TOY)
+    return workspace
 
 
 def begun(place):

@@ -15,9 +15,9 @@ COMMANDS = ("doctor", "profile", "monitor", "calibrate", "show", "export", "demo
 
 
 @pytest.fixture(autouse=True)
-def place(workplace):
-    (workplace / "toy.py").write_text(TOY)
-    return workplace
+def place(workspace):
+    (workspace / "toy.py").write_text(TOY)
+    return workspace
 
 
 def test_the_help_lists_every_command(capsys):

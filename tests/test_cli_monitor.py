@@ -24,8 +24,8 @@ HEADINGS = ["time", "device", "power_W", "util_%", "SM_clock_MHz", "mem_clock_MH
 
 
 @pytest.fixture(autouse=True)
-def place(workplace):
-    return workplace
+def place(workspace):
+    return workspace
 
 
 def lines(text):

@@ -124,11 +124,11 @@ def test_checks_count_all_their_rows():
 
 
 @pytest.fixture
-def saved(workplace):
+def saved(workspace):
     for name, factors in (("a", BASE), ("b", MORE), ("w", WIDE)):
         for i, (run, _) in enumerate(side(*factors), start=1):
-            save(run, workplace / f"{name}{i}")
-    return workplace
+            save(run, workspace / f"{name}{i}")
+    return workspace
 
 
 A, B, W = "a1,a2,a3", "b1,b2,b3", "w1,w2,w3"
@@ -168,7 +168,7 @@ def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
     assert command(capsys, "compare", A, W, "--fail-if", "energy>3%", "--strict").code == 1
 
 
-def test_a_malformed_check_is_pointed_at_before_anything_is_read(capsys, workplace):
+def test_a_malformed_check_is_pointed_at_before_anything_is_read(capsys, workspace):
     said = command(capsys, "compare", "no", "where", "--fail-if", "energy>5")
     assert said.code == 2
     assert said.err.splitlines()[:2] == ["  energy>5", "          ^"]

@@ -122,19 +122,19 @@ def test_a_block_of_columns_is_a_table_of_the_run():
         block("spans", 1, nonsense=[1])
 
 
-def test_the_command_writes_a_run_and_says_what_is_in_it(workplace, capsys):
-    make.nsys(workplace / "a.sqlite", launches=2)
-    make.ncu_details(workplace / "a.csv", [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 1, 1))] * 2)
+def test_the_command_writes_a_run_and_says_what_is_in_it(workspace, capsys):
+    make.nsys(workspace / "a.sqlite", launches=2)
+    make.ncu_details(workspace / "a.csv", [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 1, 1))] * 2)
     done = command(capsys, "import", "a.sqlite", "a.csv", "-o", "run", "--json")
     assert done.code == 0, done.err
     facts = json.loads(done.out)
     assert facts["spans"] == {"launch": 4, "range": 4, "kernel": 4, "memcpy": 2}
     assert facts["files"][1]["match"]["rate"] == 1.0
-    assert len(load(workplace / "run").spans) == 14
+    assert len(load(workspace / "run").spans) == 14
 
 
-def test_the_command_prints_for_people_too(workplace, capsys):
-    make.kineto(workplace / "t.json")
+def test_the_command_prints_for_people_too(workspace, capsys):
+    make.kineto(workspace / "t.json")
     done = command(capsys, "import", "t.json", "-o", "run")
     assert done.code == 0, done.err
     assert "6 of 6 kernels and copies have their launch" in done.out
@@ -147,9 +147,9 @@ def test_the_command_prints_for_people_too(workplace, capsys):
     (["t.json", "--format", "x"], "unknown format"),
     (["nothing.json"], "cannot read"),
 ])  # fmt: skip
-def test_wrong_use_of_the_command_is_one_line(workplace, capsys, arguments, message):
-    make.kineto(workplace / "t.json")
+def test_wrong_use_of_the_command_is_one_line(workspace, capsys, arguments, message):
+    make.kineto(workspace / "t.json")
     done = command(capsys, "import", *arguments)
     assert done.code == 2
     assert message in done.complaint
-    assert not (workplace / "runs").exists()
+    assert not (workspace / "runs").exists()

@@ -152,8 +152,8 @@ def test_a_client_that_asks_nothing_keeps_nobody_waiting():
             assert time.monotonic() - began < 2
 
 
-def test_a_monitor_serves_what_it_reads(workplace):
-    process = start("monitor", "-d", REAL, "--interval", "0.2", "--serve", "127.0.0.1:0", "-f", "csv", cwd=workplace)
+def test_a_monitor_serves_what_it_reads(workspace):
+    process = start("monitor", "-d", REAL, "--interval", "0.2", "--serve", "127.0.0.1:0", "-f", "csv", cwd=workspace)
     try:
         url = process.stderr.readline().split()[-1]
         pages = []
@@ -176,9 +176,9 @@ def test_a_monitor_serves_what_it_reads(workplace):
     assert process.returncode == 0
 
 
-def test_a_taken_port_is_refused_before_anything_is_recorded(capsys, workplace):
+def test_a_taken_port_is_refused_before_anything_is_recorded(capsys, workspace):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = command(capsys, "monitor", "-d", REAL, "--serve", str(taken.getsockname()[1]))
     assert said.code == 2
     assert "Address already in use" in said.complaint
-    assert not (workplace / "runs").exists()
+    assert not (workspace / "runs").exists()

@@ -513,7 +513,7 @@ def test_virtual_time_and_a_real_counter_do_not_go_together():
 # --- the command line, with the example ------------------------------------------------------------
 
 
-def test_the_example_is_measured_from_the_command_line(capsys, workplace):
+def test_the_example_is_measured_from_the_command_line(capsys, workspace):
     arguments = [sys.executable, str(EXAMPLE), "--port", "0", "--requests-per-s", "50", "--seconds", "30"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as served:
         try:
@@ -527,12 +527,12 @@ def test_the_example_is_measured_from_the_command_line(capsys, workplace):
         assert words in said.out
     assert "served_tokens_total: " in said.err
     assert " J each" in said.err
-    run = load(only_run(workplace))
+    run = load(only_run(workspace))
     assert run.result("energy_per_work_j").value > 0
     assert run.workload["work"] == "served_tokens_total"
 
 
-def test_the_stream_has_columns_for_the_work(capfd, workplace):
+def test_the_stream_has_columns_for_the_work(capfd, workspace):
     options = ("-d", REAL, "--interval", "0.3", "-f", "csv", "--per-command", "^step")
     said = command(capfd, "monitor", *options, "--", sys.executable, "-c", LINES.splitlines()[0] + "\ntime.sleep(1)")
     rows = [line.split(",") for line in said.out.splitlines()]
@@ -540,7 +540,7 @@ def test_the_stream_has_columns_for_the_work(capfd, workplace):
     assert rows[-1][-2:] == ["0", "-"]
 
 
-def test_work_that_never_came_is_null_in_the_json_object(capfd, workplace):
+def test_work_that_never_came_is_null_in_the_json_object(capfd, workspace):
     options = ("-d", REAL, "--json", "--per-command", "^never")
     said = command(capfd, "monitor", *options, "--", sys.executable, "-c", LINES)
     found = json.loads(said.out[said.out.index("{") :])
@@ -559,7 +559,7 @@ def test_work_that_never_came_is_null_in_the_json_object(capfd, workplace):
         (("--per-command", "x"), "write it behind --"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(capsys, workplace, options, said):
+def test_wrong_options_are_refused_in_one_line(capsys, workspace, options, said):
     found = command(capsys, "monitor", "-d", REAL, *options)
     assert found.code == 2
     assert said in found.complaint

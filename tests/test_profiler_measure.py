@@ -162,8 +162,8 @@ print("torch" in sys.modules)
 """
 
 
-def test_a_script_without_a_main_guard_runs_once_and_leaves_no_recorder(workplace):
-    (workplace / "script.py").write_text(SCRIPT)
+def test_a_script_without_a_main_guard_runs_once_and_leaves_no_recorder(workspace):
+    (workspace / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60, check=True)
     lines = done.stdout.splitlines()
     assert lines.count("main runs") == 1
@@ -177,4 +177,4 @@ def test_a_script_without_a_main_guard_runs_once_and_leaves_no_recorder(workplac
     else:
         pytest.fail("the recorder outlived its process")
     assert done.stderr == ""
-    assert sorted(path.name for path in workplace.iterdir()) == ["script.py"]
+    assert sorted(path.name for path in workspace.iterdir()) == ["script.py"]

@@ -88,9 +88,9 @@ def test_simulated_runs_are_numbered(device, number, expected):
 
 
 @pytest.fixture
-def toy(workplace):
-    (workplace / "toy.py").write_text(TOY)
-    return workplace
+def toy(workspace):
+    (workspace / "toy.py").write_text(TOY)
+    return workspace
 
 
 def test_repeats_are_fresh_processes_whose_spread_is_shown(toy):

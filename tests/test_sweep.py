@@ -302,10 +302,10 @@ def test_an_nvidia_board_that_refuses_a_limit_says_why(code, said):
 
 
 @pytest.fixture
-def toy(workplace):
+def toy(workspace):
     pytest.importorskip("torch")
-    (workplace / "toy.py").write_text(TOY)
-    return workplace
+    (workspace / "toy.py").write_text(TOY)
+    return workspace
 
 
 def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
@@ -349,8 +349,8 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
         (["deit-t", "--format", "latex"], "it is one of table"),
     ],
 )
-def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workplace, arguments, said):
+def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments, said):
     found = command(capsys, "sweep", *arguments)
     assert found.code == 2
     assert said in found.complaint
-    assert not list(workplace.glob("runs/*"))
+    assert not list(workspace.glob("runs/*"))
