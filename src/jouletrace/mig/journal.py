@@ -13,7 +13,8 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.mig.layout import Layout
-from jouletrace.profiler.board_store import cache_folder
+from jouletrace.profiler.board_store import board_file
+from jouletrace.profiler.journal import write_journal
 
 VERSION = 1
 
@@ -41,7 +42,7 @@ class Entry:
 
 def path_of(board: str) -> Path:
     """Where the journal of a board is."""
-    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}-mig-journal.json"
+    return board_file(board, "-mig-journal.json")
 
 
 def write(board: str, device: str, before: Layout, target: Layout) -> Entry:
@@ -53,7 +54,6 @@ def write(board: str, device: str, before: Layout, target: Layout) -> Entry:
     older = read(board)
     entry = Entry(board, device, older.before if older else before, target, time.time_ns(), os.getpid())
     path = path_of(board)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     data: dict[str, Any] = {
         "version": VERSION,
         "board": entry.board,
@@ -63,16 +63,7 @@ def write(board: str, device: str, before: Layout, target: Layout) -> Entry:
         "time_ns": entry.time_ns,
         "pid": entry.pid,
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise NotPossibleError(f"the journal {path} can't be written ({error.strerror}): nothing was changed") from None
+    write_journal(path, data)
     return entry
 
 
@@ -118,11 +109,3 @@ def locked(board: str) -> Iterator[None]:
         except OSError:
             raise NotPossibleError(f"another jouletrace is dividing {board}: wait for it to end") from None
         yield
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

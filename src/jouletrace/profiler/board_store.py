@@ -21,14 +21,15 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
 
 
-def _path(board: str) -> Path:
-    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}.json"
+def board_file(board: str, ending: str = ".json") -> Path:
+    """The file about a board in the cache folder."""
+    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}{ending}"
 
 
 def recall(board: str) -> dict[str, Any]:
     """Everything stored about a board; empty if nothing is, or if it can't be read."""
     try:
-        stored = json.loads(_path(board).read_text())
+        stored = json.loads(board_file(board).read_text())
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
@@ -36,7 +37,7 @@ def recall(board: str) -> dict[str, Any]:
 
 def remember(board: str, **facts: Any) -> bool:
     """Store facts about a board, replacing those of the same name; False if it can't be written."""
-    path = _path(board)
+    path = board_file(board)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}.part")

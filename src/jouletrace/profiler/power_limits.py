@@ -12,7 +12,8 @@ from pathlib import Path
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.board_store import cache_folder
+from jouletrace.profiler.board_store import board_file, cache_folder
+from jouletrace.profiler.journal import write_journal
 
 
 def open_limiter(device: str) -> PowerLimiter:
@@ -79,7 +80,7 @@ def changing(limiter: PowerLimiter) -> Iterator[None]:
 
 def journal_of(board: str) -> Path:
     """Where what the limit was is written down."""
-    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}-power-limit-journal.json"
+    return board_file(board, "-power-limit-journal.json")
 
 
 def _read(board: str) -> float | None:
@@ -95,16 +96,7 @@ def _read(board: str) -> float | None:
 def _write(board: str, before_w: float) -> None:
     path = journal_of(board)
     data = {"board": board, "before_w": before_w, "time_ns": time.time_ns(), "pid": os.getpid()}
-    partial = path.with_name(f"{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise NotPossibleError(f"the journal {path} can't be written ({error.strerror}): nothing was changed") from None
+    write_journal(path, data)
 
 
 @contextmanager
