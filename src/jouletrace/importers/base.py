@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
+from jouletrace.importers.numbers import number
 from jouletrace.run import Run
 
 HEAD_BYTES = 64 * 1024
@@ -67,6 +68,17 @@ class Left:
             self._found[code] = (before + count, text, first)
         elif count:
             self._found[code] = (count, text, place() if callable(place) else place)
+
+    def number(self, cell: str, decimal: str, place: str) -> float | None:
+        """The number in a cell; None, and counted, where it is empty or holds none."""
+        try:
+            value = number(cell, decimal)
+        except ValueError:
+            self.add("not_a_number", "cells hold no number", place=place)
+            return None
+        if value is None:
+            self.add("missing_cells", "cells are empty", place=place)
+        return value
 
     def first(self) -> str:
         """What was left out first, to end the line of an error: " (2 events are no JSON, ...)"."""

@@ -10,7 +10,7 @@ from jouletrace.importers.base import ImportOptions, Left, read_text
 from jouletrace.importers.dcgm.fields import known
 from jouletrace.importers.dcgm.log import DcgmLog
 from jouletrace.importers.delimited import delimiter_of, read_delimited
-from jouletrace.importers.numbers import decimal_sign, number
+from jouletrace.importers.numbers import decimal_sign
 from jouletrace.run import Run
 
 _DMON = re.compile(r"^.{0,40}#\s*Entity\s+\S", re.M)
@@ -126,12 +126,6 @@ def _take(
     place: str,
     decimal: str,
 ) -> None:
-    try:
-        value = number(cell, decimal)
-    except ValueError:
-        left.add("not_a_number", "cells hold no number", place=place)
-        return
-    if value is None:
-        left.add("missing_cells", "cells are empty", place=place)
-        return
-    log.add(name, unit, board, instance, row, value)
+    value = left.number(cell, decimal, place)
+    if value is not None:
+        log.add(name, unit, board, instance, row, value)

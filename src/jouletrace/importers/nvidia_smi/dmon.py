@@ -10,7 +10,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.importers import units
 from jouletrace.importers.base import HEAD_BYTES, RELATIVE, ImportOptions, Left, new_run, read_text
-from jouletrace.importers.numbers import decimal_sign, number
+from jouletrace.importers.numbers import decimal_sign
 from jouletrace.importers.power_sensor import nvidia_sensor
 from jouletrace.importers.readings import Readings
 from jouletrace.importers.stamps import Stamps, read_stamps
@@ -141,13 +141,8 @@ class _Log:
         stated = self._units[column] if column < len(self._units) else ""
         channel, usual = CHANNELS.get(name, (name, ""))
         unit = units.unit(usual if name in ("fb", "bar1") or not stated else stated)
-        try:
-            value = number(cell, self._decimal)
-        except ValueError:
-            self._left.add("not_a_number", "cells hold no number", place=f"line {line}, column {name}")
-            return
+        value = self._left.number(cell, self._decimal, f"line {line}, column {name}")
         if value is None:
-            self._left.add("missing_cells", "cells are empty", place=f"line {line}, column {name}")
             return
         unit = unit or units.NO_UNIT
         suffix = "" if channel.endswith(unit.suffix) else unit.suffix

@@ -12,7 +12,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.importers import columns, units
 from jouletrace.importers.base import ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.importers.delimited import Delimited, delimiter_of, read_delimited
-from jouletrace.importers.numbers import decimal_sign, number
+from jouletrace.importers.numbers import decimal_sign
 from jouletrace.importers.power_sensor import METER
 from jouletrace.importers.readings import Readings
 from jouletrace.importers.stamps import Stamps, read_stamps
@@ -100,14 +100,8 @@ def _samples(path: Path, table: Delimited, meaning: Columns, left: Left, options
             digits, printed = units.split(cells[value.column])
             unit = (units.unit(printed) if printed else None) or value.unit
             place = f"line {line}, column {table.header[value.column]}"
-            try:
-                reading = number(digits, decimal)
-            except ValueError:
-                left.add("not_a_number", "cells hold no number", place=place)
-                continue
-            if reading is None:
-                left.add("missing_cells", "cells are empty", place=place)
-            else:
+            reading = left.number(digits, decimal, place)
+            if reading is not None:
                 source = f"column {table.header[value.column]}"
                 readings.add(device, value.channel, row, reading * unit.factor, unit.si, source)
     _choose_power(readings, devices, left)
