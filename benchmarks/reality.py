@@ -8,11 +8,9 @@ its readings are held against the real ones in the other part.
     python benchmarks/reality.py -o reality.md
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +19,7 @@ from scipy.optimize import minimize
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.energy.fit import fit_response
 from jouletrace.energy.response import Response
+from output import print_text
 from recordings import Recording, recording
 
 Floats = NDArray[np.float64]
@@ -247,15 +246,5 @@ def table() -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="write the table here too")
-    arguments = parser.parse_args()
-    text = table()
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    print_text(__doc__, table)

@@ -8,9 +8,7 @@ explains.
     python benchmarks/sensor_models.py -o sensor-models.md
 """
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +16,7 @@ from scipy.optimize import least_squares, minimize
 
 from jouletrace.energy.features import load_features
 from jouletrace.energy.response import Response
+from output import print_text
 from recordings import RECORDS, Recording, recording
 
 Floats = NDArray[np.float64]
@@ -165,15 +164,5 @@ def tables() -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="write the tables here too")
-    arguments = parser.parse_args()
-    text = tables()
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    print_text(__doc__, tables)
