@@ -34,11 +34,10 @@ def add_parts(run: Run, figures: Figures) -> None:
 
     ``figures`` has the model's own figures already.
     """
-    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in RAW]
-    ops = [row for row in rows if row["level"] == "op" and row["name"] != HOST_NAME]
+    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in RAW and row["name"] != HOST_NAME]
+    ops = [row for row in rows if row["level"] == "op"]
     if not ops:
         return
-    rows = [row for row in rows if row["name"] != HOST_NAME]
     figures.keep(rows)
     parts = [row["id"] for row in ops if row["parent"] == MODEL_UNIT and row["name"] != GAPS_NAME]
     estimator = Estimator(run.windows)

@@ -167,15 +167,7 @@ def _model_section(run: Run, results: Results) -> Section:
     return section
 
 
-_NEED_POWER = (
-    "power_w",
-    "energy_total_j",
-    "energy_active_over_context_idle_j",
-    "energy_active_over_deep_idle_j",
-    "baseline_context_idle_w",
-    "baseline_deep_idle_w",
-    "counter_ratio",
-)
+_NEED_POWER = {*PROFILE, "counter_ratio"} - {"latency_s", "throughput_per_s"}
 
 
 def _all_missing(results: Results, names: Sequence[str]) -> str | None:

@@ -15,7 +15,6 @@ from jouletrace.report.metrics import PROFILE, ordered
 from jouletrace.report.results import Figure, Results
 from jouletrace.run import MODEL_UNIT, Run
 
-EXTENSION = ".csv"
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import Run
 
-EXTENSION = ".json"
-
 
 def render(run: Run, *, detail: str = "model", top: int | None = None) -> str:
     """One Run as one JSON object. It holds all that the Run does, whatever ``detail``."""

@@ -14,7 +14,6 @@ from jouletrace.report.document import Document, Section
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Run
 
-EXTENSION = ".tex"
 _LONG = 36
 """Characters from which on a column of names gets a fixed width and may break after underscores."""
 

@@ -10,8 +10,6 @@ from jouletrace.report.document import Document, Section
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Run
 
-EXTENSION = ".md"
-
 
 def render(run: Run, *, detail: str = "model", top: int | None = None) -> str:
     """One Run: its tables, the sensor, the conditions, the warnings and the methods sentence."""

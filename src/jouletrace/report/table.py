@@ -17,7 +17,6 @@ from jouletrace.report.facts import SEPARATOR
 from jouletrace.report.scale import NBSP
 from jouletrace.run import Run
 
-EXTENSION = ".txt"
 _ROOMY = 110
 """Columns of terminal from which on the helpful but dispensable columns are shown."""
 
