@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from jouletrace.steps.graph_nodes import Node
+from jouletrace.steps.cuda.graph_nodes import Node
 from jouletrace.steps.operator_mode import OperatorMode
 from jouletrace.steps.operators import describe, tensors_in
 
@@ -84,7 +84,8 @@ class FakeNodes:
 
 def install(monkeypatch):
     """Put the fakes where torch has its own."""
-    from jouletrace.steps import graph_variants, pacing
+    from jouletrace.steps import pacing
+    from jouletrace.steps.cuda import graph_variants
 
     @contextmanager
     def graph(one, pool, stream, capture_error_mode):

@@ -8,9 +8,9 @@ import pytest
 
 import jouletrace as jt
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.part_files import costliest, records
-from jouletrace.profiler.part_rows import PartRow, by_cost
-from jouletrace.profiler.part_summary import Summary
+from jouletrace.profiler.detail.files import costliest, records
+from jouletrace.profiler.detail.rows import PartRow, by_cost
+from jouletrace.profiler.detail.summary import Summary
 from jouletrace.run import Estimate
 
 torch = pytest.importorskip("torch")

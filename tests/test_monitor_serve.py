@@ -10,9 +10,9 @@ import pytest
 
 from commands import command, start, wait_for
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitor_watch import LiveWork, Reading
-from jouletrace.profiler.serve import Address, Exporter, render
-from jouletrace.profiler.work_counter_text import find
+from jouletrace.profiler.monitoring.serve import Address, Exporter, render
+from jouletrace.profiler.monitoring.watch import LiveWork, Reading
+from jouletrace.profiler.monitoring.work_counter_text import find
 from jouletrace.run import DeviceInfo
 
 REAL = "sim:h100?realtime=1&load=0.5:300"

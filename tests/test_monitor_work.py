@@ -16,12 +16,12 @@ from jouletrace.analysis.work import ratio_of_sums
 from jouletrace.devices.clock import RealClock
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitor import monitor
-from jouletrace.profiler.monitor_watch import LiveWork
-from jouletrace.profiler.work_counter import Tally
-from jouletrace.profiler.work_counter_http import PrometheusCounter, Target
-from jouletrace.profiler.work_counter_output import OutputCounter
-from jouletrace.profiler.work_counter_text import find
+from jouletrace.profiler.monitoring.monitor import monitor
+from jouletrace.profiler.monitoring.watch import LiveWork
+from jouletrace.profiler.monitoring.work_counter import Tally
+from jouletrace.profiler.monitoring.work_counter_http import PrometheusCounter, Target
+from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
+from jouletrace.profiler.monitoring.work_counter_text import find
 from jouletrace.run import load
 from metric_server import Page, counter_page, serving
 from records import DEVICE, channel, make_run, ns, phases, readings
@@ -448,7 +448,7 @@ def test_a_pattern_that_is_none_is_refused(pattern, said):
 
 
 def test_a_child_that_outlives_the_command_keeps_nobody_waiting(capfd, monkeypatch):
-    monkeypatch.setattr("jouletrace.profiler.work_counter_output._JOIN_S", 0.2)
+    monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output._JOIN_S", 0.2)
     body = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(8)']); print('x')"
     began = time.monotonic()
     run, _ = watched(OutputCounter("x"), command=[sys.executable, "-c", body], duration_s=None)

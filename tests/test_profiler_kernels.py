@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jouletrace.profiler.kernels import join
-from jouletrace.profiler.traced import span_rows
+from jouletrace.profiler.detail.kernels import join
+from jouletrace.profiler.detail.traced import span_rows
 from jouletrace.run import tables
 from jouletrace.steps.base import Launch
 from jouletrace.steps.units import Unit

@@ -8,7 +8,7 @@ import pytest
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler.calibrate import calibrate
-from jouletrace.profiler.monitor import monitor
+from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.run import load
 
 SQUARE = "sim:h100?load=2:120,2:600"

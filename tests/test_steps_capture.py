@@ -4,8 +4,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.steps import CaptureError
-from jouletrace.steps.capture_failure import LastOperator, explain, generator_kept
-from jouletrace.steps.capture_path import plain_path
+from jouletrace.steps.cuda.capture_failure import LastOperator, explain, generator_kept
+from jouletrace.steps.cuda.capture_path import plain_path
 
 torch = pytest.importorskip("torch")
 

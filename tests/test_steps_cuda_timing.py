@@ -13,8 +13,8 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.steps import block_means
 from jouletrace.steps.cold import ColdStep, FlushStep
-from jouletrace.steps.cuda_step import CudaStep
-from jouletrace.steps.cuda_timing import AHEAD
+from jouletrace.steps.cuda.step import CudaStep
+from jouletrace.steps.cuda.timing import AHEAD
 
 torch = pytest.importorskip("torch")
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from jouletrace.errors import JouletraceError, NotPossibleError
-from jouletrace.steps import graph_nodes
-from jouletrace.steps.captured_nodes import CapturedNodes, check_changed, check_same
-from jouletrace.steps.graph_nodes import GraphNodes, GraphNodesError, Node
+from jouletrace.steps.cuda import graph_nodes
+from jouletrace.steps.cuda.captured_nodes import CapturedNodes, check_changed, check_same
+from jouletrace.steps.cuda.graph_nodes import GraphNodes, GraphNodesError, Node
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ from torch import nn  # noqa: E402
 from fake_capture import CPU, install  # noqa: E402
 from jouletrace.errors import BadInputError, JouletraceError  # noqa: E402
 from jouletrace.steps import Unit  # noqa: E402
-from jouletrace.steps.graph_variants import VariableGraphStep  # noqa: E402
+from jouletrace.steps.cuda.graph_variants import VariableGraphStep  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
 
 

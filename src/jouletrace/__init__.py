@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
     from jouletrace.profiler.ab import ab
     from jouletrace.profiler.callbacks import lightning_callback, trainer_callback
-    from jouletrace.profiler.kernel_profiler import KernelProfiler
-    from jouletrace.profiler.layer_profiler import LayerProfiler
+    from jouletrace.profiler.detail.kernel_profiler import KernelProfiler
+    from jouletrace.profiler.detail.layer_profiler import LayerProfiler
     from jouletrace.profiler.live import Recording, record, step
     from jouletrace.profiler.live import range as range  # not in __all__, where it would hide the builtin
     from jouletrace.profiler.measure import Measurement, measure
@@ -37,8 +37,8 @@ _HOMES = {
     "BadInputError": "jouletrace.errors",
     "Estimate": "jouletrace.run",
     "JouletraceError": "jouletrace.errors",
-    "KernelProfiler": "jouletrace.profiler.kernel_profiler",
-    "LayerProfiler": "jouletrace.profiler.layer_profiler",
+    "KernelProfiler": "jouletrace.profiler.detail.kernel_profiler",
+    "LayerProfiler": "jouletrace.profiler.detail.layer_profiler",
     "Measurement": "jouletrace.profiler.measure",
     "NotPossibleError": "jouletrace.errors",
     "RecorderDiedError": "jouletrace.errors",

@@ -13,8 +13,8 @@ from jouletrace.cli import options
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.monitor import Display, LiveWork, Reading
-    from jouletrace.profiler.work_counter import WorkCounter
+    from jouletrace.profiler.monitoring.monitor import Display, LiveWork, Reading
+    from jouletrace.profiler.monitoring.work_counter import WorkCounter
 
 COLUMNS = (
     ("power_w", "power", "W", 1, 1.0),
@@ -69,7 +69,7 @@ def monitor(
     """
     from jouletrace.devices import open_devices
     from jouletrace.errors import BadInputError
-    from jouletrace.profiler.monitor import monitor as record
+    from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.session import command_line
 
     form = check_form(form, json)
@@ -84,7 +84,7 @@ def monitor(
     with ExitStack() as stack:
         displays: list[Display] = []
         if serve is not None:
-            from jouletrace.profiler.serve import Address, Exporter
+            from jouletrace.profiler.monitoring.serve import Address, Exporter
 
             exporter = stack.enter_context(Exporter(Address.parse(serve)))
             displays.append(exporter)
@@ -128,11 +128,11 @@ def _counter(per: str | None, per_command: str | None, interval_s: float) -> Wor
     if per is not None and per_command is not None:
         raise BadInputError("--per and --per-command: ask for one of them")
     if per is not None:
-        from jouletrace.profiler.work_counter_http import FASTEST_S, PrometheusCounter, Target
+        from jouletrace.profiler.monitoring.work_counter_http import FASTEST_S, PrometheusCounter, Target
 
         return PrometheusCounter(Target.parse(per), max(interval_s, FASTEST_S))
     if per_command is not None:
-        from jouletrace.profiler.work_counter_output import OutputCounter
+        from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 
         return OutputCounter(per_command)
     return None

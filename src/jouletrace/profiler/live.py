@@ -34,7 +34,7 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize
-from jouletrace.profiler.monitor import realtime
+from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import check_free, save

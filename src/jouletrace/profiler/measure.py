@@ -25,7 +25,7 @@ from jouletrace.devices import open_devices
 from jouletrace.energy.interval import total
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.monitor import realtime
+from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.session import Session
 from jouletrace.run import Estimate
 

@@ -9,7 +9,7 @@ from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store, calibrations, passes
-from jouletrace.profiler.parts import parts
+from jouletrace.profiler.detail.parts import parts
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session

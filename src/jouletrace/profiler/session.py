@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import RecorderDiedError
+from jouletrace.profiler.detail.traced import span_rows
 from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.spooled import SpooledRows
-from jouletrace.profiler.traced import span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.spool import SpoolWriter, read_spool

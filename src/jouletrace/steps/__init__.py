@@ -2,7 +2,7 @@
 
 from jouletrace.steps.base import Interval, Step, VariableStep, Variant, VariantRefusedError
 from jouletrace.steps.blocks import block_means
-from jouletrace.steps.capture_failure import CaptureError
+from jouletrace.steps.cuda.capture_failure import CaptureError
 from jouletrace.steps.outputs import check_outputs
 from jouletrace.steps.registry import make_step
 from jouletrace.steps.units import Unit

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.steps.cuda_step import CudaStep
-from jouletrace.steps.cuda_timing import iteration_seconds
+from jouletrace.steps.cuda.step import CudaStep
+from jouletrace.steps.cuda.timing import iteration_seconds
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.steps.base import Step
 from jouletrace.steps.compiled import compile_built
 from jouletrace.steps.cpu import CpuStep
-from jouletrace.steps.cuda_step import check_tf32
+from jouletrace.steps.cuda.step import check_tf32
 from jouletrace.steps.modes import check_options
 from jouletrace.steps.trial import trial
 from jouletrace.workloads.base import Built
@@ -17,7 +17,7 @@ from jouletrace.workloads.environment import require_device
 if TYPE_CHECKING:
     import torch
 
-    from jouletrace.steps.cuda_step import CudaStep
+    from jouletrace.steps.cuda.step import CudaStep
 
 
 def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
@@ -66,8 +66,8 @@ def _on_cpu(built: Built, mode: str) -> Step:
 
 def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
     from jouletrace.steps.cold import ColdStep
-    from jouletrace.steps.cuda_eager import CudaEagerStep
-    from jouletrace.steps.cuda_graph import CudaGraphStep
+    from jouletrace.steps.cuda.eager import CudaEagerStep
+    from jouletrace.steps.cuda.graph import CudaGraphStep
 
     trial(built, device)
     step: CudaStep

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from jouletrace.steps.base import REFUSALS, VariableStep, VariantRefusedError
-from jouletrace.steps.capture_failure import CaptureError
 from jouletrace.steps.cpu import CpuStep
-from jouletrace.steps.cuda_eager import CudaEagerStep
+from jouletrace.steps.cuda.capture_failure import CaptureError
+from jouletrace.steps.cuda.eager import CudaEagerStep
+from jouletrace.steps.cuda.graph_variants import VariableGraphStep
 from jouletrace.steps.eager_variants import VariableEagerStep
-from jouletrace.steps.graph_variants import VariableGraphStep
 from jouletrace.steps.registry import check_mode
 from jouletrace.steps.trial import name_of, trial
 from jouletrace.workloads.base import Built

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.energy.record import HOLE_PERIODS
+from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.profiler.session import Session
-from jouletrace.profiler.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import POWER
 

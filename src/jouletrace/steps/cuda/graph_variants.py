@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.steps.base import Launch
-from jouletrace.steps.captured_nodes import CapturedNodes, check_changed, check_same
-from jouletrace.steps.cuda_graph import CudaGraphStep
-from jouletrace.steps.graph_nodes import GraphNodes
+from jouletrace.steps.cuda.captured_nodes import CapturedNodes, check_changed, check_same
+from jouletrace.steps.cuda.graph import CudaGraphStep
+from jouletrace.steps.cuda.graph_nodes import GraphNodes
 from jouletrace.steps.pacing import with_spin
 from jouletrace.steps.trial import name_of
 from jouletrace.steps.units import Unit

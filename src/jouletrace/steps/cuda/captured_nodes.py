@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jouletrace.errors import JouletraceError
-from jouletrace.steps.graph_nodes import GraphNodes, Node
+from jouletrace.steps.cuda.graph_nodes import GraphNodes, Node
 
 if TYPE_CHECKING:
     from jouletrace.steps.structure import Structure

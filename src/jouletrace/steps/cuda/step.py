@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.steps.base import Interval
-from jouletrace.steps.cuda_timing import iteration_seconds, timed_replay
+from jouletrace.steps.cuda.timing import iteration_seconds, timed_replay
 from jouletrace.workloads.base import Built
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.part_rows import PartRow, by_cost
+from jouletrace.profiler.detail.rows import PartRow, by_cost
 from jouletrace.run import Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.store import check_free

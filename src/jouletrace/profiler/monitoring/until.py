@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
+from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 from jouletrace.profiler.session import Session
-from jouletrace.profiler.work_counter_output import OutputCounter
 
 Tick = Callable[[], None]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.part_files import TOP, columns, costliest, records, write_files
-from jouletrace.profiler.part_rows import PartRow, kernel_rows, layer_rows
-from jouletrace.profiler.part_summary import Summary
+from jouletrace.profiler.detail.files import TOP, columns, costliest, records, write_files
+from jouletrace.profiler.detail.rows import PartRow, kernel_rows, layer_rows
+from jouletrace.profiler.detail.summary import Summary
 from jouletrace.profiler.python import profile
 from jouletrace.run import Run
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BrokenOffError
 from jouletrace.steps.base import Interval
-from jouletrace.steps.cuda_step import CudaStep
+from jouletrace.steps.cuda.step import CudaStep
 from jouletrace.steps.trial import user_code
 from jouletrace.workloads.base import Built
 

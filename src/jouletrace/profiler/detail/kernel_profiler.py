@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.profiler.part_profiler import PartProfiler
+from jouletrace.profiler.detail.part_profiler import PartProfiler
 
 
 class KernelProfiler(PartProfiler):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jouletrace.energy.interval import mean_estimate
-from jouletrace.profiler.part_files import TOP, iteration_time
-from jouletrace.profiler.part_rows import PartRow
+from jouletrace.profiler.detail.files import TOP, iteration_time
+from jouletrace.profiler.detail.rows import PartRow
 from jouletrace.run import Estimate, Run
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.part_profiler import PartProfiler
+from jouletrace.profiler.detail.part_profiler import PartProfiler
 
 
 class LayerProfiler(PartProfiler):

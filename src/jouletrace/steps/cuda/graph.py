@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import JouletraceError
-from jouletrace.steps.capture_failure import CaptureError, LastOperator, explain, first_cause, generator_kept
-from jouletrace.steps.capture_path import plain_path
-from jouletrace.steps.cuda_step import CudaStep
+from jouletrace.steps.cuda.capture_failure import CaptureError, LastOperator, explain, first_cause, generator_kept
+from jouletrace.steps.cuda.capture_path import plain_path
+from jouletrace.steps.cuda.step import CudaStep
 from jouletrace.steps.trial import name_of
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.memory import memory_guard

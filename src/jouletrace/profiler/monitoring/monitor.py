@@ -12,11 +12,11 @@ from jouletrace import analysis
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.monitor_until import Followed, until, with_command, with_process
-from jouletrace.profiler.monitor_watch import Display, LiveWork, Reading, Tick, Watch
+from jouletrace.profiler.monitoring.until import Followed, until, with_command, with_process
+from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading, Tick, Watch
+from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
+from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 from jouletrace.profiler.session import Session
-from jouletrace.profiler.work_counter import WorkCounter, channels
-from jouletrace.profiler.work_counter_output import OutputCounter
 from jouletrace.run import Run
 from jouletrace.run.store import save
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitor_watch import LiveWork, Reading
+from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

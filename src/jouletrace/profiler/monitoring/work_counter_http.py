@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.work_counter import Tally, WorkReading
-from jouletrace.profiler.work_counter_text import Metric, find
+from jouletrace.profiler.monitoring.work_counter import Tally, WorkReading
+from jouletrace.profiler.monitoring.work_counter_text import Metric, find
 
 TIMEOUT_S = 5.0
 """A read that takes longer is given up."""

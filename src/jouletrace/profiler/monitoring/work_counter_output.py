@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.work_counter import WorkReading
+from jouletrace.profiler.monitoring.work_counter import WorkReading
 
 _CHUNK = 1 << 16
 _LONGEST = 1 << 20

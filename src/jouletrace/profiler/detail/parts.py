@@ -8,7 +8,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.experiments.parts import unit_rows
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
-from jouletrace.profiler.kernels import trace_kernels
+from jouletrace.profiler.detail.kernels import trace_kernels
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.prepare import Prepared
 from jouletrace.profiler.progress import Progress

@@ -1,0 +1,1 @@
+"""Steps on an NVIDIA GPU: eager launches, captured graphs and their variants."""
