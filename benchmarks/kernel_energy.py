@@ -41,10 +41,19 @@ Energies = dict[str, float]
 """Joules of an iteration by module, "*" for the number of a layer."""
 
 
-def settings_of(case: str, device: str, mode: str, detail: str = "model") -> tuple[str, ProfileSettings]:
+def settings_of(
+    case: str, device: str, mode: str, detail: str = "model", seconds: float = 150.0
+) -> tuple[str, ProfileSettings]:
     name, batch, *tokens = case.split(":")
     seq_len = int(tokens[0]) if tokens else None
-    given = {"device": device, "dtype": "fp16", "mode": mode, "detail": detail, "batch": int(batch)}
+    given = {
+        "device": device,
+        "dtype": "fp16",
+        "mode": mode,
+        "detail": detail,
+        "batch": int(batch),
+        "detail_time_s": seconds,
+    }
     return name, ProfileSettings(seq_len=seq_len, **given)
 
 
@@ -238,17 +247,21 @@ def tracing(cases: list[str], device: str, say: Callable[[str], None]) -> None:
             board.close()
 
 
-def repeats(cases: list[str], device: str, folder: Path, say: Callable[[str], None]) -> None:
+def repeats(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
     head = "closure | closure of time | at equal clocks | seconds | spikes | rows > 5 %: half-width, worst | in situ"
     say(f"\n| case, mode, run | {head} |\n|---|" + "---|" * 7)
-    for case in cases:
-        for mode in ("graph", "eager") if case.endswith(":1") else ("graph",):
-            name, settings = settings_of(case, device, mode, "kernel")
+    for case in arguments.cases:
+        for mode in arguments.modes:
+            name, settings = settings_of(case, arguments.device, mode, "kernel", arguments.seconds)
             both = []
             for number in (1, 2):
                 began = time.perf_counter()
-                run = profile_workload(name, settings, folder=folder / f"{case.replace(':', '-')}-{mode}-{number}")
+                run = profile_workload(
+                    name, settings, folder=arguments.folder / f"{case.replace(':', '-')}-{mode}-{number}"
+                )
                 say(summary(f"{case}, {mode}, {number}", run, time.perf_counter() - began))
+                for warning in run.warnings:
+                    say(f"| | {warning['text']} | | | | | | |")
                 both.append(run)
             say(differences(*both))
 
@@ -296,6 +309,8 @@ def main() -> None:
     parser.add_argument("what", nargs="+", choices=["methods", "tracing", "repeats"])
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--cases", nargs="+", default=["deit-b:64", "deit-b:1"])
+    parser.add_argument("--modes", nargs="+", default=["graph"], help="of repeats")
+    parser.add_argument("--seconds", type=float, default=150.0, help="of the experiments on parts, in repeats")
     parser.add_argument("--folder", type=Path, default=Path("runs/kernel-energy"))
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
@@ -312,7 +327,7 @@ def main() -> None:
         elif what == "tracing":
             tracing(arguments.cases, arguments.device, say)
         else:
-            repeats(arguments.cases, arguments.device, arguments.folder, say)
+            repeats(arguments, say)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,26 @@ def test_a_missing_record_is_said_and_nothing_is_joined():
     assert len(found.trace) == 11
 
 
+def fill_trace(name):
+    return Trace.of((name, "gemm"), "cupti", name=[0, 1] * 2, start_ns=[10, 20, 30, 40], end_ns=[15, 25, 35, 45])
+
+
+def test_a_fill_that_the_driver_runs_as_a_kernel_is_joined():
+    launches = [Launch(COPY, "memset", ""), Launch(GEMM, "kernel", "gemm")]
+    found = join(fill_trace("memset32"), launches, 2)
+    assert found.problem is None
+    assert found.unit == [COPY, GEMM] * 2
+
+
+def test_another_kernel_in_the_place_of_a_fill_is_not_joined():
+    launches = [Launch(COPY, "memset", ""), Launch(GEMM, "kernel", "gemm")]
+    assert join(fill_trace("reduce"), launches, 2).problem == "entry 0 ran as kernel reduce, and was captured as memset"
+
+
 @pytest.mark.parametrize("node", [True, False])
 def test_another_launch_configuration_is_not_taken_for_the_same_kernel(node):
     found = join(traced(3, grid=[(5, 1, 1), (2, 1, 1), (0, 0, 0), (1, 1, 1)], node=node), LAUNCHES, 2)
-    assert "kernel 0 ran as gemm" in found.problem
+    assert "entry 0 ran as kernel gemm, and was captured as kernel gemm" in found.problem
     assert set(found.unit) == {None}
 
 

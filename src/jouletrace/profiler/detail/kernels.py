@@ -98,6 +98,8 @@ def join(trace: Trace, launches: Sequence[Launch], n: int) -> Joined:
     What a graph launches runs once an iteration, in the order of its capture where that is one
     stream's; with several, the ids of its nodes are in that order. Kind, launch configuration and
     name of every entry must be those of its launch, as far as both are known: otherwise nothing is joined.
+    A node that fills or copies memory may run as a kernel of the driver's, named after what it does
+    ("memset32").
 
     Args:
         trace: Of ``n`` iterations and some before them.
@@ -137,7 +139,9 @@ def _mismatch(trace: Trace, wanted: Sequence[Launch]) -> str:
     kinds = np.tile([KINDS.index(launch.kind) for launch in wanted], n)
     kernels = kinds == KINDS.index("kernel")
     found = np.array(trace.names, dtype=object)[trace.name]
-    unequal = (kinds != trace.kind) | (kernels & (np.tile(names, n) != "") & (np.tile(names, n) != found))
+    by_driver = np.array([name.startswith(kind) for name, kind in zip(found, np.array(KINDS)[kinds], strict=True)])
+    other_kind = (kinds != trace.kind) & ~(by_driver & (trace.kind == KINDS.index("kernel")))
+    unequal = other_kind | (kernels & (np.tile(names, n) != "") & (np.tile(names, n) != found))
     for field in ("grid", "block"):
         stated = np.tile(np.array([getattr(launch, field) for launch in wanted]), (n, 1))
         recorded = getattr(trace, field)
@@ -146,7 +150,9 @@ def _mismatch(trace: Trace, wanted: Sequence[Launch]) -> str:
     if not unequal.any():
         return ""
     at = int(np.flatnonzero(unequal)[0])
-    return f"kernel {at % len(wanted)} ran as {found[at]}, and was captured as {names[at % len(wanted)]}"
+    place = at % len(wanted)
+    ran, captured = KINDS[trace.kind[at]], wanted[place].kind
+    return f"entry {place} ran as {ran} {found[at]}, and was captured as {f'{captured} {names[place]}'.rstrip()}"
 
 
 def store(session: Session, joined: Joined, parts: Sequence[Part]) -> None:
