@@ -85,12 +85,13 @@ def test_launch_alone_has_a_block_of_its_own():
     assert len(set(Counter(block.order).values())) == 1
 
 
-def test_a_blocks_length_counts_windows_ramps_and_captures():
+def test_a_blocks_length_counts_settling_windows_ramps_and_captures():
     block = open_up()[0]
     base = plan.seconds(block, SETTINGS, 0.0, capped=False)
-    assert base == pytest.approx(len(block.order) * (SETTINGS.window_s + SETTINGS.ramp_s))
+    assert base == pytest.approx(SETTINGS.settle_s + len(block.order) * (SETTINGS.window_s + SETTINGS.ramp_s))
     assert plan.seconds(block, SETTINGS, 0.5, capped=False) == pytest.approx(base + 0.5 * block.captures)
-    assert plan.seconds(block, SETTINGS, 0.0, capped=True) > base
+    capped = plan.seconds(block, SETTINGS, 0.0, capped=True)
+    assert capped > base + SETTINGS.capped_settle_s - SETTINGS.settle_s
 
 
 @pytest.mark.parametrize(

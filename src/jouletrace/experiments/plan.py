@@ -41,6 +41,9 @@ class PlanSettings:
         window_s: Seconds of a window. Long against the sensor's period.
         ramp_s: Seconds that a variant runs before each of its windows.
         capped_ramp_s: The same while a power cap acts, whose loop takes longer to settle.
+        settle_s: Seconds that the reference runs first in each block, after the board has been idle for captures.
+        capped_settle_s: The same while a power cap acts: an H100's loop, surprised by the load, holds the
+            board 3 % below its cap at first and takes seconds to let go.
         sensor_s: Update period of the power sensor, with which pauses must not beat.
         capture_s: Seconds that a capture takes, until some have been seen.
         hold: Variants held captured at a time.
@@ -62,6 +65,8 @@ class PlanSettings:
     window_s: float = 0.5
     ramp_s: float = 0.1
     capped_ramp_s: float = 0.25
+    settle_s: float = 0.4
+    capped_settle_s: float = 4.0
     sensor_s: float = 0.02
     capture_s: float = 0.2
     hold: int = 8
@@ -217,9 +222,17 @@ def gap_block(gap_ns: Sequence[int], rng: np.random.Generator) -> Block:
 
 def seconds(block: Block, settings: PlanSettings, capture_s: float, capped: bool) -> float:
     """How long a block takes, roughly."""
-    return len(block.order) * (settings.window_s + ramp(block.spin_ns, settings, capped)) + block.captures * capture_s
+    windows_s = len(block.order) * (settings.window_s + ramp(block.spin_ns, settings, capped))
+    return windows_s + block.captures * capture_s + settle(block, settings, capped)
 
 
 def ramp(spin_ns: int, settings: PlanSettings, capped: bool) -> float:
     """Seconds of the ramp before a window with such a pause."""
     return settings.capped_ramp_s if capped and not spin_ns else settings.ramp_s
+
+
+def settle(block: Block, settings: PlanSettings, capped: bool) -> float:
+    """Seconds that a block's reference runs before its first window; a block of gaps has none."""
+    if block.order[0].kind == GAPS:
+        return 0.0
+    return settings.capped_settle_s if capped and not block.spin_ns else settings.settle_s

@@ -25,9 +25,6 @@ from jouletrace.experiments.plan import Block, PlanSettings
 from jouletrace.experiments.protocols import VariableStep
 
 _SCREEN_S = 0.08
-_SETTLE_S = 0.4
-"""How long the reference runs after the board has been idle for captures."""
-
 _MOST_WINDOWS = (4, 2, 1)
 """Windows of an arm in a round, at most."""
 
@@ -266,7 +263,8 @@ class Experiment:
             captured = {arm: self._bench.capture(arm, parts, stack) for arm in dict.fromkeys(block.order)}
             reference = captured[block.order[0]]
             if reference is not None and block.order[0].kind == REFERENCE:
-                self._bench.run(reference, max(1, round(_SETTLE_S / (self._bench.iteration_s + block.spin_ns / 1e9))))
+                settle_s = plan.settle(block, self.settings, self.pause_s > 0)
+                self._bench.run(reference, max(1, round(settle_s / (self._bench.iteration_s + block.spin_ns / 1e9))))
             for arm in block.order:
                 variant = captured[arm]
                 if variant is not None:
