@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from jouletrace.experiments.arms import GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER, Arm
+from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER, Arm
 from jouletrace.experiments.estimate import estimate_parts
 from jouletrace.experiments.pinned import pin
 from jouletrace.run import tables
@@ -24,7 +24,7 @@ def truth(arm):
         left = dict.fromkeys(COST, 0)
     for part in (arm.part, arm.partner):
         if part is not None:
-            left[part] = arm.multiplicity
+            left[part] = abs(arm.multiplicity)
     pause = arm.spin_ns / 1e9
     energy = LAUNCH[0] + 170 * pause + sum(n * COST[p][0] for p, n in left.items())
     return energy, LAUNCH[1] + pause + sum(n * COST[p][1] for p, n in left.items())
@@ -147,6 +147,23 @@ def test_methods_that_disagree_are_both_shown_and_flagged():
     assert found.parts[B].repetition.energy_j.high < found.parts[B].removal.energy_j.low
     assert found.parts[A].flags == ()
     assert found.spikes[0].passed is False
+
+
+COLD_J = 0.3
+
+
+def test_what_later_operators_miss_in_the_cache_is_not_taken_off_what_a_part_costs():
+    """Without B, and with B detached, what comes after it is dearer."""
+
+    def colder(arm, row):
+        cold = arm.part == B and arm.kind in (REMOVE, DETACH)
+        return {**row, "energy_j": row["energy_j"] + COLD_J * row["replays"]} if cold else row
+
+    detached = [Arm(DETACH, p, -1) for p in COST]
+    found = estimate_parts(table([*PLAIN, *detached], alter=colder), list(COST))
+    assert holds(found.parts[B].cost.energy_j, COST[B][0])
+    saved = estimate_parts(table(PLAIN, alter=colder), list(COST))
+    assert holds(saved.parts[B].cost.energy_j, COST[B][0] - COLD_J)
 
 
 def test_a_negative_value_is_shown_and_not_clipped():

@@ -8,7 +8,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.experiments import pacing, plan
-from jouletrace.experiments.arms import GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER
+from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER
 from jouletrace.experiments.parts import Part
 from jouletrace.experiments.plan import PlanSettings
 
@@ -73,9 +73,9 @@ def test_under_a_cap_parts_are_removed_without_a_pause_and_all_else_with_one():
     paced = (lambda arm: 1000 + (arm.part or 0), plan.paced_common(1000, 1400))
     blocks = open_up(paced)
     plain = {arm.kind for block in blocks if not block.spin_ns for arm in block.order}
-    assert plain == {REFERENCE, NULL, STEP, REMOVE}
+    assert plain == {REFERENCE, NULL, STEP, REMOVE, DETACH}
     rest = {arm for block in blocks if block.spin_ns for arm in block.order}
-    assert {arm.kind for arm in rest} == {REFERENCE, NULL, SLOPE, REMOVE, REPEAT, SPIKE, TOGETHER}
+    assert {arm.kind for arm in rest} == {REFERENCE, NULL, SLOPE, REMOVE, DETACH, REPEAT, SPIKE, TOGETHER}
     assert all(arm.spin_ns == 1000 + (arm.part or 0) for arm in rest if arm.kind == REMOVE)
 
 

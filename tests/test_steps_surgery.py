@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 from fake_capture import CPU, Tape  # noqa: E402
 from jouletrace.errors import BadInputError  # noqa: E402
 from jouletrace.steps.altered import alter, record_structures  # noqa: E402
-from jouletrace.steps.base import VariantRefusedError  # noqa: E402
+from jouletrace.steps.base import DETACHED, VariantRefusedError  # noqa: E402
 from jouletrace.steps.operators import storage_key  # noqa: E402
 from jouletrace.steps.surgery import ChangedCallsError  # noqa: E402
 from jouletrace.steps.units import Unit  # noqa: E402
@@ -153,14 +153,14 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("multiplicity", [0, 1, 2, 3])
+@pytest.mark.parametrize("multiplicity", [DETACHED, 0, 1, 2, 3])
 def test_every_unit_can_be_changed_and_all_others_compute_what_they_did(name, multiplicity):
     built = MODELS[name]()
     structures = record_structures(built, CPU)
     plain, _ = captured(alter(built, structures, {}, CPU)[0])
     for unit in structures[0].units():
         tape = check(built, {unit: multiplicity}, structures)
-        assert len(tape.launches) == len(plain.launches) + (multiplicity - 1) * unit.count, unit
+        assert len(tape.launches) == len(plain.launches) + (abs(multiplicity) - 1) * unit.count, unit
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -198,6 +198,41 @@ def test_a_repeated_sum_in_place_goes_into_memory_that_nobody_reads():
     names = check(built, {added: 3}).names
     assert names.count("add_.Tensor") == 2
     assert names.count("add.out") == 4
+
+
+class Chain(nn.Module):
+    """Sums that each read the one before, and are read by others too."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place = in_place
+
+    def forward(self, x):
+        first = (x * 1).add_(1) if self.in_place else x + 1
+        between = first * 2
+        second = first.add_(1) if self.in_place else first + 1
+        return between, second * 2
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_detached_calls_of_a_chain_read_each_other_and_all_others_what_is_stored(in_place):
+    built = workload(Chain(in_place), torch.randn(2, 4))
+    structures = record_structures(built, CPU)
+    (unit,) = units_of(built, "aten.add_" if in_place else "aten.add")
+    assert unit.count == 2
+    altered, call = alter(built, structures, {unit: DETACHED}, CPU)
+    stored = [call.stored[0][place] for place in sorted(call.stored[0])]
+    assert [one.chained for one in stored] == [True, False]
+    wanted = tensors(built.call(0))
+    # A wrong number in what is stored reaches those who read it there, and no detached call.
+    wrong = torch.full((2, 4), 7.0)
+    for one in stored:
+        for kept in one.written if in_place else (one.outputs.kept,):
+            kept.copy_(wrong.untyped_storage())
+    tape, outputs = captured(altered)
+    same(outputs, [wrong * 2, wrong * 2])
+    sums = [out for (_, _, _, out), name in zip(tape.launches, tape.names, strict=True) if name.startswith("add")]
+    same(sums[-1:], [wanted[1] / 2])
 
 
 def test_repetitions_come_before_the_launch_that_counts():
@@ -257,8 +292,8 @@ def test_unknown_units_and_negative_multiplicities_are_refused():
     built = MODELS["residual"]()
     with pytest.raises(BadInputError, match=r"the step has no unit aten\.mm f16\[3\] in head"):
         check(built, {Unit("aten.mm", "f16[3]", "head"): 0})
-    with pytest.raises(BadInputError, match="0 or more, not -1"):
-        check(built, {units_of(built)[0]: -1})
+    with pytest.raises(BadInputError, match=r"0 or more, or -1 \(detached\), not -2"):
+        check(built, {units_of(built)[0]: -2})
 
 
 def test_only_outputs_that_somebody_reads_are_kept():
@@ -379,7 +414,7 @@ def test_every_unit_of_a_training_step_can_be_removed_and_repeated(name, to_none
     wanted = [tensor.clone() for tensor in tensors(built.call(0))]
     units = structures[0].units()
     assert any(unit.backward and unit.op == "aten.convolution_backward" and unit.module == "conv" for unit in units)
-    for multiplicity in (0, 2):
+    for multiplicity in (DETACHED, 0, 2):
         refused = []
         for unit in units:
             try:
@@ -389,7 +424,7 @@ def test_every_unit_of_a_training_step_can_be_removed_and_repeated(name, to_none
                 continue
             for _ in range(2):
                 same(wanted, tensors(altered.call(0)))
-        assert set(refused) == REFUSED.get((name, multiplicity), set())
+        assert set(refused) == REFUSED.get((name, 2 if multiplicity == DETACHED else multiplicity), set())
 
 
 def test_clipping_gradients_in_place_keeps_backward_from_being_removed_but_not_from_being_repeated():

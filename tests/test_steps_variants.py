@@ -10,7 +10,7 @@ import jouletrace.steps
 from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.steps import Unit, VariantRefusedError, make_variable_step
-from jouletrace.steps.base import REFUSALS
+from jouletrace.steps.base import DETACHED, REFUSALS
 from jouletrace.steps.simulated import SimulatedStep
 
 torch = pytest.importorskip("torch")
@@ -60,7 +60,7 @@ def test_a_variable_step_offers_what_experiments_ask_of_it(make):
     assert step.changes == {}
     step.check()
     a, b = step.units()[:2]
-    for changes in ({}, {a: 0}, {a: 1, b: 3}):
+    for changes in ({}, {a: 0}, {a: DETACHED}, {a: 1, b: 3}):
         variant = step.variant(changes)
         assert variant.changes == changes
         variant.check()
@@ -71,12 +71,12 @@ def test_a_variable_step_offers_what_experiments_ask_of_it(make):
     step.empty().check()
     with pytest.raises(BadInputError, match=r"has no unit conv f16\[3\] in x"):
         step.variant({Unit("conv", "f16[3]", "x"): 0})
-    with pytest.raises(BadInputError, match="0 or more, not -1"):
-        step.variant({a: -1})
+    with pytest.raises(BadInputError, match=r"0 or more, or -1 \(detached\), not -2"):
+        step.variant({a: -2})
     step.close()
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith(tuple(TINY))])
 def test_built_in_models_compute_the_same_with_any_unit_removed_or_repeated(name):
     built = tiny(name)
     step = make_variable_step(built, "cpu", "eager")
@@ -84,7 +84,7 @@ def test_built_in_models_compute_the_same_with_any_unit_removed_or_repeated(name
     units = step.units()
     assert sum(unit.count for unit in units) >= len(units) > 5
     groups = [units[i::4] for i in range(4)] + [units]
-    for multiplicity in (0, 2):
+    for multiplicity in (DETACHED, 0, 2):
         for group in groups:
             variant = step.variant(dict.fromkeys(group, multiplicity))
             for i in range(2):

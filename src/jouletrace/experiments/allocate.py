@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jouletrace.experiments import contrasts
-from jouletrace.experiments.arms import REMOVE, REPEAT, Arm
+from jouletrace.experiments.arms import DETACH, REMOVE, REPEAT, Arm
 from jouletrace.experiments.levels import Levels
 from jouletrace.experiments.plan import PlanSettings, Wish
 
@@ -66,8 +66,9 @@ def _of_pace(levels: Levels, parts: Sequence[int], paced: bool, settings: PlanSe
         weights, method = contrasts.cost(levels, part, paced)
         if weights is None:
             continue  # it was refused, or not one window of it had an energy
-        kind = REMOVE if method == "removal" else REPEAT
-        arm = contrasts.of_kind(levels, kind, paced, part)[0]
+        kinds = (REMOVE, DETACH) if method == "removal" else (REPEAT,)
+        arms = [arm for kind in kinds for arm in contrasts.of_kind(levels, kind, paced, part)]
+        arm = min(arms, key=levels.count)
         half = levels.estimate(weights, "need").half_width
         # Of the two costs of a part under a cap the marginal one is the better known.
         plain, _ = contrasts.cost(levels, part)

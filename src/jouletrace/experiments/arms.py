@@ -18,6 +18,8 @@ REFERENCE = "reference"
 NULL = "null"
 """The same once more, captured afresh and treated like a variant."""
 REMOVE = "remove"
+DETACH = "detach"
+"""A unit that runs for nobody, later operators getting its stored output: what its removal is held against."""
 REPEAT = "repeat"
 SPIKE = "spike"
 """Extra copies of a unit whose cost is known by then: another multiplicity than ``REPEAT``'s."""
@@ -32,8 +34,8 @@ SCREEN = "screen"
 PACE = "pace"
 """The reference while the pause is sought that keeps it below the power cap."""
 
-KINDS = (STEP, REFERENCE, NULL, REMOVE, REPEAT, SPIKE, TOGETHER, SLOPE, GAPS, SCREEN, PACE)
-FRESH = (NULL, REMOVE, REPEAT, SPIKE, TOGETHER, SLOPE)
+KINDS = (STEP, REFERENCE, NULL, REMOVE, DETACH, REPEAT, SPIKE, TOGETHER, SLOPE, GAPS, SCREEN, PACE)
+FRESH = (NULL, REMOVE, DETACH, REPEAT, SPIKE, TOGETHER, SLOPE)
 """Kinds that are compared with the reference, and share whatever offset a fresh capture has."""
 
 _TEXT = re.compile(r"(?P<kind>[a-z]+)(?:\+(?P<partner>\d+))?(?: paced (?P<spin>[\d.]+)us)?")
@@ -46,7 +48,7 @@ class Arm:
     Attributes:
         kind: One of ``KINDS``.
         part: Id of the part that is changed; None if none, or all.
-        multiplicity: Launches of it for one in the model.
+        multiplicity: Launches of it for one in the model; -1 of ``DETACH``.
         partner: Id of a second part changed alike.
         spin_ns: Pause in every iteration, in nanoseconds.
     """
@@ -56,6 +58,11 @@ class Arm:
     multiplicity: int = 1
     partner: int | None = None
     spin_ns: int = 0
+
+    @property
+    def added(self) -> int:
+        """Launches of the part more than in the model."""
+        return abs(self.multiplicity) - 1
 
     @property
     def variant(self) -> str:

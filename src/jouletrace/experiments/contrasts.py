@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jouletrace.experiments.arms import GAPS, REFERENCE, REMOVE, REPEAT, SLOPE, Arm
+from jouletrace.experiments.arms import DETACH, GAPS, REFERENCE, REMOVE, REPEAT, SLOPE, Arm
 from jouletrace.experiments.levels import Levels, Weights
 
 
@@ -37,7 +37,12 @@ def reference(levels: Levels, paced: bool = False) -> Arm | None:
 def over_reference(levels: Levels, arm: Arm) -> Weights | None:
     """What a variant costs more than its reference, at the reference's pause."""
     base = reference(levels, arm.spin_ns > 0)
-    if base is None or not levels.has(arm):
+    return None if base is None else over(levels, arm, base)
+
+
+def over(levels: Levels, arm: Arm, base: Arm) -> Weights | None:
+    """What a variant costs more than another, at the other's pause."""
+    if not levels.has(arm, base):
         return None
     difference = {arm: 1.0, base: -1.0}
     if arm.spin_ns == base.spin_ns:
@@ -58,10 +63,23 @@ def per_pause(levels: Levels) -> Weights | None:
     return {other: 1 / span, base: -1 / span}
 
 
-def removal(levels: Levels, part: int, paced: bool = False) -> Weights | None:
-    """What the step saves without the part."""
+def saving(levels: Levels, part: int, paced: bool = False) -> Weights | None:
+    """What the step saves without the part: less than the part costs, since others miss what it leaves in the cache."""
     arm = next(iter(of_kind(levels, REMOVE, paced, part)), None)
     more = None if arm is None else over_reference(levels, arm)
+    return None if more is None else added((-1.0, more))
+
+
+def removal(levels: Levels, part: int, paced: bool = False) -> Weights | None:
+    """What the part costs: the step with it detached less the step without it.
+
+    In both, later operators read a stored output. Where the part could not be detached, its saving.
+    """
+    without = next(iter(of_kind(levels, REMOVE, paced, part)), None)
+    alone = next(iter(of_kind(levels, DETACH, paced, part)), None)
+    if without is None or alone is None:
+        return saving(levels, part, paced)
+    more = over(levels, without, alone)
     return None if more is None else added((-1.0, more))
 
 

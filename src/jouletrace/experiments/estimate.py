@@ -22,6 +22,10 @@ class Cost:
     energy_j: Estimate
     time_s: Estimate
 
+    def scaled(self, factor: float) -> Cost:
+        """So many times as much."""
+        return self if factor == 1 else Cost(self.energy_j.scaled(factor), self.time_s.scaled(factor))
+
 
 @dataclass(frozen=True)
 class PartCost:
@@ -141,9 +145,12 @@ class Estimator:
 
     Args:
         windows: As of ``estimate_parts``.
+        weights: How often a part counts in the whole for once in the step, by id; once where it isn't in it.
+            Costs of parts are of the whole; checks are of the step.
     """
 
-    def __init__(self, windows: pa.Table) -> None:
+    def __init__(self, windows: pa.Table, weights: Mapping[int, float] | None = None) -> None:
+        self._weights = weights or {}
         self.observed = observed = Observed.of(windows)
         self.energy = energy = Levels(observed, observed.energy_j)
         self.time = time = Levels(observed, observed.time_s)
@@ -167,12 +174,13 @@ class Estimator:
         total: Weights | None = {} if shares else None
         for part, share in shares.items():
             weights, _ = contrasts.cost(self.basis, part, matched)
-            total = None if total is None or weights is None else contrasts.added((1.0, total), (share, weights))
+            times = share * self._weights.get(part, 1.0)
+            total = None if total is None or weights is None else contrasts.added((1.0, total), (times, weights))
         return self._cost(total, "sum of operators")
 
     def removed(self, part: int) -> Cost:
         """What the step saves without a part."""
-        return self._cost(contrasts.removal(self.basis, part), "removal")
+        return self._cost(contrasts.saving(self.basis, part), "removal")
 
     def findings(self, parts: Sequence[int]) -> Findings:
         """See ``estimate_parts``."""
@@ -224,8 +232,15 @@ class Estimator:
             flags.append("unresolved")
         if any(a.part == part and abs(off) > CLOCK_TOLERANCE_MHZ for a, off in self.clocks.items()):
             flags.append("clock_not_matched")
+        by_removal, by_repetition = self._cost(without, "removal"), self._cost(more, "repetition")
+        times = self._weights.get(part, 1.0)
         return PartCost(
-            part, cost, matched, self._cost(without, "removal"), self._cost(more, "repetition"), tuple(flags)
+            part,
+            cost.scaled(times),
+            matched.scaled(times) if matched is not None else None,
+            by_removal.scaled(times),
+            by_repetition.scaled(times),
+            tuple(flags),
         )
 
     def _cost(self, weights: Weights | None, method: str = "experiment") -> Cost:
@@ -254,7 +269,7 @@ class Estimator:
             first, second = arm.part or 0, arm.partner or 0
             paced = arm.spin_ns > 0
             both, base = contrasts.over_reference(self.basis, arm), contrasts.reference(self.basis, paced)
-            one, other = (contrasts.removal(self.basis, part, paced) for part in (first, second))
+            one, other = (contrasts.saving(self.basis, part, paced) for part in (first, second))
             if both is None or base is None or one is None or other is None:
                 continue
             left = contrasts.added((-1.0, both), (-1.0, one), (-1.0, other))

@@ -16,7 +16,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jouletrace.errors import BadInputError
-from jouletrace.experiments.arms import GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER, Arm
+from jouletrace.experiments.arms import (
+    DETACH,
+    GAPS,
+    NULL,
+    REFERENCE,
+    REMOVE,
+    REPEAT,
+    SLOPE,
+    SPIKE,
+    STEP,
+    TOGETHER,
+    Arm,
+)
 from jouletrace.experiments.parts import Part
 
 _SIGNAL = 0.08
@@ -158,18 +170,26 @@ def opening(
     }
     without, more = able.get(REMOVE, []), able.get(REPEAT, [])
     half = max(windows // 2, 1)
-    wishes: list[Wish] = [(Arm(REMOVE, part.id, 0), windows) for part in without]
+    taken: list[Wish] = [
+        (arm, windows) for part in without for arm in removed(part.id, (DETACH, part.id) not in refused)
+    ]
+    wishes = [*taken]
     wishes += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in more]
     wishes += [(arm, windows) for arm in checks(without, more, share, settings)]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
         return in_blocks(wishes + modules, COMMON, settings, rng)
     pause, common_paced = paced
-    plain: list[Wish] = [(Arm(REMOVE, part.id, 0), windows) for part in without]
+    plain = [*taken]
     plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
     plain += modules
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
     return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
+
+
+def removed(part: int, detached: bool = True) -> list[Arm]:
+    """The arms whose difference is what a part costs."""
+    return [Arm(REMOVE, part, 0), *([Arm(DETACH, part, -1)] if detached else [])]
 
 
 def checks(

@@ -77,7 +77,7 @@ class VariableStep(Replayable, Protocol):
         """Its parts, each a ``Unit``, in the order of their first launch."""
 
     def variant(self, changes: Mapping[Any, int]) -> Replayable:
-        """A fresh capture with each unit in ``changes`` launched so often for once; 0 removes it.
+        """A fresh capture with each unit in ``changes`` launched so often for once; 0 removes it, -1 detaches it.
 
         Without changes it is a capture of the step as it is.
 

@@ -230,7 +230,7 @@ class Experiment:
         All come from one short ladder, since every pause is a step of its own to be made ready.
         """
         share = sum(self.share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
-        added = max((arm.multiplicity - 1) * share, -1.0)
+        added = max(arm.added * share, -1.0)
         ladder = self.pause_s * pacing.LADDER
         if self._pace is not None:
             ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.steps.base import VariantRefusedError
+from jouletrace.steps.base import DETACHED, VariantRefusedError
 from jouletrace.steps.stored import Stored, store_outputs
 from jouletrace.steps.structure import Structure, record_structure
 from jouletrace.steps.surgery import Surgery
@@ -85,12 +85,12 @@ def alter(
         The altered workload, and its ``call``.
 
     Raises:
-        BadInputError: If a unit isn't one of the workload, or a multiplicity is negative.
+        BadInputError: If a unit isn't one of the workload, or a multiplicity is below ``DETACHED``.
         VariantRefusedError: If a unit can't be changed so.
     """
     multiplicities = [_by_place(structure, changes) for structure in structures]
     stored = [
-        store_outputs(built, i, structure, [place for place, times in by_place.items() if times == 0], device)
+        _stored(built, i, structure, by_place, device)
         for i, (structure, by_place) in enumerate(zip(structures, multiplicities, strict=True))
     ]
     call = AlteredCall(built.call, structures, multiplicities, stored, device, strict=True)
@@ -102,16 +102,24 @@ def alter(
     return replace(built, call=call), call
 
 
+def _stored(
+    built: Built, i: int, structure: Structure, by_place: Mapping[int, int], device: torch.device
+) -> dict[int, Stored]:
+    handed_on = [place for place, times in by_place.items() if times in (0, DETACHED)]
+    running = [place for place in handed_on if by_place[place] == DETACHED]
+    return store_outputs(built, i, structure, handed_on, device, running)
+
+
 def _by_place(structure: Structure, changes: Mapping[Unit, int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for unit, multiplicity in changes.items():
         places = structure.places(unit)
         if not places:
             raise BadInputError(f"the step has no unit {unit}")
-        if multiplicity < 0:
-            raise BadInputError(f"{unit}: the multiplicity must be 0 or more, not {multiplicity}")
+        if multiplicity < DETACHED:
+            raise BadInputError(f"{unit}: the multiplicity must be 0 or more, or -1 (detached), not {multiplicity}")
         for place in places:
-            if multiplicity > 1 and not structure.calls[place].repeatable:
+            if multiplicity not in (0, 1) and not structure.calls[place].repeatable:
                 raise VariantRefusedError("in_place", f"{unit} writes over its input and can't be repeated")
             found[place] = multiplicity
     return found

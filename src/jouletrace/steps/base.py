@@ -69,6 +69,14 @@ class FlushedStep(Protocol):
         """A step whose iterations are the flushes alone."""
 
 
+@runtime_checkable
+class InStreams(Protocol):
+    """A step that runs several iterations at once."""
+
+    streams: int
+    """How many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Something an iteration launches on the device, as its capture says.
@@ -101,6 +109,10 @@ class TracesItself(Protocol):
 
     def kernel_times(self, n: int) -> NDArray[np.int64]:
         """Run ``n`` iterations; starts and ends of their kernels in ns since the Unix epoch, shape (n, kernels, 2)."""
+
+
+DETACHED = -1
+"""A multiplicity: launched once, for nobody; later operators get the stored output, as with 0."""
 
 
 class VariantRefusedError(NotPossibleError):
@@ -162,10 +174,12 @@ class VariableStep(Variant, Protocol):
 
         Args:
             changes: Multiplicities by unit: 0 removes (later operators get the stored output of an
-                ordinary pass), 1 changes nothing, r launches r times and keeps one result.
+                ordinary pass), 1 changes nothing, r launches r times and keeps one result. ``DETACHED``
+                launches once and hands on the stored output: less that, 0 tells what the unit costs and
+                nothing of what later operators pay to fetch from memory what they'd find in the cache.
 
         Raises:
-            BadInputError: If a unit isn't one of the step, or a multiplicity is negative.
+            BadInputError: If a unit isn't one of the step, or a multiplicity is below ``DETACHED``.
             VariantRefusedError: If a unit can't be changed so; ``reason`` is the code for tables.
         """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     import torch
 
 _TRIAL_CYCLES = 2_000_000
+_TRIALS = 10
 _WARM_UP = 50
-"""Trials before the one that counts, 1 ms each: an idle board's clock rises in that time."""
+"""Trials before those that count, 1 ms each: an idle board's clock rises in that time."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,13 @@ def with_spin(built: Built, spin_s: float, device: torch.device) -> Built:
     return replace(built, call=SpinAfter(built.call, max(1, round(spin_s * cycles_per_second(device)))))
 
 
+@functools.cache
 def cycles_per_second(device: torch.device) -> float:
-    """Cycles that the spinning kernel counts in a second, at the clock of a busy board."""
+    """Cycles that the spinning kernel counts in a second, at the clock of a busy board.
+
+    Found once for each device: pauses are compared with one another, so all must go by one clock, and
+    after a load that a power cap holds down it would be another one.
+    """
     import torch
 
     with torch.cuda.device(device):
@@ -62,8 +69,11 @@ def cycles_per_second(device: torch.device) -> float:
         start, end = event(enable_timing=True), event(enable_timing=True)
         for _ in range(_WARM_UP):
             torch.cuda._sleep(_TRIAL_CYCLES)  # type: ignore[no-untyped-call]  # untyped in torch
-        start.record()
-        torch.cuda._sleep(10 * _TRIAL_CYCLES)  # type: ignore[no-untyped-call]  # untyped in torch
-        end.record()
-        end.synchronize()
-        return 10 * _TRIAL_CYCLES / (float(start.elapsed_time(end)) / 1e3)
+        rates = []
+        for _ in range(_TRIALS):
+            start.record()
+            torch.cuda._sleep(10 * _TRIAL_CYCLES)  # type: ignore[no-untyped-call]  # untyped in torch
+            end.record()
+            end.synchronize()
+            rates.append(10 * _TRIAL_CYCLES / (float(start.elapsed_time(end)) / 1e3))
+        return max(rates)

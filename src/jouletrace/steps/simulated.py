@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jouletrace.devices.base import Device
 from jouletrace.devices.simulated import Schedule, SimKernel, SimulatedGpu
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
-from jouletrace.steps.base import Interval, Launch
+from jouletrace.steps.base import DETACHED, Interval, Launch
 from jouletrace.steps.counting import Operator
 from jouletrace.steps.modes import check_options
 from jouletrace.steps.trial import name_of
@@ -22,6 +22,8 @@ from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 _TOGGLING_SLOWDOWN = 1.055
 _GARBAGE_POWER = 0.6
 _SPIN_W = 40.0
+_COLD = 0.5
+"""What a kernel loses whose input isn't fresh in the cache, over what a repetition saves by its cache."""
 
 
 class SimulatedStep:
@@ -80,7 +82,11 @@ class SimulatedStep:
 
     def describe(self) -> dict[str, Any]:
         """How it was made ready."""
-        described: dict[str, Any] = {"mode": self.mode, "launch": self._launch, "kernels": sum(self._launches)}
+        described: dict[str, Any] = {
+            "mode": self.mode,
+            "launch": self._launch,
+            "kernels": sum(map(abs, self._launches)),
+        }
         if self._spin_s > 0:
             described["spin_s"] = self._spin_s
         return described
@@ -101,16 +107,16 @@ class SimulatedStep:
         """A fresh step with each unit launched so often for once; see ``VariableStep``.
 
         A variant can be varied further. A repetition finds its data in the cache, as far as they
-        fit there.
+        fit there; what reads a stored output does not, and pays for it.
 
         Raises:
-            BadInputError: If a unit isn't one of the step, or a multiplicity is negative.
+            BadInputError: If a unit isn't one of the step, or a multiplicity is below ``DETACHED``.
         """
         fresh = self._copy()
         for unit, multiplicity in changes.items():
             places = self.places(unit)
-            if multiplicity < 0:
-                raise BadInputError(f"multiplicity must be 0 or more, not {multiplicity}")
+            if multiplicity < DETACHED:
+                raise BadInputError(f"multiplicity must be 0 or more, or -1 (detached), not {multiplicity}")
             fresh._launches = tuple(multiplicity if i in places else n for i, n in enumerate(fresh._launches))
         fresh._changes = {**self._changes, **changes}
         return fresh
@@ -188,11 +194,15 @@ class SimulatedStep:
     def _launched(self) -> list[SimKernel]:
         off = frozenset(i for unit in self._disabled for i in self.places(unit))
         garbage = self._garbage(off)
+        stored = frozenset(i for i, times in enumerate(self._launches) if times in (0, DETACHED))
         launched: list[SimKernel] = []
         for i, (kernel, times) in enumerate(zip(self._kernels, self._launches, strict=True)):
             if i in off or times == 0:
                 continue
             first = kernel.scaled(power=_GARBAGE_POWER) if i in garbage else kernel
+            cold = stored.intersection(self._sources(i))
+            if any(times != DETACHED or self._launches[source] != DETACHED for source in cold):
+                first = replace(first, time_s=first.time_s * (1 + _COLD * (1 - first.repeat)))
             launched.append(first)
             launched.extend([replace(first, time_s=first.time_s * first.repeat, host_calls=1)] * (times - 1))
         if self._spin_s > 0:
@@ -204,12 +214,16 @@ class SimulatedStep:
         if not off:
             return frozenset()
         spoiled = {i for i in off if not self._kernels[i].in_place}
-        for i, kernel in enumerate(self._kernels):
-            sources = kernel.sources if kernel.sources is not None else ((i - 1,) if i else ())
+        for i in range(len(self._kernels)):
             # the step repeats: what an in-place kernel left unwritten keeps the values of the last one
-            if any(source in spoiled for source in sources):
+            if any(source in spoiled for source in self._sources(i)):
                 spoiled.add(i)
         return frozenset(spoiled)
+
+    def _sources(self, i: int) -> tuple[int, ...]:
+        """Places of the kernels whose output a kernel reads."""
+        sources = self._kernels[i].sources
+        return sources if sources is not None else ((i - 1,) if i else ())
 
 
 def _key(kernel: SimKernel) -> Key:
@@ -233,18 +247,14 @@ def simulate_workload(
             memory, or torch is missing.
     """
     from jouletrace.steps.counting import count_workload
-    from jouletrace.workloads.objects import ObjectWorkload
-    from jouletrace.workloads.user import UserWorkload
 
     if not isinstance(device, SimulatedGpu):
         raise BadInputError(f"{device.info.name} is no simulated board")
     check_options("simulated", mode)
-    if options.dtype is None and not isinstance(workload, UserWorkload | ObjectWorkload):
-        options = replace(options, dtype="bf16" if options.task == "train" else "fp16")
-    built, operators = count_workload(workload, options)
+    built, operators = count_workload(workload, with_usual_dtype(workload, options))
     if not operators:
         raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
-    _check_memory(built, device)
+    check_memory(built, device)
     built.facts["device"] = device.info.name
     built.facts["counted"] = {
         "operators": len(operators),
@@ -254,7 +264,18 @@ def simulate_workload(
     return built, SimulatedStep(device, kernels_of(device, operators, built.facts.get("dtype") == "tf32"), mode)
 
 
-def _check_memory(built: Built, device: Device) -> None:
+def with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
+    """The options with the number format that a GPU would be given where nobody asks for one."""
+    from jouletrace.workloads.objects import ObjectWorkload
+    from jouletrace.workloads.user import UserWorkload
+
+    if options.dtype is not None or isinstance(workload, UserWorkload | ObjectWorkload):
+        return options
+    usual = "bf16" if options.task == "train" else "fp16"
+    return replace(options, dtype=getattr(workload, "own_dtype", None) or usual)
+
+
+def check_memory(built: Built, device: Device) -> None:
     """Refuse what no board of that memory could run, as a real one would.
 
     Raises:

@@ -84,35 +84,47 @@ class Stored:
         outputs: Its outputs, an ``Output`` for each tensor, other values as they are.
         written: For each tensor that it wrote over, in the order of ``operators.written``, a copy of
             the storage as it was then; None if nobody reads it.
+        chained: Whether it is detached, and so is a later call that reads what it leaves behind.
     """
 
     outputs: Any
     written: tuple[torch.UntypedStorage | None, ...]
+    chained: bool = False
 
 
 def store_outputs(
-    built: Built, i: int, structure: Structure, removed: Collection[int], device: torch.device
+    built: Built,
+    i: int,
+    structure: Structure,
+    removed: Collection[int],
+    device: torch.device,
+    running: Collection[int] = (),
 ) -> dict[int, Stored]:
     """Run iteration ``i`` once and keep what the calls at ``removed`` leave behind, as far as it is read.
+
+    Those of them in ``running`` are going to run all the same: they read too.
 
     Raises:
         VariantRefusedError: If a result that is read lies on the host.
     """
     if not removed:
         return {}
-    keep = _Keep(structure, removed, device)
+    keep = _Keep(structure, removed, running, device)
     with keep:
         built.call(i)
     return keep.stored
 
 
 class _Keep(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
-    def __init__(self, structure: Structure, removed: Collection[int], device: torch.device) -> None:
+    def __init__(
+        self, structure: Structure, removed: Collection[int], running: Collection[int], device: torch.device
+    ) -> None:
         super().__init__(device)
         self.stored: dict[int, Stored] = {}
         self._structure = structure
         self._removed = frozenset(removed)
-        self._needed = structure.needed(removed)
+        self._needed = structure.needed(removed, running)
+        self._chained = structure.chained(running)
         self._place = 0
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -154,6 +166,7 @@ class _Keep(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_su
         return Stored(
             outputs=tree_map_only(torch.Tensor, output, out),
             written=tuple(copied(tensor) for tensor in written(func, args, kwargs)),
+            chained=place in self._chained,
         )
 
 

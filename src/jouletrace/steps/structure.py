@@ -80,8 +80,8 @@ class Structure:
         """Where a unit is called; empty if it isn't one of this structure."""
         return [place for place, call in enumerate(self.calls) if call.launches and call.key == unit.key]
 
-    def needed(self, removed: Collection[int]) -> frozenset[int]:
-        """Those places among ``removed`` whose results somebody reads who still runs.
+    def needed(self, removed: Collection[int], running: Collection[int] = ()) -> frozenset[int]:
+        """Those places among ``removed`` whose results somebody reads who still runs, ``running`` ones among them.
 
         Only their outputs have to be kept; memory would not hold all of a large model's.
         """
@@ -90,11 +90,20 @@ class Structure:
         gone, read, found = frozenset(removed), set(self.returned), set()
         for place in reversed(range(len(self.calls))):
             call = self.calls[place]
-            if place in gone:
-                if not read.isdisjoint(call.makes | call.writes):
-                    found.add(place)
-            elif call.looks:
+            if place in gone and not read.isdisjoint(call.makes | call.writes):
+                found.add(place)
+            if call.looks and (place not in gone or place in running):
                 read |= call.touches
+        return frozenset(found)
+
+    def chained(self, running: Collection[int]) -> frozenset[int]:
+        """Those places among ``running`` whose results a later one of them reads."""
+        found: set[int] = set()
+        places = sorted(running)
+        for i, place in enumerate(places):
+            left = self.calls[place].makes | self.calls[place].writes
+            if any(not left.isdisjoint(self.calls[later].touches) for later in places[i + 1 :]):
+                found.add(place)
         return frozenset(found)
 
     def launching(self, places: Iterable[int], hidden: bool) -> Structure:

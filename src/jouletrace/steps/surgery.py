@@ -10,6 +10,9 @@ a later call writes over one (a residual sum in place, on the output of a remove
 form that writes elsewhere is called, which is the same kernel, and later calls are redirected once
 more.
 
+A detached call runs into memory that nobody reads, and hands on what is stored as a removed one does.
+Only a later detached call (the next residual sum of a chain) reads from there, as it would in the model.
+
 A repeated call that writes in place is repeated into memory that nobody reads, by the same form.
 Repetitions run before the launch that counts: their outputs are gone by then and the allocator
 hands out the same memory as without them.
@@ -22,10 +25,10 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from jouletrace.errors import JouletraceError
-from jouletrace.steps.base import VariantRefusedError
+from jouletrace.steps.base import DETACHED, VariantRefusedError
 from jouletrace.steps.operator_mode import OperatorMode
 from jouletrace.steps.operators import describe, is_idempotent, out_form, storage_key, tensors_in, written
 from jouletrace.steps.stored import Geometry, Output, Stored
@@ -45,7 +48,7 @@ class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
     Args:
         structure: The iteration's calls.
         multiplicities: Launches for one, by place; 1 where there is none.
-        stored: What the calls with 0 left behind, by place.
+        stored: What the calls with 0 or ``DETACHED`` left behind, by place.
         device: Where it runs.
         strict: Whether to hold each call's shapes against the structure, not its operator alone.
         observe: Called with the place before and after each call that runs.
@@ -76,6 +79,7 @@ class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
         self._held: list[StorageWeakRef] = []
         self._frozen = {storage._cdata for one in stored.values() for storage in _storages(one)}
         self._read: set[int] = set()
+        self._alone_at: dict[int, torch.UntypedStorage] = {}
 
     def finish(self, outputs: Any) -> Any:
         """Say that the iteration has ended; returns its outputs, tensors where their values now are.
@@ -106,7 +110,9 @@ class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
         given: dict[int, torch.Tensor] = {}
         if self._redirected:
             args, kwargs = tree_map_only(torch.Tensor, lambda tensor: self._resolve(tensor, given), (args, kwargs))
-        if multiplicity == 0:
+        if multiplicity == DETACHED:
+            self._alone(place, func, args, kwargs)
+        if multiplicity in (0, DETACHED):
             return self._hand_on(self._stored[place], func, args, kwargs, given)
         if self._observe is not None:
             self._observe(None)
@@ -123,6 +129,32 @@ class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
         if self._redirected and torch.Tag.inplace_view not in func.tags:
             args, kwargs = tree_map_only(torch.Tensor, lambda one: self._resolve(one, {}), (args, kwargs))
         return func(*args, **kwargs)
+
+    def _alone(self, place: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        args, kwargs = tree_map_only(torch.Tensor, self._left_alone, (args, kwargs))
+        if self._observe is not None:
+            self._observe(None)
+        out = self._repeat(func, args, kwargs)
+        if self._observe is not None:
+            self._observe(place)
+        stored = self._stored[place]
+        if not stored.chained:
+            return
+        kept, made = (tree_leaves(one) for one in (stored.outputs, out))
+        pairs = [
+            (output.kept, tensor)
+            for output, tensor in zip(kept, made, strict=False)
+            if isinstance(output, Output) and isinstance(tensor, torch.Tensor)
+        ]
+        pairs += [(copy, made[0]) for copy in stored.written if made and _covers(made[0])]
+        for copy, tensor in pairs:
+            if copy is not None and copy.nbytes() == tensor.untyped_storage().nbytes():
+                self._alone_at[copy._cdata] = tensor.untyped_storage()
+
+    def _left_alone(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A stored tensor where the detached call itself left it, if it is kept."""
+        storage = self._alone_at.get(storage_key(tensor))
+        return tensor if storage is None else Geometry.of(tensor).on(storage)
 
     def _hand_on(
         self, stored: Stored, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[int, torch.Tensor]
@@ -168,16 +200,18 @@ class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
             "overwritten", f"{func} writes over what a removed operator hands on, and has no other form"
         )
 
-    def _repeat(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Run a call once more, to no effect."""
+    def _repeat(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call once more, to no effect; returns what it made, None if that is no new memory."""
         overwritten = list(written(func, args, kwargs))
         form = out_form(func, self._backend)
         if form is not None:
-            form(*args, **kwargs, out=_like(overwritten[0]))
-        elif not overwritten or is_idempotent(func, args, kwargs):
-            func(*args, **kwargs)
-        else:
-            raise VariantRefusedError("in_place", f"{func} writes over its input and can't be repeated")
+            elsewhere = _like(overwritten[0])
+            form(*args, **kwargs, out=elsewhere)
+            return elsewhere
+        if not overwritten or is_idempotent(func, args, kwargs):
+            out = func(*args, **kwargs)
+            return None if overwritten else out
+        raise VariantRefusedError("in_place", f"{func} writes over its input and can't be repeated")
 
     def _redirect(self, tensor: torch.Tensor, to: torch.UntypedStorage) -> None:
         self._held.append(StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]

@@ -65,7 +65,7 @@ def check_changed(
         if place is not None:
             op, shapes, module, _ = structure.calls[place].key
             what = f"{op} {shapes}" + (f" in {module}" if module else "")
-        _compare(wanted.get(place, []) * times, found.get(place, []), what)
+        _compare(wanted.get(place, []) * abs(times), found.get(place, []), what)
 
 
 def _by_place(captured: CapturedNodes) -> dict[int | None, list[Node]]:
