@@ -35,7 +35,8 @@ print(json.dumps(dict(seconds=time.process_time() - began, bytes=peak() - before
 """
 
 OURS = MEASURE.format(
-    prepare="from jouletrace.importers import read_file\nimport jouletrace.importers.FORMAT\n"
+    prepare="from jouletrace.importers import FORMATS, importer, read_file\n"
+    "for name in FORMATS:\n    importer(name)  # all are asked whether it is theirs\n"
     "from jouletrace.run import Run\nRun()  # the first Arrow table imports pandas, where there is one",
     call="rows = len(read_file(path).spans)",
 )
@@ -181,7 +182,7 @@ def main() -> None:
         print("|---|---|---|---|---|---|" + ("---|---|---|" if arguments.hta else ""))
         for trace in traces:
             raw = raw_bytes(trace)
-            ours = measured(sys.executable, OURS.replace("FORMAT", "kineto"), trace)
+            ours = measured(sys.executable, OURS, trace)
             line = f"| {trace.name} | {raw / 1e6:.1f} | {ours['rows']:.0f} | {ours['seconds']:.3f} "
             line += f"| {raw / 1e6 / ours['seconds']:.0f} | {ours['bytes'] / raw:.1f} |"
             if arguments.hta:
@@ -192,7 +193,7 @@ def main() -> None:
             export = Path(folder) / "made.sqlite"
             make_export(export, arguments.kernels)
             scan = measured(sys.executable, SCAN, export)
-            ours = measured(sys.executable, OURS.replace("FORMAT", "nsys"), export)
+            ours = measured(sys.executable, OURS, export)
             print("\n| export | MB | spans | s | scan s | ours / scan | peak MB |\n|---|---|---|---|---|---|---|")
             line = f"| {arguments.kernels} kernels | {export.stat().st_size / 1e6:.0f} | {ours['rows']:.0f} "
             line += f"| {ours['seconds']:.2f} | {scan['seconds']:.2f} | {ours['seconds'] / scan['seconds']:.2f} "

@@ -64,7 +64,7 @@ def test_damaged_metrics_are_counted(tmp_path):
     text = scrape(60) + scrape(61).replace("} 61\n", "} many\n") + "half a li"
     run = read(tmp_path, "dcgm", text)
     assert list(run.series("GPU-abcd", "power_w")[1]) == [60]
-    assert left_out(run) == {"not_a_number": 1, "broken_rows": 1}
+    assert left_out(run) == {"not_a_number": 1, "broken_rows": 1, "unfinished_line": 1}
 
 
 @pytest.mark.parametrize(

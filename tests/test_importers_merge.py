@@ -8,6 +8,7 @@ from jouletrace.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, n
 from jouletrace.importers.clock import extent
 from jouletrace.importers.columns import block
 from jouletrace.importers.merge import merge
+from jouletrace.report.methods import methods
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
 
 
@@ -141,3 +142,12 @@ def test_a_trace_and_its_log_merge_from_files(tmp_path):
     assert extent(run).start_ns == make.BASE_NS
     assert [one["format"] for one in run.settings["imported"]] == ["kineto", "nsys"]
     assert run.kind == "import"
+
+
+def test_the_methods_of_an_import_say_that_others_measured(tmp_path):
+    run = merged(tmp_path, lambda p: kernels(p, make.BASE_NS), lambda p: log(p, make.BASE_NS))
+    assert methods(run).startswith("Recorded with other tools on device 0, and imported with jouletrace")
+    assert "(made: 0.file; made: 1.file)" in methods(run)
+    run.kind = "profile"
+    assert methods(run).startswith("Measured with jouletrace")
+    assert "Imported beside it (made: 0.file; made: 1.file)." in methods(run)

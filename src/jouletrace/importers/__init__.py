@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jouletrace.run import Run
 
 FORMATS: dict[str, str] = {
+    "jouletrace": "jouletrace.importers.measured",
     "nsys": "jouletrace.importers.nsys",
     "nsys_stats": "jouletrace.importers.nsys_stats",
     "ncu": "jouletrace.importers.ncu",
@@ -79,11 +80,15 @@ def recognise(path: Path | str) -> str:
 
 
 def _recognise_folder(path: Path) -> str:
-    from jouletrace.importers import mig_folder
+    from jouletrace.importers import measured, mig_folder
 
+    if measured.is_folder(path):
+        return "jouletrace"
     if mig_folder.is_folder(path):
         return "mig_folder"
-    raise BadInputError(f"{path} is a folder without MIG results: name the files in it that are to be imported")
+    raise BadInputError(
+        f"{path} is the folder neither of a Run nor of MIG results: name the files in it that are to be imported"
+    )
 
 
 def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:

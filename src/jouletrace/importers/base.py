@@ -144,6 +144,8 @@ def read_bytes(path: Path, left: Left | None = None) -> bytes:
 def read_text(path: Path, left: Left | None = None) -> str:
     r"""A whole text file; UTF-8 or, by its byte order mark, UTF-16. What is neither is spelt out as ``\xNN``.
 
+    ``left`` is told of a last line without an end: half a number is a number too.
+
     Raises:
         BadInputError: If it can't be read, is empty, too large, or binary.
     """
@@ -151,6 +153,10 @@ def read_text(path: Path, left: Left | None = None) -> str:
     text = decode_text(data)
     if "\0" in text[:HEAD_BYTES]:
         raise BadInputError(f"{path} is a binary file, not text")
+    if left is not None and text[-1:] not in ("\n", "\r") and text.rstrip()[-1:] not in ("]", "}"):  # JSON ends itself
+        left.add(
+            "unfinished_line", "line at the end has no line break: if the file was cut off, its last value was too"
+        )
     return text
 
 

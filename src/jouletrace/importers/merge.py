@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.errors import BadInputError
 from jouletrace.importers.base import NO_CLOCK, ImportOptions
 from jouletrace.importers.clock import about, align, created_ns, warn_of_gaps
 from jouletrace.importers.columns import join
@@ -31,9 +32,19 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         runs: One for each file, as its importer made it; they are used up.
         paths: Where each came from.
         options: Offsets are taken from here.
+
+    A Run that jouletrace measured stays what it is, and the others join it.
+
+    Raises:
+        BadInputError: If there are several of those.
     """
+    measured = [path for run, path in zip(runs, paths, strict=True) if run.kind != "import"]
+    if len(measured) > 1:
+        raise BadInputError(f"{measured[0]} and {measured[1]} are both Runs: import joins others to one; see compare")
     align(runs, paths, options)
     warn_of_gaps(runs, paths)
+    order = sorted(range(len(runs)), key=lambda k: runs[k].kind == "import")
+    runs, paths = [runs[k] for k in order], [paths[k] for k in order]
     _one_set_of_devices(runs)
     first = runs[0]
     if len(runs) > 1:
@@ -50,7 +61,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         first.workload = {**run.workload, **first.workload}
         first.versions = {**run.versions, **first.versions}
         first.environment = {**run.environment, **first.environment}
-        known = {device.id for device in first.devices}
+        known = {device.id for device in first.devices} | _without_rows(run)
         first.devices += [device for device in run.devices if device.id not in known]
         first.channels += [c for c in run.channels if first.channel(c.device, c.name) is None]
         first.warnings += [warning for warning in run.warnings if warning not in first.warnings]
@@ -62,7 +73,8 @@ def _one_set_of_devices(runs: list[Run]) -> None:
 
     A file that knows no UUID calls its devices by number: they become the GPU that another file
     knows under that number, if there is just one. Two traces of different ranks may both call their
-    own GPU the same number.
+    own GPU the same number. Counters, which have no times, are of the program that the others show: if
+    there is one device in them and one elsewhere, it is that, whatever their numbers.
     """
     by_index: dict[int, dict[str, DeviceInfo]] = {}
     for run in runs:
@@ -70,7 +82,11 @@ def _one_set_of_devices(runs: list[Run]) -> None:
             if device.index is not None and not device.id.startswith(_ANONYMOUS):
                 by_index.setdefault(device.index, {})[device.id] = device
     ranks = {run.workload.get("rank") for run in runs if pc.any(pc.equal(run.spans["kind"], "kernel")).as_py()} - {None}
+    elsewhere = {device.id for run in runs if about(run)["clock"] != NO_CLOCK for device in run.devices}
     for run in runs:
+        if about(run)["clock"] == NO_CLOCK and len(run.devices) == len(elsewhere) == 1:
+            _rename_devices(run, {run.devices[0].id: next(iter(elsewhere))})
+            continue
         rank = run.workload.get("rank")
         new_ids: dict[str, str] = {}
         for device in run.devices:
@@ -84,6 +100,13 @@ def _one_set_of_devices(runs: list[Run]) -> None:
         _rename_devices(run, new_ids)
         if new_ids:
             about(run)["devices"] = new_ids
+
+
+def _without_rows(run: Run) -> set[str]:
+    """Devices of a file of counters of which every launch was matched: to kernels of another file's device."""
+    if "match" not in about(run):
+        return set()
+    return {device.id for device in run.devices} - set(run.spans["device"].unique().to_pylist())
 
 
 def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:

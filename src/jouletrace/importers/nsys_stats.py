@@ -46,6 +46,8 @@ def read(path: Path, options: ImportOptions) -> Run:
     delimiter = ";" if ";" in found[0] else ","
     rows = _rows(text[found.start() :], delimiter, left, first_line)
     columns = {name.split(" (")[0].split("(")[0].strip(): k for k, name in enumerate(rows[0])}
+    if "Name" not in columns:
+        raise BadInputError(f"{path}: line {first_line}: the header of its GPU trace is damaged")
     body = [(row, line) for line, row in zip(range(first_line, first_line + len(rows)), rows, strict=True)][1:]
     decimal = decimal_sign(cell for row, _ in body[:200] for cell in row[:-1] if cell[:1].isdigit())
     times: list[tuple[int, int]] = []
@@ -66,7 +68,8 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: no row that can be read{left.first()}")
     run = new_run(path, "nsys_stats", RELATIVE)
     run.created_ns = path.stat().st_mtime_ns
-    _add_spans(run, dict(zip(columns, zip(*good, strict=True), strict=False)), np.array(times), decimal, options, left)
+    cells = list(zip(*good, strict=True))
+    _add_spans(run, {name: cells[k] for name, k in columns.items()}, np.array(times), decimal, options, left)
     left.warn(run)
     return run
 

@@ -13,7 +13,7 @@ from jouletrace.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_r
 from jouletrace.importers.columns import Coded, Partly, block
 from jouletrace.importers.joins import AMBIGUOUS, enclosing, match, match_launch
 from jouletrace.importers.kineto.events import DETAILS, Events
-from jouletrace.importers.kineto.json import Frame, as_utf8
+from jouletrace.importers.kineto.json import Frame
 from jouletrace.run import DeviceInfo, Run
 
 _SINCE_EPOCH_NS = 9e17
@@ -120,7 +120,7 @@ def _add_spans(
         id=np.arange(len(start)),
         parent=Partly(parent, parent >= 0),
         kind=Coded(kind, kinds),
-        name=Coded(name, [as_utf8(text) for text in events.names]),
+        name=Coded(name, list(events.names)),
         device=Coded(
             np.where(host, -1, np.searchsorted(device_names, device)), [f"imported:{n}" for n in device_names]
         ),
@@ -174,7 +174,7 @@ def _lanes(events: Events) -> list[str]:
         text = f"stream {stream}" if stream else f"thread {tid}" if tid.lstrip("-").isdigit() else tid
         if not stream and (len(processes) > 1 or not pid.isdigit()):
             text = f"process {pid} {text}"
-        texts.append(as_utf8(text))
+        texts.append(text)
     return texts
 
 

@@ -18,6 +18,7 @@ _NEXT_EVENT = re.compile(r'\}\s*,?\s*(?=\{\s*"\w+"\s*:)').search
 _NAME_VALUE = re.compile(
     r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|id|args|s|bp)"\s*:)', re.DOTALL
 ).search
+_ARGS = re.compile(r',\s*"args"\s*:\s*\{').search
 
 DEVICE_WORK = ("kernel", "memcpy")
 """Kinds of spans that run on a device."""
@@ -97,7 +98,7 @@ class Events:
         return end
 
     def repair(self, text: str, at: int, offset: int) -> int | None:
-        """Go on after an event that is no JSON: mend quotes in its name, or else leave it out.
+        """Go on after an event that is no JSON: mend quotes in its name, or leave out its ``args``, or all of it.
 
         Returns:
             Where to go on; None if no other event follows.
@@ -108,28 +109,26 @@ class Events:
         if name is not None:
             value = re.sub(r'(?<!\\)"', r"\"", name[2])
             mended = f"{fragment[: name.start()]}{name[1]}{value}{name[3]}{fragment[name.end() :]}"
-            try:
-                event, end = _SCAN(mended, 0)
-            except (ValueError, RecursionError):
-                pass
-            else:
-                self._any(event, offset + at)
+            end = self._take_mended(mended, offset + at)
+            if end is not None:
                 return at + end - (len(mended) - len(fragment))
         if following is None:
             return None
-        self._drop("unreadable_events", "events are no JSON", offset + at)
+        args = _ARGS(fragment)
+        if args and self._take_mended(fragment[: args.start()] + "}", offset + at) is not None:
+            self._drop("unreadable_args", "events have arguments that are no JSON; they are kept without", offset + at)
+        else:
+            self._drop("unreadable_events", "events are no JSON", offset + at)
         return following.end()
 
-    def add_parsed(
-        self, category: str, name: str, pid: str, tid: str, ts: str, dur: str, body: str, place: int
-    ) -> None:
-        """An event whose ``args`` are still text, without their braces."""
+    def _take_mended(self, text: str, place: int) -> int | None:
+        """Take an event that was mended; returns where it ends, None if it still is no JSON."""
         try:
-            args, _ = _SCAN("{" + body + "}", 0)
+            event, end = _SCAN(text, 0)
         except (ValueError, RecursionError):
-            self._drop("unreadable_events", "events are no JSON", place)
-            return
-        self._append(category, name, pid, tid, ts, dur, args, place)
+            return None
+        self._any(event, place)
+        return int(end)
 
     def add_span(
         self, kind: str, category: str, name: str, lane: tuple[str, str, str], ts: Any, dur: Any, place: int
@@ -159,7 +158,7 @@ class Events:
         if not isinstance(event, dict):
             self._drop("no_events", "entries are no events", place)
             return
-        ph, category, name = (str(event.get(key, "")) for key in ("ph", "cat", "name"))
+        ph, category, name = (as_utf8(str(event.get(key, ""))) for key in ("ph", "cat", "name"))
         if ph != "X":
             self.counts[("flow", "") if ph in ("s", "t", "f") else (ph, category)] += 1
             return
@@ -167,7 +166,7 @@ class Events:
             self._drop("without_times", "events have no start or no duration", place)
             return
         args = event.get("args")
-        pid, tid = str(event.get("pid", "")), str(event.get("tid", ""))
+        pid, tid = as_utf8(str(event.get("pid", ""))), as_utf8(str(event.get("tid", "")))
         self._append(category, name, pid, tid, event["ts"], event["dur"], args if isinstance(args, dict) else {}, place)
 
     def _append(
@@ -175,12 +174,12 @@ class Events:
     ) -> None:
         kind = kind_of(category, name)
         work = kind in DEVICE_WORK
-        stream = str(args.get("stream", tid.removeprefix("stream "))) if on_device(category) else ""
-        device = _integer(args.get("device", pid)) if stream else NO_ID
+        stream = as_utf8(str(args.get("stream", tid.removeprefix("stream ")))) if on_device(category) else ""
+        device = integer(args.get("device", pid)) if stream else NO_ID
         if not self.add_span(kind, category, name, (pid, tid, stream), ts, dur, place):
             return
-        self.correlation.append(_integer(args.get("correlation")) if work or kind == "launch" else NO_ID)
-        self.external.append(_integer(args.get("External id", args.get("external id"))))
+        self.correlation.append(integer(args.get("correlation")) if work or kind == "launch" else NO_ID)
+        self.external.append(integer(args.get("External id", args.get("external id"))))
         self.device.append(device if device < 1 << 31 else NO_ID)
         if work:
             self.work.append(len(self) - 1)
@@ -217,11 +216,21 @@ def _decimal_ns(text: str) -> int:
         raise ValueError("not a number") from None
 
 
-def _integer(value: Any) -> int:
+def integer(value: Any) -> int:
     """An id, or -1 where there is none."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < _LIMIT else NO_ID
+
+
+def as_utf8(text: str) -> str:
+    """Text whose UTF-8 bytes stand as Latin-1 characters, put right; as it is where it is no UTF-8."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:  # written with \u escapes, or not UTF-8
+        return text
 
 
 DETAILS = 9
@@ -232,12 +241,12 @@ _NO_AXES = (-1, -1, -1)
 
 def _details(args: dict[str, Any]) -> tuple[int, ...]:
     grid, block = (_axes(args.get(key)) for key in ("grid", "block"))
-    counts = (_integer(args.get(k)) for k in ("registers per thread", "bytes", "graph node id"))
+    counts = (integer(args.get(k)) for k in ("registers per thread", "bytes", "graph node id"))
     return (*grid, *block, *counts)
 
 
 def _axes(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or len(value) != 3:
         return _NO_AXES
-    axes = tuple(_integer(axis) for axis in value)
+    axes = tuple(integer(axis) for axis in value)
     return axes if all(0 <= axis < 1 << 31 for axis in axes) else _NO_AXES

@@ -8,7 +8,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from jouletrace.importers.base import Left
-from jouletrace.importers.kineto.batch import take_batch
+from jouletrace.importers.kineto.batch import take_chunks
 from jouletrace.importers.kineto.events import Events
 
 _SCAN = JSONDecoder(strict=False, parse_float=str).raw_decode
@@ -64,7 +64,7 @@ class Frame:
         at += key.end()
         if key[1] == "traceEvents" and self._data[at : at + 1] == b"[":
             return self._read_events(at + 1)
-        size = _WINDOW
+        size = _MARGIN
         while True:
             try:
                 value, end = _SCAN(self._text(at, at + size), 0)
@@ -86,11 +86,12 @@ class Frame:
         """All events of the list; returns where it ends, None if the file ends before."""
         budget = _PATIENCE * (len(self._data) + _WINDOW)
         while True:
+            at, reach = take_chunks(self.events, self._data, at)
             text = self._text(at, at + _WINDOW)
             last = at + len(text) >= len(self._data)
-            stop = len(text) if last else len(text) - _MARGIN
+            stop = min(reach - at, len(text) if last else len(text) - _MARGIN)
             i = 0
-            while (i := _skip(text, take_batch(self.events, text, _skip(text, i), at))) < stop:
+            while (i := _skip(text, i)) < stop:
                 if text[i] == "]":
                     return at + i + 1
                 try:
@@ -105,7 +106,7 @@ class Frame:
                 if following is None:  # perhaps only the window ends here
                     break
                 i = following
-            if last and i >= stop:
+            if last and i >= len(text):
                 self._cut_off(len(self._data))
                 return None
             at += i
@@ -129,13 +130,3 @@ def _skip(text: str, at: int) -> int:
     """Where the next thing starts after spaces and commas."""
     found = _SPACE(text, at)
     return found.end() if found else at
-
-
-def as_utf8(text: str) -> str:
-    """Text whose UTF-8 bytes stand as Latin-1 characters, put right; as it is where it is no UTF-8."""
-    if text.isascii():
-        return text
-    try:
-        return text.encode("latin-1").decode()
-    except UnicodeError:  # written with \u escapes, or not UTF-8
-        return text
