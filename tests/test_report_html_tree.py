@@ -60,7 +60,7 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     ]
     kernel = {"id": 30, "parent": 1, "level": "kernel", "name": "gemm", "op": "aten.mm", "count": 2}
     run = run_of(
-        [op(1, "blocks.*", count=2), *layers, *sites, kernel], {0: 9.0, 1: 8.0, 10: 8.0, 11: 4.0, 12: 4.0, 30: 8.0}
+        [op(1, "blocks.*", count=2), *layers, *sites, kernel], {0: 9.0, 1: 8.0, 10: 8.0, 11: 4.0, 12: 4.5, 30: 8.0}
     )
     found = paths(run)
     assert found["/net/blocks/blocks.0/mm"] == pytest.approx(4.0)
@@ -68,6 +68,50 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     assert "/net/mm" not in found  # told once
     shared = [node for node in tree(run, Results(run)) if node.level in ("op", "kernel")]
     assert all("50 %" in node.how for node in shared)
+
+
+def test_equal_neighbours_are_one_node_with_what_they_take_together():
+    names = ["blocks", *(f"blocks.{i}" for i in range(4)), *(f"blocks.{i}.fc" for i in range(4))]
+    parents = [0, 10, 10, 10, 10, 11, 12, 13, 14]
+    layers = [
+        {"id": 10 + i, "parent": parent, "level": "layer", "name": name, "module": name, "count": 1}
+        for i, (name, parent) in enumerate(zip(names, parents, strict=True))
+    ]
+    joules = {0: 20.0, 10: 19.0, 11: 4.0, 12: 4.0, 13: 4.0, 14: 7.0, 15: 3.0, 16: 3.0, 17: 3.0, 18: 6.0}
+    run = run_of(layers, joules)
+    found = paths(run)
+    assert found["/net/blocks/blocks.0–2"] == pytest.approx(12.0)
+    assert found["/net/blocks/blocks.0–2/fc"] == pytest.approx(9.0)
+    assert found["/net/blocks/blocks.3/fc"] == 6.0
+    one = next(node for node in tree(run, Results(run)) if node.label == "blocks.0–2")
+    assert one.how == "3 equal ones together"
+    assert one.energy.half_width == pytest.approx(3 * 4.0 / 50)  # one estimate three times, not three that agree
+    assert paths(run_of(layers, {**joules, 16: 3.1})).keys() >= {"/net/blocks/blocks.0", "/net/blocks/blocks.1"}
+
+
+def test_what_lies_within_something_else_is_not_drawn_beside_it():
+    """As an imported trace has it: functions within functions, and kernels beside the operators that ran them."""
+    stack = [{"id": i, "parent": 0, "level": "range", "name": f"call {i}", "count": 1} for i in (1, 2)]
+    beside = [op(3, "", "aten.mm"), {"id": 4, "parent": 0, "level": "kernel", "name": "gemm", "count": 1}]
+    run = run_of(stack + beside, {}, {0: 9.0, 1: 8.0, 2: 7.0, 3: 2.0, 4: 2.0})
+    assert list(paths(run)) == ["/net", "/net/gemm"]
+    assert [unit["name"] for unit in Results(run).units("kernel")] == ["gemm"]
+    apart = run_of(stack, {}, {0: 9.0, 1: 5.0, 2: 4.0})
+    assert list(paths(apart)) == ["/net", "/net/call 1", "/net/call 2"]
+
+
+def test_what_is_in_no_layer_comes_behind_the_layers():
+    gaps = {"id": 1, "parent": 0, "level": "op", "name": "launch and gaps", "count": 1}
+    layer = {"id": 2, "parent": 0, "level": "layer", "name": "body", "module": "body", "count": 1}
+    assert list(paths(run_of([gaps, layer], {0: 9.0, 1: 1.0, 2: 8.0}))) == ["/net", "/net/body", "/net/launch and gaps"]
+
+
+def test_next_to_nothing_does_not_set_the_scale_of_colours():
+    units = [op(1, "a"), op(2, "b"), op(3, "c")]
+    run = run_of(units, {0: 9.0, 1: 5.0, 2: 4.0, 3: 1e-6}, {0: 3.0, 1: 1.6, 2: 1.4, 3: 1e-9})
+    trace = icicle(tree(run, Results(run)), "energy")["data"][0]
+    assert trace["marker"]["cmax"] < 4.0
+    assert trace["marker"]["cmin"] > 2.0
 
 
 def test_each_node_is_wide_enough_for_its_children_and_negative_ones_have_no_width():
@@ -103,7 +147,7 @@ def test_a_trace_is_summed_by_name():
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("void cudnn::detail::dgrad_engine<float, 512>(int, kernel_grad_params)", "dgrad_engine"),
+        ("void cudnn::detail::dgrad_engine<float, 512>(int, kernel_grad_params)", "cudnn::dgrad_engine"),
         ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
         ("void at::native::<unnamed>::layer_norm<(int)1>(T1)", "layer_norm"),
         ("[CUDA memcpy Device-to-Device]", "[CUDA memcpy Device-to-Device]"),

@@ -83,8 +83,9 @@ def opened(chromium, tmp_path):
     """Open the report of some Runs."""
     pages = []
 
-    def write_and_open(*runs, **how):
-        pages.append(Opened(chromium, html.write(list(runs), tmp_path / f"{len(pages)}.html"), **how))
+    def write_and_open(*runs, comparisons=(), **how):
+        path = html.write(list(runs), tmp_path / f"{len(pages)}.html", comparisons)
+        pages.append(Opened(chromium, path, **how))
         return pages[-1]
 
     yield write_and_open

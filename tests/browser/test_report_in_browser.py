@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from compare_runs import side
+from jouletrace.compare import against_first
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, gpu, power_channel, profile_run
 from timeline_runs import timeline_run
@@ -19,6 +21,10 @@ try:
 except ImportError:
     expect = None  # the fixture skips the tests, or fails where a browser is needed
 
+LONG = (
+    "void at::native::vectorized_elementwise_kernel<8, at::native::Functor%d<c10::Half>, std::array<char*, 3ul> >(int)"
+)
+PARTS = {f"layer.{i}": 0.1 * (i + 1) for i in range(4)}
 EVIL = "</script><img src=x onerror=\"document.body.id='broken'\"><b>x</b>"
 
 
@@ -194,6 +200,48 @@ def test_what_is_drawn_of_power_reaches_its_extremes_at_every_zoom(opened):
     heights = [float(y) for _, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path.attrib["d"])]
     assert len(heights) < 8000  # thinned, and yet
     assert max(heights) - min(heights) > 60
+
+
+def test_kernels_are_named_briefly_found_by_their_full_names_and_saved_with_them(opened):
+    run = profile_run(kernels=14)
+    units = [
+        {**row, "name": LONG % row["id"]} if row["level"] == "kernel" and row["id"] != 900 else row
+        for row in run.units.to_pylist()
+    ]
+    run.units = tables.from_rows(units, "units")
+    report = opened(run)
+    table = report.page.locator("#run0-kernel")
+    shown = table.locator("td[data-full]")
+    assert shown.count() == 14
+    assert shown.first.inner_text().startswith("vectorized_elementwise_kernel<8, Functor")
+    assert shown.first.get_attribute("title") == shown.first.get_attribute("data-full")
+    table.locator("input[type=search]").fill("c10::half char*")  # not in the short names
+    assert table.locator("tbody tr:not([hidden])").count() == 14
+    text, _ = report.download("#run0-kernel [data-act=csv]")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {row["kernel"] for row in rows} == {LONG % i for i in range(2, 30, 2)}
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1440, True)])
+def test_a_comparison_opens_sorts_and_fits(opened, width, dark):
+    runs = [*side(1.0, 1.002, 0.998, parts=PARTS), *side(0.9, 0.902, 0.898, parts=PARTS, mode="eager")]
+    found, _ = against_first([[one] for one in runs])
+    report = opened(*(run for run, _ in runs), comparisons=found, width=width, dark=dark)
+    assert report.said == []
+    section = report.page.locator(".compared")
+    expect(section.locator("#compared0-model td.better").first).to_contain_text("✓ better")
+    section.locator("summary").first.click()
+    layers = section.locator("#compared0-layer")
+    layers.locator("th button", has_text="change").click()
+    values = [
+        float(cell) for cell in layers.locator("td[data-v]:has(.bar)").evaluate_all("all => all.map(c => c.dataset.v)")
+    ]
+    assert values == sorted(values, reverse=True)
+    assert report.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    text, _ = report.download("#compared0-model [data-act=csv]")
+    energy = next(row for row in csv.DictReader(io.StringIO(text)) if row["metric"] == "energy_total_j")
+    assert float(energy["change_low"]) < float(energy["change"]) < float(energy["change_high"]) < 0
+    assert energy["verdict"] == "better"
 
 
 def test_energy_and_time_can_be_switched(opened):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jouletrace.cli.output import opened, say
+
+if TYPE_CHECKING:
+    from jouletrace.report.comparison.data import Comparison
 
 
 def report(
@@ -22,13 +25,26 @@ def report(
         typer.Option("--open/--no-open", help="Open it in a browser. [default: where there is a display]"),
     ] = None,
 ) -> None:
-    """Write one or several Runs as one HTML file that needs no network: charts, timeline, tables."""
+    """Write one or several Runs as one HTML file that needs no network: charts, timeline, tables.
+
+    Several are also compared, the first with each other one; Runs of one thing count as repetitions of it
+    where there is another thing to hold them against.
+    """
     from jouletrace.report import html
 
-    place = html.write([opened(path) for path in runs], output)
+    found = [opened(path) for path in runs]
+    comparisons, notes = _compared(runs) if len(runs) > 1 else ([], [])
+    place = html.write(found, output, comparisons, notes)
     say(f"wrote {place}")
     if _has_display() if show is None else show:
         _open(place)
+
+
+def _compared(paths: list[str]) -> tuple[list[Comparison], list[str]]:
+    from jouletrace.compare import against_first
+    from jouletrace.compare.sides import open_runs
+
+    return against_first([open_runs([path]) for path in paths])
 
 
 def _has_display() -> bool:

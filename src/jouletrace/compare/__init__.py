@@ -2,5 +2,6 @@
 
 from jouletrace.compare.compare import compare
 from jouletrace.compare.options import CompareOptions
+from jouletrace.compare.several import against_first
 
-__all__ = ["CompareOptions", "compare"]
+__all__ = ["CompareOptions", "against_first", "compare"]

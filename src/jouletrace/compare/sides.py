@@ -26,10 +26,17 @@ REPEATS = "repeats"
 DEFAULT_GAIN_PCT = 5.0
 """Of boards whose sensors don't say: what published comparisons with external meters find."""
 
-MODEL_METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
+MODEL_METRICS = (
+    "latency_s",
+    "iteration_time_s",
+    "time_to_first_token_s",
+    "power_w",
+    "energy_total_j",
+    "energy_per_token_j",
+)
 PART_METRICS = ("time_s", "power_w", "energy_total_j")
 
-_ONE_THING = ("name", "task", "batch", "seq_len", "dtype", "mode")
+_ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
 
 
@@ -195,6 +202,13 @@ def check_one_thing(found: Sequence[Source], name: str) -> None:
                     f"{name} is not several runs of one thing: {key} is {one} in {first.place}, "
                     f"{another} in {other.place}"
                 )
+
+
+def same_thing(one: Run, other: Run) -> bool:
+    """Whether two Runs are of the same workload, run in the same way on the same boards."""
+    if one.kind != other.kind or {d.id for d in one.devices} != {d.id for d in other.devices}:
+        return False
+    return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
 
 
 def _check_no_doubles(found: Sequence[Source], name: str) -> None:

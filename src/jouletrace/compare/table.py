@@ -20,7 +20,7 @@ from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
 
-WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_s")
+WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
 """Metrics that no power sensor has a part in."""
 
 

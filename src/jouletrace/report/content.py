@@ -90,8 +90,13 @@ _COMPARED = (
 
 
 def levels_shown(results: Results, detail: str) -> list[str]:
-    """Levels that are listed: devices and ranges always, else the one that ``detail`` names."""
+    """Levels that are listed: devices and ranges always, else the one that ``detail`` names.
+
+    What generates tokens is told by its phases, whatever the detail: prompts and new tokens cost differently.
+    """
     always = [level for level in ("device", "range") if results.units(level)]
+    if "tokens_per_s" in results.metrics() and results.units("phase"):
+        always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
     return always + ([detail] if detail != "model" and detail not in always else [])
 
 
@@ -182,7 +187,7 @@ def _all_missing(results: Results, names: Sequence[str]) -> str | None:
 def _sensor_section(channels: Sequence[ChannelInfo]) -> Section:
     """How each sensor behaves in time: what ``calibrate`` found."""
     names = ("channel", "source", "period", "window", "delay", "gapless", "known")
-    section = Section("Sensors", [Column(name, wide=name == "source") for name in names])
+    section = Section("Sensors", [Column(name, wide=int(name == "source")) for name in names])
     for c in channels:
         gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
         times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.delay_s)]

@@ -54,6 +54,7 @@ def to_json_object(run: Run, *, top: int | None = None) -> dict[str, Any]:
         "simulated": run.simulated,
         "model": _model(run, results),
         "phases": _parts(results, "phase", top),
+        "lengths": _parts(results, "length", top),
         "layers": _parts(results, "layer", top),
         "operators": _parts(results, "op", top),
         "kernels": _parts(results, "kernel", top),

@@ -13,12 +13,16 @@ class Column:
     Attributes:
         name: Heading, with the unit where there is one.
         numeric: Set flush right, never broken inside.
-        wide: Left out where there is little room; what it says is a help, not a figure.
+        wide: 0 for what is always shown; others where there is room, those with the lowest number first.
+        brief: Where there is little room its figures stand without their intervals.
+        long: "middle" or "start": what its names lose rather than take several lines; "" for nothing.
     """
 
     name: str
     numeric: bool = False
-    wide: bool = False
+    wide: int = 0
+    brief: bool = False
+    long: str = ""
 
 
 @dataclass

@@ -18,7 +18,8 @@ PALE = ("#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd")
 BLUES = [[0, "#eef4fa"], [0.5, "#a6cbe6"], [1, "#4f97cc"]]
 """Light to dark, in one hue: told apart by everybody, also in grey."""
 
-_LABEL = 60
+_LABEL, _LINE, _WHOLE = 60, 80, 800
+"""Characters of a label, of a line, and of a name in full."""
 
 
 def plain(text: str) -> str:
@@ -29,6 +30,13 @@ def plain(text: str) -> str:
 def cut(text: str) -> str:
     """A name short enough for a label; tables have it whole."""
     return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
+
+
+def in_lines(text: str) -> str:
+    """A name in full, as plotly shows it: broken into lines, since kernels have names of hundreds of characters."""
+    shown = text if len(text) <= _WHOLE else f"{text[:_WHOLE]}…"
+    lines = [shown[at : at + _LINE] for at in range(0, len(shown), _LINE)]
+    return "<br>".join(map(plain, lines))
 
 
 def short(values: Any, digits: int = 6) -> list[float]:

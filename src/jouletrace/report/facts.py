@@ -25,6 +25,8 @@ def title(run: Run) -> str:
         ("task", "{}"),
         ("batch", "batch {}"),
         ("seq_len", "{} tokens"),
+        ("new_tokens", "{} new"),
+        ("cache", "{} cache"),
         ("dtype", "{}"),
         ("mode", "{}"),
     ):

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from jouletrace.report import reasons
-from jouletrace.report.drawing import BLUES, PALE, Spec, cut, plain
-from jouletrace.report.scale import figure, quantity
-from jouletrace.report.tree import ROOT, Node, widths
+from jouletrace.report.drawing import BLUES, PALE, Spec, cut, in_lines, plain
+from jouletrace.report.node import ROOT, Node
+from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
+from jouletrace.report.tree import widths
+from jouletrace.run.names import MOST, elided, short_name
+
+_NARROW = 0.1
+"""Share of the whole below which a box has no room for an interval."""
+
+_CHARACTERS, _FEWEST = 150, 10
+"""Characters on a box as wide as the whole, and those of a name that is still told."""
+
+_SEEN, _SPREAD = 0.01, 0.1
+"""Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
 
 _ICICLE = {"margin": {"l": 4, "r": 4, "t": 26, "b": 4}, "uniformtext": {"minsize": 11, "mode": "hide"}}
 
@@ -20,11 +31,15 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         return None
     watts = [_power(node) for node in nodes]
     known = [w for w in watts if w is not None]
+    # What is hardly seen must not set the scale: the power of next to nothing can be anything.
+    seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or known
     levels = list(dict.fromkeys(node.level for node in nodes))
     marker: Spec = {"line": {"width": 1}}
     if len(known) > len(nodes) / 2:
         marker |= {"colors": [_rounded(w) for w in watts], "colorscale": BLUES, "showscale": True}
-        marker |= {"cmin": min(known), "cmax": max(*known, min(known) + 1)}
+        low, high = min(seen), max(seen)
+        room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
+        marker |= {"cmin": low - room, "cmax": high + room}
         marker["colorbar"] = {"title": {"text": "mean power, W", "side": "right"}, "thickness": 10, "len": 0.9}
     else:
         marker["colors"] = [PALE[levels.index(node.level) % len(PALE)] for node in nodes]
@@ -32,9 +47,9 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         "type": "icicle",
         "ids": [node.key for node in nodes],
         "parents": [node.parent for node in nodes],
-        "labels": [plain(cut(_brief(node))) for node in nodes],
+        "labels": [plain(cut(_brief(node, wide / width[0]))) for node, wide in zip(nodes, width, strict=True)],
         "values": [float(f"{w:.6g}") for w in _fitting(nodes, width)],
-        "text": [_written(node, by) for node in nodes],
+        "text": [_written(node, by, wide / width[0]) for node, wide in zip(nodes, width, strict=True)],
         "hovertext": [_hover(node, nodes[0]) for node in nodes],
         "branchvalues": "total",
         "sort": False,
@@ -70,21 +85,25 @@ def _power(node: Node) -> float | None:
     return energy / seconds if energy is not None and seconds and energy > 0 and seconds > 0 else None
 
 
-def _written(node: Node, by: str) -> str:
-    return figure(node.energy, "J") if by == "energy" else figure(node.time, "s")
+def _written(node: Node, by: str, share: float) -> str:
+    """A figure, in a narrow box without its interval: what doesn't fit isn't drawn at all."""
+    estimate, unit = (node.energy, "J") if by == "energy" else (node.time, "s")
+    if share < _NARROW and estimate.value is not None:
+        scale = unit_for([estimate.value], unit)
+        return f"{number(estimate.value / scale.factor, 3)}{NBSP}{scale.name}"
+    return figure(estimate, unit)
 
 
-def _brief(node: Node) -> str:
-    """A kernel's name without what it returns, takes and is a template of: what fits onto a box."""
-    if node.level != "kernel" or node.label.startswith(("[", "(")):
+def _brief(node: Node, share: float) -> str:
+    """A kernel's name without what it is a template of, cut to what fits onto a box on a screen."""
+    if node.level != "kernel":
         return node.label
-    plain_name = node.label.removeprefix("void ").replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
-    words = plain_name.partition("(")[0].partition("<")[0].rpartition("::")[2].strip()
-    return words or node.label
+    base = short_name(node.label).partition("<")[0] or node.label
+    return elided(base, min(max(int(_CHARACTERS * share), _FEWEST), MOST))
 
 
 def _hover(node: Node, root: Node) -> str:
-    lines = [f"<b>{plain(cut(node.label))}</b>", *(plain(cut(text)) for text in node.detail.split("\n") if text)]
+    lines = [f"<b>{in_lines(node.label)}</b>", *(plain(cut(text)) for text in node.detail.split("\n") if text)]
     for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
         if own.value is None:
             continue

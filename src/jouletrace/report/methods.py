@@ -14,6 +14,9 @@ from jouletrace.run import ChannelInfo, DeviceInfo, Run
 _INTERVALS = {"windows": "t-intervals over window means", "runs": "t-intervals over the means of the runs"}
 """By method: the kind of interval, as a paper names it."""
 
+_MOST_FILES = 4
+"""As many imported files are named."""
+
 
 def methods(run: Run) -> str:
     """Some sentences, built from nothing but the facts that the Run holds."""
@@ -31,7 +34,15 @@ def _what(run: Run) -> str:
     version = run.versions.get("jouletrace", jouletrace.__version__)
     devices = "; ".join(dict.fromkeys(_device(device) for device in run.devices))
     where = f" on {devices}" if devices else ""
-    return f"Measured with jouletrace {version}{where}."
+    files = [one for one in run.settings.get("imported") or [] if isinstance(one, dict)]
+    if not files:
+        return f"Measured with jouletrace {version}{where}."
+    sources = {f"{one.get('format')}: {one.get('path')}" for one in files if one.get("format") != "jouletrace"}
+    others = "; ".join(sorted(sources)) if len(sources) <= _MOST_FILES else f"{len(sources)} files of other tools"
+    if run.kind == "import":
+        return f"Recorded with other tools{where}, and imported with jouletrace {version} ({others})."
+    also = f" Imported beside it ({others})." if sources else ""
+    return f"Measured with jouletrace {version}{where}.{also}"
 
 
 def _device(device: DeviceInfo) -> str:

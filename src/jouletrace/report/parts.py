@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from jouletrace.report import checks, layers, reasons
 from jouletrace.report.document import Column, Footnotes, Section
 from jouletrace.report.metrics import metric, ordered
 from jouletrace.report.results import ABSENT, Figure, Results
-from jouletrace.report.scale import NBSP, cell, quantity, unit_for
+from jouletrace.report.scale import NBSP, Unit, cell, quantity, unit_for
 from jouletrace.run import Run
+from jouletrace.run.names import short_names
 
 LEVELS = {
     "phase": "Phases",
+    "length": "Forwards of one token, by the length of the cache",
     "layer": "Layers",
     "op": "Operators",
     "kernel": "Operators and kernels",
@@ -34,10 +37,23 @@ _ASIDE = (
     "time_repetition_s",
     "time_traced_s",
     "energy_resolvable_j",
-    "spike_recovered",
-    "additivity_residual",
 )
-"""Metrics of parts that stand where there is room."""
+"""Metrics of parts that stand where there is room, the most telling first."""
+
+_LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
+"""By level, what names lose where there is little room for them."""
+
+_LEADING = ("energy_total_j", "time_s")
+"""Metrics whose scale others of the same kind take on."""
+
+_LISTED = 56
+"""Characters of a kernel's name in a list: a line of a terminal less what stands in front."""
+
+CHECKS = {"spike_recovered", "additivity_residual"}
+"""Metrics of single parts that are told among the checks."""
+
+_BRIEF = ("share",)
+"""Metrics whose interval another one's tells already."""
 
 
 def sections(run: Run, results: Results, level: str, top: int | None) -> list[Section]:
@@ -50,32 +66,77 @@ def sections(run: Run, results: Results, level: str, top: int | None) -> list[Se
 def _parts_section(run: Run, results: Results, level: str, top: int | None) -> Section:
     """The units of a level: one a row, a column a metric, in one unit a column."""
     units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
-    if level == "phase" and units:
+    if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
+    names = ordered({name for unit in units for name in results.metrics(unit["id"])} - CHECKS)
+    units, untold = told(results, units) if level == "kernel" else (units, [])
     shown = units if top is None else units[:top]
     columns, fields = _naming(level, shown)
+    short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
+    labels = _labels(shown, short)
     counted = any(unit["count"] is not None for unit in shown)
     if counted:
         columns.append(Column("×", numeric=True))
     section = Section(LEVELS[level], columns)
     for unit in shown:
-        row = [_named(run, unit, field) for field in fields]
+        row = [_named(run, unit, field, short, labels) for field in fields]
         section.rows.append(row + ([str(unit["count"] or "")] if counted else []))
     figures = [results.metrics(unit["id"]) for unit in shown]
-    add_figures(section, figures, ordered({name for row in figures for name in row}), _ASIDE)
+    add_figures(section, figures, names, _aside(names))
     if len(shown) < len(units):
         section.notes.append(_rest(results, units[len(shown) :]))
+    if untold:
+        section.notes += _unattributed(results, untold, top)
     return section
+
+
+def told(results: Results, units: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
+    there: list[dict[str, Any]] = []
+    untold: list[dict[str, Any]] = []
+    for unit in units:
+        figures = results.metrics(unit["id"])
+        known = any(figure.estimate.value is not None for name, figure in figures.items() if name not in _ASIDE)
+        (there if known or unit["level"] != "kernel" else untold).append(unit)
+    return (there, untold) if there else (untold, [])
+
+
+def _unattributed(results: Results, units: Sequence[dict[str, Any]], top: int | None) -> list[str]:
+    """Kernels that no part accounts for: by name, those that ran longest first, and why."""
+    short = short_names((unit["name"] or "?" for unit in units), _LISTED)
+    launches: dict[str, int] = {}
+    traced: dict[str, float] = {}
+    why: dict[str, None] = {}
+    for unit in units:
+        name, figures = short[unit["name"] or "?"], results.metrics(unit["id"])
+        launches[name] = launches.get(name, 0) + (unit["count"] or 1)
+        traced[name] = traced.get(name, 0.0) + (results.get("time_traced_s", unit["id"]).value or 0.0)
+        why |= dict.fromkeys(filter(None, (f.estimate.reason for f in figures.values())))
+    why.pop("not_measured", None)
+    names = sorted(launches, key=lambda name: -traced[name])
+    said = f" ({'; '.join(reasons.reason(code) for code in why)})" if why else ""
+    times = [quantity(traced[name] or None, "s") for name in names[:top]]
+    lines = [f"kernels not attributed: {len(names)} names{said}"]
+    for name, time in zip(names, times, strict=False):
+        indent = NBSP * (2 + max(map(len, times)) - len(time))
+        lines.append(f"{indent}{time}{NBSP * 2}{launches[name]} × {name}")
+    return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
 def _tree_section(results: Results) -> Section:
     """Layers under the modules around them."""
     tree = layers.lines(results)
-    section = Section(LEVELS["layer"], [Column("layer"), Column("×", numeric=True)])
+    section = Section(LEVELS["layer"], [Column("layer", long="middle"), Column("×", numeric=True)])
     section.rows = [[line.label, str(len(line.units))] for line in tree]
     figures = [line.figures for line in tree]
-    add_figures(section, figures, ordered({name for row in figures for name in row}), _ASIDE)
+    names = ordered({name for row in figures for name in row} - CHECKS)
+    add_figures(section, figures, names, _aside(names))
     return section
+
+
+def _aside(names: Sequence[str]) -> tuple[str, ...]:
+    """Metrics that stand where there is room: active energy first, where the total says how much."""
+    return ("energy_active_j", *_ASIDE) if "energy_total_j" in names else _ASIDE
 
 
 def _naming(level: str, units: Sequence[dict[str, Any]]) -> tuple[list[Column], list[str]]:
@@ -84,24 +145,43 @@ def _naming(level: str, units: Sequence[dict[str, Any]]) -> tuple[list[Column], 
         return [Column("device")], ["device"]
     if level == "kernel" and any(unit["op"] for unit in units):
         # A kernel's name says little: one serves many operators, and operators differ by where they are.
-        columns, fields = [Column("operator"), Column("module")], ["operator", "module"]
-        columns += [Column("kernel", wide=True), Column("shapes", wide=True)]
+        columns, fields = [Column("operator", long="middle"), Column("module", long="start")], ["operator", "module"]
+        columns += [Column("kernel", wide=2, long="middle"), Column("shapes", wide=4, long="middle")]
         return columns, [*fields, "kernel", "shapes"]
-    columns, fields = [Column(level)], ["name"]
+    columns, fields = [Column("operator" if level == "op" else level, long=_LOST.get(level, ""))], ["name"]
     for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
         if any(unit[key] and unit[key] != unit["name"] for unit in units):
-            columns.append(Column(name, wide=True))
+            columns.append(Column(name, wide=2, long="start" if key == "module" else "middle"))
             fields.append(key)
     return columns, fields
 
 
-def _named(run: Run, unit: dict[str, Any], field: str) -> str:
+def _labels(units: Sequence[dict[str, Any]], short: dict[str, str]) -> dict[int, str]:
+    """What stands for operators: their name, with the kernel's where they launch several that differ."""
+    kernels = [unit for unit in units if unit["level"] == "kernel" and unit["op"]]
+    bases = {unit["id"]: short[unit["name"] or "?"].partition("<")[0] for unit in kernels}
+    of_one = Counter(unit["parent"] for unit in kernels)
+    alike = Counter((unit["parent"], bases[unit["id"]]) for unit in kernels)
+    found = {}
+    for unit in units:
+        kernel = short[unit["name"] or "?"] if unit["level"] == "kernel" else ""
+        label = str(unit["op"] or kernel or unit["name"] or "?").removeprefix("aten.")
+        if unit["id"] in bases and of_one[unit["parent"]] > 1:
+            base = bases[unit["id"]]
+            label = f"{label}: {base if alike[unit['parent'], base] == 1 else kernel}"
+        found[unit["id"]] = label
+    return found
+
+
+def _named(run: Run, unit: dict[str, Any], field: str, short: dict[str, str], labels: dict[int, str]) -> str:
     if field == "device":
         return device_name(run, unit)
     if field == "operator":
-        return str(unit["op"] or unit["name"] or "?").removeprefix("aten.")
+        return labels[unit["id"]]
+    if unit["level"] == "kernel" and field in ("kernel", "name"):
+        return short[unit["name"] or "?"]
     if field == "kernel":
-        return str(unit["name"]) if unit["level"] == "kernel" else ""
+        return ""
     return str(unit[field] or ("?" if field == "name" else ""))
 
 
@@ -114,28 +194,52 @@ def device_name(run: Run, unit: dict[str, Any]) -> str:
 
 
 def add_figures(
-    section: Section, figures: Sequence[dict[str, Figure]], names: Sequence[str], aside: Collection[str] = ()
+    section: Section, figures: Sequence[dict[str, Figure]], names: Sequence[str], aside: Sequence[str] = ()
 ) -> None:
     """Add a column a metric to the rows, with footnotes for what is missing and what is flagged."""
     footnotes = Footnotes()
+    units = units_of(figures, names)
+    common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
+    places = {name: 1 + 2 * place for place, name in enumerate(aside)}
     for name in names:
         words = metric(name)
         column = [row[name].estimate if name in row else ABSENT for row in figures]
-        unit = unit_for([estimate.value for estimate in column], words.unit)
+        unit = units[name]
         heading = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
-        section.columns.append(Column(heading, numeric=True, wide=name in aside))
-        for row, estimate, found in zip(section.rows, column, figures, strict=True):
+        section.columns.append(Column(heading, numeric=True, wide=places.get(name, 0), brief=name in _BRIEF))
+        for row, estimate, found, said in zip(section.rows, column, figures, common, strict=True):
             if name not in found and (name in aside or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
             text = cell(estimate, unit)
-            remarks = [reasons.flag(code) for code in found[name].flags] if name in found else []
+            flags = found[name].flags if name in found else ()
+            remarks = [reasons.flag(code) for code in flags if code not in said]
             if estimate.value is None:
                 remarks.insert(0, reasons.reason(estimate.reason))
             value, *interval = text.split(" ", 1)
-            marked = NBSP.join([value, *(footnotes.mark(remark) for remark in remarks)])
+            marked = NBSP.join([value, *sorted(map(footnotes.mark, remarks))])
             row.append(" ".join([marked, *interval]))
+    if any(common):
+        section.columns.append(Column("", numeric=True))
+        for row, said in zip(section.rows, common, strict=True):
+            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in said))
     section.notes.extend(footnotes.lines())
+
+
+def units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:
+    """A unit for each column; energies share one, and times, so that columns can be held against one another."""
+    found: dict[str, Unit] = {}
+    for name in names:
+        unit = metric(name).unit
+        leading = next((one for one in (*_LEADING, name) if one in names and metric(one).unit == unit), name)
+        found[name] = unit_for([row[leading].estimate.value for row in figures if leading in row], unit)
+    return found
+
+
+def _common_flags(figures: dict[str, Figure], names: Sequence[str]) -> tuple[str, ...]:
+    """Flags that all figures of a row have, where it has several: said once, of the row."""
+    flags = [figures[name].flags for name in names if name in figures and figures[name].estimate.value is not None]
+    return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
 
 
 def _rest(results: Results, units: Sequence[dict[str, Any]]) -> str:

@@ -46,6 +46,8 @@ REASONS: dict[str, str] = {
     "work_read_once": "the counter of work was read once only",
     "phases_not_spread": "it came always at the same point of the sensor's cycle, or filled all the time",
     "ranges_overlap": "ranges of several threads ran at once",
+    "ranks_share_device": "ranks share a device: what each drew of it can't be told",
+    "ran_beside_others": "other kernels ran meanwhile: what each drew can't be told; see the rows beneath",
     "no_work_counted": "no work was counted",
     "denominator_near_zero": "what it would be divided by may be nothing",
 }
@@ -69,6 +71,7 @@ FLAGS: dict[str, str] = {
     "pooled": "some of its operators are too small to be told apart, and are shared out by time",
     "module_disagrees": "the module removed as a whole is not the sum of its operators",
     "unresolved": "can't be told from nothing",
+    "equal_clocks": "by its energy and time at equal clocks, below the power cap",
     "clock_not_matched": "clocks of variants were more than 15 MHz apart",
     "capped_not_paced": "a power cap acts, and no pause keeps it away",
     "windows_lost": "some windows of the experiment had no energy",
@@ -77,6 +80,9 @@ FLAGS: dict[str, str] = {
     "negative": "below zero: within the noise or cheaper with the part than without",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
+    "counts_differ": "ranks made different numbers of them",
+    "traced": "in a stretch in which kernels were traced, which costs some percent",
+    "whole_stretch": "of the whole traced stretch: no steps were marked in it",
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
     "target_not_met": "the wanted interval was not reached in the time allowed",
@@ -114,11 +120,15 @@ METHODS: dict[str, str] = {
     "counted work": "record between readings of the counter",
     "levels": "difference of levels",
     "levels x latency": "difference of levels times a latency",
+    "ranks": "sum over ranks",
     "repeated": "repeated stretches of the power record",
     "given": "as given",
     "eager_less_graph": "eager step less the same kernels in a graph",
 }
 """By method: how a figure and its interval were obtained."""
+
+_WITH = "with_unit_"
+"""Flag of one of a pair; the id of the other follows."""
 
 THROTTLE: dict[str, str] = {
     "applications_clocks": "application clocks",
@@ -140,6 +150,8 @@ def reason(code: str | None) -> str:
 
 def flag(code: str) -> str:
     """A flag in words."""
+    if code.startswith(_WITH):
+        return f"removed together with part {code.removeprefix(_WITH)}"
     return FLAGS.get(code, code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +67,18 @@ class Results:
         ops = {unit["id"]: unit for unit in self._units if unit["level"] == "op"}
         pooled = {id for id, unit in ops.items() if unit["parent"] in ops}
         kernels = [unit for unit in self._units if unit["level"] == "kernel" and unit["parent"] not in pooled]
+        if self.apart(kernels):
+            return kernels
         known = {unit["parent"] for unit in kernels}
         return kernels + [unit for id, unit in ops.items() if id not in pooled | known]
+
+    def apart(self, kernels: Sequence[dict[str, Any]] | None = None) -> bool:
+        """Whether kernels have figures of their own and aren't said to be of any operator: both tell the same time."""
+        if kernels is None:
+            kernels = [unit for unit in self._units if unit["level"] == "kernel"]
+        loose = [unit["id"] for unit in kernels if not unit["op"] and unit["parent"] == MODEL_UNIT]
+        own = (self.get(metric, id).value for id in loose for metric in ("time_s", "energy_total_j"))
+        return len(loose) == len(kernels) and any(value is not None for value in own)
 
     def outside(self) -> list[dict[str, Any]]:
         """Units of what no operator accounts for: launch and gaps, the host."""

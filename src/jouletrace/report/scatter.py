@@ -11,6 +11,7 @@ from jouletrace.report.results import Results
 from jouletrace.report.scale import figure
 from jouletrace.report.tree import ENERGY, TIME
 from jouletrace.run import Estimate
+from jouletrace.run.names import short_name
 
 _LEVELS = {
     "device": "device",
@@ -78,7 +79,8 @@ def _points(results: Results, level: str, least_j: float) -> tuple[list[_Point],
         if energy.value <= least_j or time.value <= 0:
             missing += 1
             continue
-        name = "<br>".join(plain(cut(str(text))) for text in (unit["name"], unit["module"]) if text)
+        said = short_name(unit["name"] or "") if level == "kernel" else unit["name"]
+        name = "<br>".join(plain(cut(str(text))) for text in (said, unit["module"]) if text)
         text = f"<b>{name}</b><br>{figure(energy, 'J')}<br>{figure(time, 's')}"
         found.append(_Point(1e3 * time.value, energy.value, _reach(time, 1e3), _reach(energy, 1.0), text))
     return found, missing

@@ -8,53 +8,32 @@ name where a trace is all there is, and the idle board's part where nothing was 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from jouletrace.analysis.layers import layers_of
-from jouletrace.report.results import ABSENT, Figure, Results
+from jouletrace.report.folding import folded
+from jouletrace.report.node import ROOT, Node
+from jouletrace.report.results import Figure, Results
 from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Unit = dict[str, Any]
 
-ROOT = "0"
+_WITHIN = 1.02
+"""Share of the whole above which ranges together can't all lie beside one another."""
+
 ENERGY, TIME = "energy_total_j", "time_s"
 _UNTOLD = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A part of the whole.
-
-    Attributes:
-        key: Unique in the tree; ``ROOT`` for the whole.
-        parent: Key of the node around it; "" for the root.
-        label: What it is called, as short as its place allows.
-        level: "model", "phase", "layer", "module", "op", "kernel", "device", "range" or "part".
-        energy: Joules per iteration (or in all, where nothing is iterated).
-        time: Seconds likewise.
-        detail: What tells it from others of that name: module, shapes, how often.
-        remarks: Codes of flags.
-        how: "" if it was measured by itself, else how its figures came about.
-    """
-
-    key: str
-    parent: str
-    label: str
-    level: str
-    energy: Estimate = ABSENT
-    time: Estimate = ABSENT
-    detail: str = ""
-    remarks: tuple[str, ...] = ()
-    how: str = ""
 
 
 def tree(run: Run, results: Results) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone if nothing was told apart."""
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
+    twice = _told_twice(results, root)
+    units = [unit for unit in units if unit["level"] not in twice]
     layered = any(unit["level"] == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
     if layered:
@@ -62,7 +41,7 @@ def tree(run: Run, results: Results) -> list[Node]:
     nodes = _in_modules(_ordered(nodes)) if not layered else _ordered(nodes)
     if len(nodes) == 1:
         nodes += _of_trace(by_name(run)) or _of_baselines(results)
-    return _totalled(nodes)
+    return folded(_totalled(nodes))
 
 
 def widths(nodes: Sequence[Node], metric: str) -> list[float]:
@@ -83,6 +62,15 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
         width[node.key] = max(own or 0.0, inside.get(node.key, 0.0))
         inside[node.parent] = inside.get(node.parent, 0.0) + width[node.key]
     return [width[node.key] for node in nodes]
+
+
+def _told_twice(results: Results, root: Node) -> set[str]:
+    """Levels whose units take time that others take too: they would be drawn beside one another."""
+    found = {"op"} if results.apart() else set()
+    within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
+    if root.time.value and within > _WITHIN * root.time.value:
+        found.add("range")  # they lie within one another, such as the functions of a call stack
+    return found
 
 
 def _root(run: Run, results: Results) -> Node:
@@ -249,6 +237,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
         if node.key != ROOT:
             parent = node.parent if node.parent in keys else ROOT
             below.setdefault(parent, []).append(replace(node, parent=parent))
+    below.get(ROOT, []).sort(key=lambda node: node.level == "op")  # what is in no layer comes behind the layers
     found, waiting = [], [node for node in nodes if node.key == ROOT]
     while waiting:
         node = waiting.pop()

@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
+from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
 
 __all__ = ["render", "write"]
 
 
-def write(runs: Sequence[Run], path: Path | str) -> Path:
+def write(
+    runs: Sequence[Run], path: Path | str, comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()
+) -> Path:
     """Write the report of one Run, or of several, into one file; one that is there is replaced.
 
     Args:
         runs: What to report on; at least one.
         path: The HTML file.
+        comparisons: What ``compare`` found of them, to be shown first.
+        notes: What could not be compared, in words.
 
     Returns:
         The path.
@@ -27,7 +32,7 @@ def write(runs: Sequence[Run], path: Path | str) -> Path:
         NotPossibleError: If plotly isn't installed.
     """
     target = Path(path)
-    page = render(runs)
+    page = render(runs, comparisons, notes)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.part")

@@ -34,7 +34,7 @@
     });
   });
   if (tabs.length) tabs[0].parentElement.hidden = false;
-  document.querySelectorAll(".together .table").forEach((place) => jt.table(place, document.body.classList.contains("simulated")));
+  document.querySelectorAll(".together .table, .compared .table").forEach((place) => jt.table(place, document.body.classList.contains("simulated")));
 
   for (const link of document.querySelectorAll("[data-section]")) {
     const target = () => sections.find((section) => !section.hidden)?.querySelector(`[data-name="${link.dataset.section}"]`);

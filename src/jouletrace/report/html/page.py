@@ -13,9 +13,11 @@ from markupsafe import Markup
 import jouletrace
 from jouletrace.errors import BadInputError
 from jouletrace.report import content, plots, reasons
+from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Document, Footnotes, printable
 from jouletrace.report.html import assets, sections, tables
 from jouletrace.report.html.calibration import calibration
+from jouletrace.report.html.comparing import compared
 from jouletrace.report.html.tables import Table
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.icicle import icicle
@@ -26,6 +28,7 @@ from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import tree
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.names import short_name
 
 _CARDS = (
     "energy_total_j",
@@ -90,8 +93,13 @@ class View:
         return _json({"plots": self.plots, "timeline": self.timeline, "simulated": bool(self.document.simulated)})
 
 
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()) -> str:
     """The page.
+
+    Args:
+        runs: What to report on; at least one.
+        comparisons: What ``compare`` found of them.
+        notes: What could not be compared, in words.
 
     Raises:
         BadInputError: If there is no Run.
@@ -112,6 +120,8 @@ def render(runs: Sequence[Run]) -> str:
         simulated=(together[0] if together else views[0].document).simulated,
         views=views,
         together=together,
+        comparisons=[compared(found, number) for number, found in enumerate(comparisons)],
+        uncompared=[printable(note) for note in notes],
         version=jouletrace.__version__,
         style=Markup(assets.text("style.css")),
         script=Markup(script),
@@ -151,8 +161,11 @@ def _view(run: Run, number: int, runs: Sequence[Run]) -> View:
         found.whole = "of the recording" if len(run.results) else "of all that was traced"
     finer = any(results.units(level) for level in ("layer", "op", "kernel", "phase"))
     if run.kind == "profile" and not finer:
+        asked = run.settings.get("detail")
         found.hint = (
-            "Only the model as a whole was measured. Profile with --detail layer or --detail kernel to see its parts."
+            f"Its parts (--detail {asked}) were asked for and not measured: the warnings and the checks say why."
+            if asked in ("phase", "layer", "kernel")
+            else "Only the model as a whole was measured: profile with --detail layer or --detail kernel for its parts."
         )
     return found
 
@@ -216,7 +229,7 @@ def _trace_cards(run: Run) -> list[Card]:
         Card("Kernels and copies", str(sum(one.count for one in found)), "launches"),
         Card("Their time, summed", value, unit, "as traced"),
         Card("Names", str(len(by_kernel)), "", "kernels and copies that differ"),
-        Card("Costliest", printable(longest), "", share),
+        Card("Costliest", printable(short_name(longest)), "", share),
     ]
 
 

@@ -32,14 +32,17 @@ def traced(run: Run, results: Results) -> list[Table]:
     columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
     columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
     rows: list[list[Any]] = [
-        [t.name, t.kind, t.count, t.total_s, t.total_s / whole if whole else None, t.mean_s, t.least_s, t.most_s]
-        for t in found
+        [named, t.kind, t.count, t.total_s, t.total_s / whole if whole else None, t.mean_s, t.least_s, t.most_s]
+        for named, t in zip(tables.kernels([one.name for one in found[: tables.MOST_ROWS]]), found, strict=False)
     ]
     if len({one.device for one in found}) > 1:
         columns.insert(2, ("device", ""))
-        for row, one in zip(rows, found, strict=True):
+        for row, one in zip(rows, found, strict=False):
             row.insert(2, one.device)
-    return [tables.plain("traced", "Kernels by name", columns, rows)]
+    table = tables.plain("traced", "Kernels by name", columns, rows)
+    if len(found) > len(rows):
+        table.notes.append(f"{len(found) - len(rows)} more names, those with the least time, are in the Run.")
+    return [table]
 
 
 def counters(run: Run) -> list[Table]:
@@ -54,7 +57,8 @@ def counters(run: Run) -> list[Table]:
         if row["value"] is not None:
             values.append(row["value"])
     rows: list[tuple[Any, ...]] = []
-    for (kernel, section, name, unit), values in groups.items():
+    cells = tables.kernels([key[0] for key in groups])
+    for kernel, ((_, section, name, unit), values) in zip(cells, groups.items(), strict=True):
         middle = float(np.mean(values)) if values else None
         ends = (min(values), max(values)) if values else (None, None)
         rows.append((kernel, section, name, unit, middle, *ends, len(values)))

@@ -31,7 +31,7 @@ jt.table = (place, simulated) => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const row of rows) {
-        const text = row.textContent.toLowerCase();
+        const text = [row, ...row.querySelectorAll("[data-full]")].map((one) => one.dataset.full ?? one.textContent).join(" ").toLowerCase();
         row.hidden = !words.every((word) => text.includes(word));
         shown += !row.hidden;
       }
@@ -53,7 +53,7 @@ jt.table = (place, simulated) => {
     const first = headings.flatMap((heading, n) => [heading.dataset.key, ...(ranged[n] ? [`${heading.dataset.key}_low`, `${heading.dataset.key}_high`] : [])]);
     const lines = [...body.rows].filter((row) => !row.hidden).map((row) => [...row.cells].flatMap((cell, n) => {
       const { v, l, h } = cell.dataset;
-      const plain = headings[n].classList.contains("num") && v === undefined && ranged[n] ? "" : cell.textContent;
+      const plain = headings[n].classList.contains("num") && v === undefined && ranged[n] ? "" : cell.dataset.full ?? cell.textContent;
       return [v ?? plain, ...(ranged[n] ? [l ?? "", h ?? ""] : [])];
     }));
     if (simulated) { first.push("SIMULATED"); lines.forEach((line) => line.push("true")); }

@@ -9,10 +9,11 @@ from typing import Any
 from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes, Section, printable
 from jouletrace.report.metrics import metric, ordered
-from jouletrace.report.parts import device_name
+from jouletrace.report.parts import CHECKS, device_name, told, units_of
 from jouletrace.report.results import Figure, Results
-from jouletrace.report.scale import NONE, cell, unit_for
+from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.run.names import short_names
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -41,6 +42,8 @@ class Cell:
         value, low, high: The number in SI units, by which it is sorted and which goes to CSV; None for names.
         bar: Start and end of the interval, place of the value, and of zero, in percent of the column's range, if drawn.
         title: What is said of it on request.
+        full: The whole name where ``text`` is a short one: it is found by search and goes to CSV.
+        kind: What a verdict is coloured by: "better" or "worse".
     """
 
     text: str
@@ -49,6 +52,8 @@ class Cell:
     high: float | None = None
     bar: tuple[float, ...] | None = None
     title: str = ""
+    full: str = ""
+    kind: str = ""
 
     @property
     def long(self) -> bool:
@@ -85,9 +90,13 @@ class Table:
 def parts(run: Run, results: Results) -> list[Table]:
     """A table for each level that the Run has units of."""
     levels = [level for level in LEVELS if results.units(level)]
-    if "kernel" in levels and "op" in levels:
+    if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # told with their kernels
-    return [_parts(run, results, level) for level in levels]
+    found = [_parts(run, results, level) for level in levels]
+    if "kernel" in levels:
+        _, untold = told(results, results.ranked("kernel"))
+        found += [_unattributed(results, untold)] if untold else []
+    return found
 
 
 def of_section(section: Section, id: str, title: str | None = None) -> Table:
@@ -97,6 +106,13 @@ def of_section(section: Section, id: str, title: str | None = None) -> Table:
     return Table(id, title if title is not None else section.title, headings, rows, list(section.notes))
 
 
+def kernels(names: Sequence[str]) -> list[Cell]:
+    """Kernels by their short names, which tell those of one table apart."""
+    short = short_names(names)
+    texts = [printable(short[name]) for name in names]
+    return [Cell(t, full="" if t == (full := printable(n)) else full) for t, n in zip(texts, names, strict=True)]
+
+
 def plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Table:
     """A table of names and plain numbers.
 
@@ -104,7 +120,7 @@ def plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequenc
         id: Unique in the report.
         title: Its heading.
         columns: Name and unit of each: "" for text, "1" for counts, else an SI unit to be scaled.
-        rows: Values in SI units, text or None.
+        rows: Values in SI units, text, cells that are ready, or None.
     """
     units = [
         unit_for([row[n] for row in rows if row[n] is not None], unit) if unit else None
@@ -118,7 +134,9 @@ def plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequenc
     for row in rows[:MOST_ROWS]:
         cells = []
         for value, unit, (_, own) in zip(row, units, columns, strict=True):
-            if unit is None:
+            if isinstance(value, Cell):
+                cells.append(value)
+            elif unit is None:
                 cells.append(Cell(printable(str("" if value is None else value))))
             elif value is None:
                 cells.append(Cell(NONE))
@@ -131,12 +149,31 @@ def plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequenc
     return table
 
 
+def _unattributed(results: Results, units: Sequence[dict[str, Any]]) -> Table:
+    """Kernels that no part accounts for: what the trace says of them."""
+    names = kernels([str(unit["name"] or "?") for unit in units])
+    rows = [
+        (name, unit["count"], results.get("time_traced_s", unit["id"]).value, _why_untold(results, unit["id"]))
+        for name, unit in zip(names, units, strict=True)
+    ]
+    rows.sort(key=lambda row: -(row[2] or 0.0))
+    columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
+    return plain("unattributed", "Kernels not attributed", columns, rows)
+
+
+def _why_untold(results: Results, unit: int) -> str:
+    codes = dict.fromkeys(figure.estimate.reason for figure in results.metrics(unit).values())
+    return "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
+
+
 def _parts(run: Run, results: Results, level: str) -> Table:
-    ranked = results.ranked(level)
+    ranked = told(results, results.ranked(level))[0] if level == "kernel" else results.ranked(level)
     units = ranked[:MOST_ROWS]
     named = _names(run, units, level)
-    table = Table(level, LEVELS[level], [Heading(name, name) for name in named])
-    table.rows = [[Cell(column[n]) for column in named.values()] for n in range(len(units))]
+    placed = "module" in named and level == "kernel"
+    headings = [Heading(name, name, aside=placed and name == "shapes") for name in named]
+    table = Table(level, LEVELS[level], headings)
+    table.rows = [[column[n] for column in named.values()] for n in range(len(units))]
     if any(unit["count"] is not None for unit in units):
         table.headings.append(Heading("×", "count", numeric=True))
         for row, unit in zip(table.rows, units, strict=True):
@@ -144,8 +181,10 @@ def _parts(run: Run, results: Results, level: str) -> Table:
     figures = [results.metrics(unit["id"]) for unit in units]
     footnotes = Footnotes()
     there = {name for row in figures for name in row}
-    for name in [*(m for m in _FIRST if m in there), *(m for m in ordered(there) if m not in _FIRST)]:
-        _add_figures(table, name, figures, footnotes)
+    metrics = [*(m for m in _FIRST if m in there), *(m for m in ordered(there) if m not in _FIRST)]
+    scales = units_of(figures, metrics)
+    for name in metrics:
+        _add_figures(table, name, figures, footnotes, scales[name])
     _add_remarks(table, figures)
     table.notes += footnotes.lines()
     if len(ranked) > len(units):
@@ -155,10 +194,12 @@ def _parts(run: Run, results: Results, level: str) -> Table:
     return table
 
 
-def _names(run: Run, units: Sequence[dict[str, Any]], level: str) -> dict[str, list[str]]:
+def _names(run: Run, units: Sequence[dict[str, Any]], level: str) -> dict[str, list[Cell]]:
     """Columns that say which part a row is; those that would be empty are left out."""
     if level == "device":
-        return {"device": [printable(device_name(run, unit)) for unit in units]}
+        return {"device": [Cell(printable(device_name(run, unit))) for unit in units]}
+    ran = [str(unit["name"] or "?") for unit in units if unit["level"] == "kernel"]
+    short = dict(zip(ran, kernels(ran), strict=True))
     if level != "kernel" or not any(unit["op"] for unit in units):
         columns = {level: [unit["name"] or "?" for unit in units]}
         columns |= {"operator": [_unless(unit["op"], unit["name"]) for unit in units]}
@@ -168,18 +209,24 @@ def _names(run: Run, units: Sequence[dict[str, Any]], level: str) -> dict[str, l
         columns |= {"module": [unit["module"] or "" for unit in units]}
         columns |= {"kernel": [unit["name"] or "?" if unit["level"] == "kernel" else "" for unit in units]}
     columns |= {"shapes": [unit["shapes"] or "" for unit in units]}
-    return {name: [printable(str(text)) for text in column] for name, column in columns.items() if any(column)}
+    cells: dict[str, list[Cell]] = {}
+    for name, column in columns.items():
+        if any(column):
+            named = short if name in ("kernel", "operator") else {}
+            cells[name] = [named.get(text, Cell(printable(str(text)))) for text in column]
+    return cells
 
 
 def _unless(text: str | None, said: str | None) -> str:
     return "" if text is None or text == said else text
 
 
-def _add_figures(table: Table, name: str, figures: Sequence[dict[str, Figure]], footnotes: Footnotes) -> None:
+def _add_figures(
+    table: Table, name: str, figures: Sequence[dict[str, Figure]], footnotes: Footnotes, unit: Unit
+) -> None:
     """Add a column for a metric: one unit and one scale for all of it."""
     words = metric(name)
     estimates = [row[name].estimate if name in row else None for row in figures]
-    unit = unit_for([e.value for e in estimates if e is not None], words.unit)
     shown = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
     table.headings.append(Heading(shown, name, numeric=True, aside=name not in _FIRST))
     ends = [x for e in estimates if e is not None for x in (e.value, e.low, e.high) if x is not None]
@@ -211,7 +258,7 @@ def _said(estimate: Estimate) -> str:
 def _add_remarks(table: Table, figures: Sequence[dict[str, Figure]]) -> None:
     """Flags of all figures of a row in words, where there are any."""
     remarks = [
-        "; ".join(dict.fromkeys(reasons.flag(code) for found in row.values() for code in found.flags))
+        "; ".join(dict.fromkeys(reasons.flag(c) for m, found in row.items() if m not in CHECKS for c in found.flags))
         for row in figures
     ]
     if any(remarks):

@@ -222,7 +222,7 @@ jt.Timeline = class {
       if (x1 < this.left || x0 > right) continue;
       const y = track.y + (lane.row ? lane.row[i] : 0) * lane.step, width = Math.max(x1 - x0, 0.8);
       pen.rect(x0, y + 1, width > 3 ? width - 0.6 : width, lane.step - 2, fills[lane.name[i] % fills.length]);
-      if (width > 28 && lane.step > 12) pen.text(x0 + 4, y + 12, this.fitted(this.data.names[lane.name[i]], width - 8), "#111");
+      if (width > 28 && lane.step > 12) pen.text(x0 + 4, y + 12, this.fitted(this.data.short[lane.name[i]] ?? this.data.names[lane.name[i]], width - 8), "#111");
     }
   }
   paintDense(pen, track, lane, first, last) {

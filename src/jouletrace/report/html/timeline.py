@@ -6,6 +6,7 @@ here they are thinned only where there are more than a file can hold, and that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from jouletrace.report.scale import figure
 from jouletrace.report.traced import device_names
 from jouletrace.run import Run
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
+from jouletrace.run.names import short_names
 
 Ints = NDArray[np.int64]
 
@@ -42,6 +44,9 @@ MOST_READINGS = 150_000
 
 MOST_SPANS = 1_200_000
 """Spans of a Run that are kept one by one; of more, neighbours on a lane are put together."""
+
+_MOST_SHORT = 20_000
+"""Names of kernels that are shortened; of more, hardly one is ever read."""
 
 _MOST_LANES, _MOST_ROWS = 48, 12
 
@@ -74,11 +79,20 @@ def timeline(run: Run, results: Results) -> dict[str, Any] | None:
         "lines": drawn,
         "lanes": boxes,
         "names": [printable(name) for name in names],
+        "short": _short(lanes, names),
         "units": {str(unit["id"]): _told(results, unit) for unit in results.all() if unit["id"] in units},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
         "data": packer.text(),
     }
+
+
+def _short(lanes: Sequence[_Lane], names: dict[str, int]) -> dict[int, str]:
+    """What is written on boxes of kernels, by place in ``names``; only where it isn't the name itself."""
+    ran = {name for lane in lanes if lane.kind == "kernel" for name in lane.names if name in names}
+    if len(ran) > _MOST_SHORT:
+        return {}
+    return {names[name]: printable(short) for name, short in short_names(sorted(ran)).items() if short != name}
 
 
 def _series(run: Run) -> list[tuple[str, str, Ints, NDArray[np.float64]]]:

@@ -1,0 +1,94 @@
+"""Pictures of the report for the documentation: what a browser shows of real Runs.
+
+    python benchmarks/report_pictures.py RUN RUN... [-o docs/figures]
+
+The first Run is shown by itself; all of them, compared. It needs chromium and playwright.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from jouletrace.compare import against_first
+from jouletrace.compare.sides import open_runs
+from jouletrace.report import html
+from jouletrace.run import load
+
+WIDE, PHONE = 1200, 390
+_BELOW = 24
+"""Pixels that are kept below what is shown."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs/figures"))
+    asked = parser.parse_args()
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        one = html.write([load(asked.runs[0])], Path(folder) / "one.html")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        overview(opened(browser, one, WIDE), asked.output / "report-overview.png")
+        iteration(opened(browser, one, WIDE), asked.output / "report-iteration.png")
+        overview(opened(browser, one, PHONE, dark=True), asked.output / "report-phone.png")
+        if len(asked.runs) > 1:
+            found, notes = against_first([open_runs([run]) for run in asked.runs])
+            several = html.write([load(run) for run in asked.runs], Path(folder) / "all.html", found, notes)
+            comparison(opened(browser, several, WIDE), asked.output / "report-compared.png")
+        browser.close()
+
+
+def opened(browser: Any, path: Path, width: int, *, dark: bool = False) -> Any:
+    """The page, drawn, in a window high enough for what is shown of it."""
+    scheme = "dark" if dark else "light"
+    page = browser.new_context(viewport={"width": width, "height": 1600}, color_scheme=scheme, offline=True).new_page()
+    page.goto(path.resolve().as_uri())
+    page.wait_for_selector(".run:not([hidden])[data-ready]", state="attached")
+    page.evaluate("jt.charts.drawAll()")
+    page.wait_for_timeout(500)
+    return page
+
+
+def overview(page: Any, place: Path) -> None:
+    """From the top to the end of the icicle."""
+    box = page.locator(".run:not([hidden]) .plot.icicle").bounding_box()
+    clip(page, place, 0, box["y"] + box["height"])
+
+
+def iteration(page: Any, place: Path) -> None:
+    """The timeline, zoomed to the kernels of one iteration."""
+    timeline = page.locator(".run:not([hidden]) .timeline")
+    timeline.locator("button", has_text="An iteration").click()
+    page.evaluate("scrollTo(0, 0)")
+    page.set_viewport_size({"width": WIDE, "height": 3000})
+    page.wait_for_timeout(500)
+    box = timeline.bounding_box()
+    clip(page, place, box["y"] - _BELOW, box["y"] + min(box["height"], 620))
+
+
+def comparison(page: Any, place: Path) -> None:
+    """The first comparison, with its operators."""
+    page.set_viewport_size({"width": WIDE, "height": 3000})
+    compared = page.locator(".compared").first
+    compared.locator("summary", has_text="Operators").click()
+    page.wait_for_timeout(300)
+    box = compared.bounding_box()
+    clip(page, place, box["y"], box["y"] + min(box["height"], 900))
+
+
+def clip(page: Any, place: Path, top: float, bottom: float) -> None:
+    """Save a stretch of the page."""
+    width = page.viewport_size["width"]
+    area = {"x": 0, "y": max(top, 0), "width": width, "height": bottom - max(top, 0) + _BELOW}
+    page.screenshot(path=place, clip=area, full_page=True)
+    print(f"{place}: {place.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Kernel names for people: demangled C++ without what it returns, takes, and is wrapped in.
+
+Full names identify a kernel and stay in every file; these are for tables and labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+
+MOST = 64
+"""Characters of a short name."""
+
+ELLIPSIS = "…"
+
+_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\})::")
+_CALL = re.compile(r"::operator ?\(\)")
+_LAMBDA = re.compile(r"^[{\[]lambda ?\((.*)\).*[}\]]")
+_IDENTIFIER = re.compile(r"~?[\w$.@]+")
+_LITERAL = re.compile(r"^(?:\([\w: ]+\))?(-?\d+)[ul]*$")
+_QUALIFIER = re.compile(r"\b(?:const|volatile|struct|class|enum)\b|[&\s]+$")
+_CXX = re.compile(r"^void |::|\w<.*>|^\w+\(.*\)$")
+_BOILERPLATE = re.compile(r"_generated_fort_native|_execute(?=_kernel)|_kernel\d+_\d+$")
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+
+_TORCH = {"at", "c10", "std"}
+"""Outermost namespaces that everybody's kernels are in, so they say nothing; others name a library."""
+
+_WRAPPERS = {"Kernel", "Kernel2", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "func_wrapper_t", "function_traits"}
+"""Templates that say nothing beyond their first argument."""
+
+_HELPERS = {"array", "Array", "TrivialOffsetCalculator", "OffsetCalculator", "LoadWithoutCast", "StoreWithoutCast"}
+"""Arguments that torch's elementwise kernels carry along."""
+
+_PLAIN = {"unsigned int": "uint", "unsigned long": "ulong", "unsigned char": "uchar", "long long": "long"}
+_PLAIN |= {"__half": "half", "__nv_bfloat16": "bfloat16", "__hip_bfloat16": "bfloat16", "unsigned short": "ushort"}
+
+_OPEN, _CLOSE = "<({[", ">)}]"
+_DEPTH = 2
+"""How deep templates in templates are shown."""
+
+_LEAST = 12
+"""Characters below which what is left of an argument says nothing."""
+
+
+def short_names(names: Iterable[str], most: int = MOST) -> dict[str, str]:
+    """Short names of the kernels of one table, by full name: names that differ stay different.
+
+    Args:
+        names: Full names; equal ones once or often.
+        most: Characters of each, about: where two would read the same, what tells them apart is added.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(short_name(name, most), []).append(name)
+    found: dict[str, str] = {}
+    taken = {short for short, group in groups.items() if len(group) == 1}
+    for short, group in groups.items():
+        if len(group) == 1:
+            found[group[0]] = short
+            continue
+        for name, piece in zip(group, _own_words(group), strict=True):
+            marked = shown = _with(short, piece)
+            number = 1
+            while shown in taken:
+                number += 1
+                shown = f"{marked} ({number})"
+            taken.add(shown)
+            found[name] = shown
+    return found
+
+
+@lru_cache(maxsize=8192)
+def short_name(name: str, most: int = MOST) -> str:
+    """A kernel's name without return type, namespaces, parameters, lambdas and deeply nested templates.
+
+    ``void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::Half>, std::array<char*,
+    3ul> >(int, ...)`` reads ``vectorized_elementwise_kernel<8, CUDAFunctor_add<Half>, …>``. What isn't C++ is kept,
+    but for a length of at most ``most`` characters: the middle gives way.
+    """
+    if _MANGLED.match(name):
+        return elided(_demangled(name), most)
+    if _CXX.search(name):
+        text = _CALL.sub("", _ANONYMOUS.sub("", name.strip()))
+        if _balanced(text):
+            return elided(_function(text, most) or name, most)
+    return elided(name, most)
+
+
+def elided(text: str, most: int, tail: float = 0.4) -> str:
+    """Text of at most so many characters: what is too long loses first what says nothing, then its middle.
+
+    Args:
+        text: A name.
+        most: Characters.
+        tail: Which part of what is left is its end.
+    """
+    if len(text) > most:
+        text = _BOILERPLATE.sub("", text)
+    if len(text) <= most:
+        return text
+    end = round((most - 1) * tail)
+    return f"{text[: most - 1 - end]}{ELLIPSIS}{text[len(text) - end :]}"
+
+
+def _function(text: str, most: int) -> str:
+    """A function: its library, its name, its template arguments as far as there is room."""
+    words = [word for word in _split(text, " ") if word]
+    called = next((word for word in words if _cut_off(word, "(")[1]), words[-1] if words else "")
+    path = [step for step in _split(called, "::") if step]
+    if not path:
+        return ""
+    base, arguments = _taken_apart(path[-1])
+    if not _IDENTIFIER.fullmatch(base):
+        return ""
+    if base in _WRAPPERS and arguments:
+        return _type(arguments[0], 0)
+    if len(path) > 1 and path[0] not in _TORCH:
+        base = f"{_taken_apart(path[0])[0]}::{base}"
+    return base + _listed(arguments, 1, most - len(base) - 2) if arguments else base
+
+
+def _type(text: str, depth: int) -> str:
+    """A template argument: a type, a number, or a function with what its innermost lambda takes."""
+    literal = _LITERAL.match(text.strip())
+    if literal:
+        return literal[1]
+    plain = _QUALIFIER.sub("", text).replace(" *", "*").strip()
+    stars = plain[len(plain.rstrip("*")) :]
+    plain = plain.rstrip("* ")
+    if plain in _PLAIN:
+        return _PLAIN[plain] + stars
+    path = [step.strip() for step in _split(plain, "::") if step.strip()]
+    lambdas = [found for step in path if (found := _LAMBDA.match(step))]
+    named = [step for step in path if not _LAMBDA.match(step)]
+    if not named:
+        return "lambda" if lambdas else plain + stars
+    base, arguments = _taken_apart(named[-1])
+    base = _PLAIN.get(base, base)
+    if base in _WRAPPERS and arguments:
+        return _type(arguments[0], depth)
+    if base in _HELPERS:
+        return ELLIPSIS
+    if arguments and depth < _DEPTH:
+        base += _listed(arguments, depth + 1)
+    elif lambdas and lambdas[-1][1]:
+        base += f"({', '.join(_type(one, _DEPTH) for one in _split(lambdas[-1][1], ','))})"
+    return base + stars
+
+
+def _listed(arguments: list[str], depth: int, room: int | None = None) -> str:
+    """Template arguments in brackets; where there is too little room less of each, and mere helpers as one ellipsis."""
+    shown: list[str] = []
+    for place, argument in enumerate(arguments):
+        text = _type(argument, depth)
+        if room is not None:
+            left = room - len(", ".join([*shown, ""])) - (0 if place == len(arguments) - 1 else 3)
+            if len(text) > left:
+                text = _type(argument, _DEPTH)
+            if len(text) > left:
+                text = f"{text[: left - 1]}{ELLIPSIS}" if left > _LEAST else ELLIPSIS
+        if text != ELLIPSIS or not "".join(shown[-1:]).endswith(ELLIPSIS):
+            shown.append(text)
+    return f"<{', '.join(shown)}>"
+
+
+def _taken_apart(step: str) -> tuple[str, list[str]]:
+    """The bare name of a step of a path, and its template arguments."""
+    head, rest = _cut_off(step, "<(")
+    if not rest.startswith("<"):
+        return head.strip(), []
+    depth = 0
+    for place in range(len(rest)):
+        depth += _step(rest, place)
+        if depth == 0:
+            break
+    return head.strip(), [one.strip() for one in _split(rest[1:place], ",") if one.strip()]
+
+
+def _cut_off(text: str, at: str) -> tuple[str, str]:
+    """Text before and from the first of some brackets that is outside all others."""
+    depth = 0
+    for place, char in enumerate(text):
+        if depth == 0 and char in at:
+            return text[:place], text[place:]
+        depth += _step(text, place)
+    return text, ""
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Pieces between separators that are outside all brackets."""
+    pieces, start, depth, place = [], 0, 0, 0
+    while place < len(text):
+        if depth == 0 and text.startswith(separator, place):
+            pieces.append(text[start:place])
+            place += len(separator)
+            start = place
+            continue
+        depth += _step(text, place)
+        place += 1
+    return [*pieces, text[start:]]
+
+
+def _step(text: str, place: int) -> int:
+    """How a character changes the depth of brackets; the tip of an arrow doesn't."""
+    char = text[place]
+    if char in _OPEN:
+        return 1
+    return -1 if char in _CLOSE and text[place - 1 : place] != "-" else 0
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for place in range(len(text)):
+        depth += _step(text, place)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _demangled(name: str) -> str:
+    """What a mangled name (Itanium C++ ABI, 5.1) says in plain words: its path; its template arguments are left out."""
+    start = _MANGLED.match(name)
+    rest = name[start.end() :] if start else name
+    path: list[str] = []
+    while length := re.match(r"\d+", rest):
+        until = length.end() + int(length[0])
+        if until > len(rest):
+            return name
+        path.append(rest[length.end() : until])
+        rest = rest[until:]
+    path = [step for step in path if not step.startswith("_GLOBAL__N_")]
+    if not path:
+        return name
+    library = f"{path[0]}::" if len(path) > 1 and path[0] not in _TORCH else ""
+    return f"{library}{path[-1]}{f'<{ELLIPSIS}>' if rest.startswith('I') else ''}"
+
+
+def _own_words(group: list[str]) -> list[str]:
+    """Of each of several names, the words that not all of them have."""
+    words = [_WORD.findall(name) for name in group]
+    shared = Counter(words[0])
+    for one in words[1:]:
+        shared &= Counter(one)
+    found = []
+    for one in words:
+        own = dict.fromkeys(word for word, count in Counter(one).items() if count > shared[word])
+        piece = " ".join(own)
+        found.append(piece if len(piece) <= MOST // 3 else f"{piece[: MOST // 3 - 1]}{ELLIPSIS}")
+    return found
+
+
+def _with(short: str, piece: str) -> str:
+    """A short name with a piece of the whole, where the whole was left out."""
+    if not piece:
+        return short
+    head, mark, tail = short.rpartition(ELLIPSIS)
+    return (
+        f"{head}{ELLIPSIS}{piece}{'' if piece.endswith(ELLIPSIS) else ELLIPSIS}{tail}"
+        if mark
+        else f"{short} {ELLIPSIS}{piece}"
+    )

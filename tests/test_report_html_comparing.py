@@ -1,0 +1,129 @@
+"""Comparisons in the HTML report: which Runs are held against which, and what the page says of them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from commands import command
+from compare_runs import side, thing
+from jouletrace.compare import against_first, compare
+from jouletrace.report import html
+from jouletrace.report.comparison import render
+from jouletrace.report.html.comparing import compared
+from jouletrace.run import tables
+from make_runs import monitor_run
+from test_report_html import EVIL, Page
+
+LONG = "void at::native::vectorized_elementwise_kernel<8, at::native::Functor<c10::Half>, std::array<char*, 3ul> >(int)"
+A, B = (1.0, 1.002, 0.998), (0.9, 0.902, 0.898)
+
+
+def page(a, b) -> Page:
+    found, notes = against_first([[one] for one in [*a, *b]])
+    return Page(html.render([run for run, _ in [*a, *b]], found, notes))
+
+
+def test_a_shown_difference_is_in_the_page_with_its_verdict_and_interval():
+    text = page(side(*A), side(*B, mode="eager")).text
+    assert "✓ better" in text
+    assert re.search(r"−10\.0 % \[−1\d\.\d, −9\.\d+\]", text)
+    assert "Of the whole: 2 better" in text
+    assert "is not tested here" not in text
+
+
+def test_bars_of_change_have_zero_in_the_middle_and_stay_within():
+    found = compare(side(*A), side(*B, mode="eager"))
+    rows = compared(found, 0).tables[0].rows
+    bars = [cell.bar for row in rows for cell in row if cell.bar]
+    assert bars
+    assert all(bar[3] == 50.0 and min(bar) >= 0 and max(bar) <= 100 for bar in bars)
+    energy = next(row for row in rows if row[0].text == "Energy, total")
+    assert energy[3].bar[1] < 50
+    assert energy[3].value == pytest.approx(-0.1, abs=1e-3)
+
+
+def test_runs_of_one_thing_are_one_side_against_another_thing():
+    found, _ = against_first([[one] for one in [*side(*A), *side(*B, mode="eager")]])
+    assert [(one.a.count, one.b.count) for one in found] == [(3, 3)]
+
+
+def test_runs_that_are_all_of_one_thing_are_held_against_the_first_each():
+    found, _ = against_first([[one] for one in side(1.0, 0.9, 0.8)])
+    assert [(one.a.count, one.b.count) for one in found] == [(1, 1), (1, 1)]
+    assert all(row.verdict == "inconclusive" for one in found for row in one.rows)
+
+
+def test_what_cannot_be_compared_is_said_and_the_rest_is():
+    runs = [*side(1.0), (monitor_run(), "watch/monitor"), *side(0.9, mode="eager")]
+    found, notes = against_first([[one] for one in runs])
+    assert len(found) == 1
+    assert len(notes) == 1
+    assert notes[0].startswith("monitor is not compared: A is a profile")
+    assert "monitor is not compared" in Page(html.render([run for run, _ in runs], found, notes)).text
+
+
+def test_of_many_things_the_first_are_compared_and_the_rest_is_counted():
+    runs = [one for batch in range(1, 15) for one in side(1.0, batch=batch)]
+    found, notes = against_first([[one] for one in runs])
+    assert len(found) == 8
+    assert notes == ["5 more are not compared with the first: see jouletrace compare"]
+
+
+def test_kernels_are_named_briefly_and_found_in_full():
+    runs = [
+        [thing(factor, parts={LONG: 0.4, "gemm": 0.4}, level="kernel", mode=mode)]
+        for factor, mode in ((1.0, "graph"), (0.9, "eager"))
+    ]
+    found = compare([(runs[0][0], "a")], [(runs[1][0], "b")])
+    cells = [row[0] for table in compared(found, 0).tables[1:] for row in table.rows]
+    assert {(cell.text, cell.full) for cell in cells} == {
+        ("vectorized_elementwise_kernel<8, Functor<Half>, …>", LONG),
+        ("gemm", ""),
+    }
+
+
+def test_names_in_comparisons_stay_text():
+    runs = [(thing(f, parts={EVIL: 0.4}, mode=mode), mode) for f, mode in ((1.0, "graph"), (0.9, "eager"))]
+    found, notes = against_first([[one] for one in runs])
+    parsed = Page(html.render([run for run, _ in runs], found, [*notes, EVIL]))
+    assert not [attrs for tag, attrs in parsed.tags if tag == "img" or "onerror" in attrs]
+    assert "<img src=x" in parsed.text
+
+
+def test_the_command_compares_the_runs_it_is_given(tmp_path: Path, capsys):
+    for name, factor, mode in (("a", 1.0, "graph"), ("b", 0.9, "eager")):
+        thing(factor, mode=mode).save(str(tmp_path / name))
+    done = command(capsys, "report", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(tmp_path / "r.html"))
+    assert done.code == 0, done.err
+    text = Page((tmp_path / "r.html").read_text()).text
+    assert "mode graph" in text or "graph → B" in text
+    assert "inconclusive" in text
+    assert "one run a side tells nothing" in text
+
+
+def test_a_run_without_figures_is_left_out_with_its_reason():
+    empty = thing(1.0, mode="eager")
+    empty.kind = "import"
+    empty.results = tables.empty("results")
+    found, notes = against_first([[(thing(1.0), "a")], [(empty, "b")]])
+    assert found == []
+    assert "holds figures" in notes[0]
+
+
+def test_rows_without_a_figure_on_either_side_are_counted_and_kept_in_files():
+    sides = []
+    for mode in ("graph", "eager"):
+        run = thing(1.0, parts={LONG: 0.4, "gemm": 0.4}, level="kernel", mode=mode)
+        rows = [
+            {**row, "value": None, "low": None, "high": None, "reason": "no_operator"} if row["unit"] == 1 else row
+            for row in run.results.to_pylist()
+        ]
+        run.results = tables.from_rows(rows, "results")
+        sides.append([(run, mode)])
+    found = compare(*sides)
+    text = render(found)
+    assert "2 rows without a figure on either side" in " ".join(text.split())
+    assert "vectorized_elementwise_kernel" not in text
+    assert LONG in render(found, "json")
+    assert LONG in render(found, "csv")

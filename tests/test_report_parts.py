@@ -1,0 +1,144 @@
+"""Tables of parts in a terminal: one line a row, names that tell parts apart, and what is known of the rest."""
+
+import re
+
+import pytest
+
+from jouletrace import report
+from jouletrace.report import json as json_report
+from jouletrace.report import table
+from jouletrace.report.table import fitted
+from jouletrace.run import Estimate, Run, tables
+from make_runs import e, result
+
+LONG = "void at::native::vectorized_elementwise_kernel<8, at::native::%s<c10::Half>, std::array<char*, 3ul> >(int)"
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def graph_run(*, flagged: tuple[str, ...] = (), named: int = 3) -> Run:
+    """Four matrix products of one attention with figures, and kernels of which only the trace tells."""
+    rows = [result(0, "energy_total_j", e(0.229, 0.001)), result(0, "latency_s", e(7.9e-4, 1e-6))]
+    units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "deit"}]
+    for i, module in enumerate(MODULES, start=1):
+        place = f"deit.encoder.layers.*.attention.attention.{module}"
+        shapes = "f16[768] f16[198,768] f16[768,768]"
+        units.append(
+            {"id": i, "parent": 0, "level": "op", "name": "aten.addmm", "op": "aten.addmm", "module": place}
+            | {"shapes": shapes, "count": 12}
+        )
+        flags = ",".join(flagged) or None if i == 1 else None
+        for name, value in (("time_s", 5e-5), ("energy_total_j", 0.0165), ("energy_active_j", 0.01), ("share", 0.07)):
+            rows.append(result(i, name, e(value * i, value / 20), flags))
+        rows.append(result(i, "energy_removal_j", e(0.0165 * i, 0.001)))
+    for i in range(named):
+        units.append({"id": 20 + i, "parent": 0, "level": "kernel", "name": LONG % f"Functor{i}", "count": 12 + i})
+        rows += [result(20 + i, name, Estimate.null("no_operator")) for name in ("time_s", "energy_total_j")]
+        rows.append(result(20 + i, "time_traced_s", Estimate(3e-6 * (i + 1), n=1, method="trace")))
+    run = Run(kind="profile", workload={"name": "deit"})
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    return run
+
+
+def lines(text: str, heading: str = "Operators and kernels") -> list[str]:
+    """Lines of a section."""
+    every = text.splitlines()
+    start = every.index(heading)
+    return every[start : every.index("", start + 1)] if "" in every[start + 1 :] else every[start:]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 220])
+def test_an_operator_is_one_line_with_its_interval_beside_it(width):
+    found = [line for line in lines(table.render(graph_run(), detail="kernel", width=width)) if "addmm" in line]
+    assert len(found) == len(MODULES)
+    assert all(re.search(r"\d ± \d", line) for line in found)
+    assert all(len(line) <= width for line in found)
+    assert {module for line in found for module in MODULES if module in line} == set(MODULES)
+
+
+def test_more_columns_come_with_more_room_the_most_telling_first():
+    shown = [table.render(graph_run(), detail="kernel", width=width) for width in (80, 130, 200)]
+    narrow, wide, wider = (" ".join(lines(text)) for text in shown)
+    assert "active" not in narrow
+    assert "active" in wide
+    assert "by removal" not in wide
+    assert "by removal" in wider
+
+
+def test_where_there_is_little_room_a_share_stands_without_its_interval():
+    narrow, wide = (table.render(graph_run(), detail="kernel", width=width) for width in (80, 200))
+    assert re.search(r"addmm .* 7\.00$", narrow, re.MULTILINE)
+    assert re.search(r"7\.00 ± 0\.35", wide)
+
+
+def test_what_holds_for_a_whole_row_is_marked_once():
+    text = table.render(graph_run(flagged=("methods_disagree",)), detail="kernel", width=80)
+    row = next(line for line in lines(text) if "q_proj" in line)
+    assert row.count("[a]") == 1
+    assert row.endswith("[a]")
+    assert "[a] removal and repetition disagree" in text
+
+
+def test_kernels_without_figures_are_a_list_and_not_rows_of_dashes():
+    text = table.render(graph_run(named=12), detail="kernel", width=80)
+    assert "– [" not in text
+    assert "kernels not attributed: 12 names (no operator launches it)" in text
+    listed = [line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]
+    assert len(listed) == 12
+    assert listed[0].split() == ["36", "µs", "23", "×", "vectorized_elementwise_kernel<8,", "Functor11<Half>,", "…>"]
+    assert all(len(line) <= 80 for line in listed)
+
+
+def test_of_many_kernels_without_figures_the_top_is_listed_and_the_rest_counted():
+    text = table.render(graph_run(named=12), detail="kernel", top=5, width=80)
+    assert len([line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]) == 5
+    assert "and 7 more" in text
+
+
+def test_kernels_stay_rows_where_nothing_else_is_known():
+    run = graph_run()
+    run.units = tables.from_rows([u for u in run.units.to_pylist() if u["level"] != "op"], "units")
+    text = table.render(run, detail="kernel", width=120)
+    assert "not attributed:" not in text
+    assert text.count("– [") >= 3
+
+
+def test_kernels_of_one_operator_are_told_apart_at_any_width():
+    run = graph_run(named=0)
+    units = run.units.to_pylist()
+    rows = run.results.to_pylist()
+    for i, name in enumerate(
+        ("cudnn::nchwToNhwcKernel<half>", "cutlass_f16_128x128_nhwc_align8", "cudnn::nhwcToNchw<half>")
+    ):
+        units.append(
+            {**units[1], "id": 30 + i, "parent": 1, "level": "kernel", "name": name, "phase": None, "call": None}
+        )
+        rows += [
+            result(30 + i, name, e(value * (i + 1), value / 20))
+            for name, value in (("time_s", 5e-5), ("energy_total_j", 0.01))
+        ]
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    for width in (80, 120, 200):
+        found = [line for line in lines(table.render(run, detail="kernel", width=width)) if "q_proj" in line]
+        assert len({line[:17] if width == 80 else line[:34] for line in found}) == 3
+        assert all(line.startswith("addmm") for line in found)
+
+
+def test_files_keep_full_names_of_every_kernel():
+    run = graph_run()
+    for text in (json_report.render(run, detail="kernel"), report.render([run], "csv", detail="kernel")):
+        for i in range(3):
+            assert LONG % f"Functor{i}" in text
+
+
+@pytest.mark.parametrize("lost", ["middle", "start"])
+def test_names_made_to_fit_stay_different_or_stay_whole(lost):
+    names = [f"model.layers.{n}.attention.query" for n in range(12)]
+    for width in (6, 10, 16, 24, 40):
+        found = fitted(names, width, lost)
+        assert len(set(found)) == len(names)
+        assert found == names or all(len(name) <= width for name in found)
+
+
+def test_the_pair_that_was_removed_together_is_said_in_words():
+    assert "with_unit" not in report.reasons.flag("with_unit_12")
+    assert "12" in report.reasons.flag("with_unit_12")
