@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import jouletrace as jt
-from jouletrace.errors import NotPossibleError
-from jouletrace.profiler import live
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.programs import current
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 
@@ -29,7 +29,7 @@ def check_training(run):
     steps = seconds(spans(run, "iteration"))
     assert len(steps) == 6
     assert max(steps) < 0.08, "an evaluation is in no step"
-    assert live._current is None
+    assert current.current is None
 
 
 def test_a_trainer_tells_its_steps_epochs_and_evaluations(tmp_path):
@@ -104,6 +104,12 @@ def test_a_fit_that_fails_keeps_what_it_had(lightning):
     assert len(spans(ours.run, "range", "epoch")) == 1
     assert any("loss is not a number" in warning.message for warning in ours.run.warnings)
     ours.on_fit_end(None, None)  # whatever comes afterwards
+
+
+def test_options_of_record_are_passed_on(lightning):
+    ours = jt.lightning_callback(devices=REAL, update_s=0)
+    with pytest.raises(BadInputError, match="update_s=0"):
+        ours.on_fit_start(None, None)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 import jouletrace as jt
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
-from jouletrace.profiler import live
+from jouletrace.profiler.programs import current, marks
+from jouletrace.profiler.programs import recording as recordings
 from records import DEVICE, make_run, ns, phases, readings
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
@@ -278,7 +279,7 @@ def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
     assert not run.complete
     assert {row["name"] for row in spans_of(run, "range")} == {"load", "fail"}
     assert any("out of data" in warning.message for warning in run.warnings)
-    assert live._current is None
+    assert current.current is None
 
 
 def test_ranges_that_cross_and_ranges_that_never_end_are_said():
@@ -297,7 +298,7 @@ def test_ranges_that_cross_and_ranges_that_never_end_are_said():
 
 
 def test_what_is_too_much_is_counted(monkeypatch):
-    monkeypatch.setattr(live, "MOST_SPANS", 5)
+    monkeypatch.setattr(marks, "MOST_SPANS", 5)
     with jt.record(devices=REAL) as recording:
         for _ in range(8):
             jt.step()
@@ -308,7 +309,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
 
 
 def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "_FLUSH_S", 0.05)
+    monkeypatch.setattr(recordings, "_FLUSH_S", 0.05)
     from jouletrace.run.spool import read_spool
     from jouletrace.run.store import SPOOL
 
@@ -316,7 +317,7 @@ def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypat
         for _ in range(100):
             jt.step()
         time.sleep(0.5)
-        assert len(recording._spans) == 0
+        assert len(recording.marks._ended) == 0
         assert len(read_spool(tmp_path / "run" / SPOOL, "spans")) == 100
     assert len(spans_of(recording.run, "iteration")) == 100
 
@@ -352,7 +353,7 @@ def test_one_recording_at_a_time():
 def test_what_cannot_be_recorded_is_refused(options, error, said):
     with pytest.raises(error, match=said), jt.record(**options):
         pass
-    assert live._current is None
+    assert current.current is None
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path):

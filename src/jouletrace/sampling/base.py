@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from jouletrace.run import ChannelInfo
+from jouletrace.sampling.stream import SampleStream
 
 
 @dataclass
@@ -40,6 +41,9 @@ class Recorder(Protocol):
 
     def samples(self) -> pa.Table:
         """Everything recorded so far, as a ``samples`` table. Cheap enough to call every second."""
+
+    def follow(self) -> SampleStream:
+        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it."""
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
         """Wait until the power record has passed ``time_ns``; False if it has not in time.

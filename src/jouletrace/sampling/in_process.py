@@ -74,6 +74,10 @@ class InProcessRecorder:
             collector.flush()
         return stream.table()
 
+    def follow(self) -> SampleStream:
+        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it."""
+        return SampleStream(self._started()[0].path, self.channels)
+
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
         """Let virtual time pass until the power record has passed ``time_ns``; False if it has not in time.
 

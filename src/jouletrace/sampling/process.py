@@ -44,6 +44,7 @@ class ProcessRecorder:
         self._power_s = power_s
         self._link: WorkerLink | None = None
         self._stream: SampleStream | None = None
+        self._path: Path | None = None
         self._lock = threading.Lock()
         self._problems: list[str] = []
         self._cost: RecorderCost | None = None
@@ -71,7 +72,8 @@ class ProcessRecorder:
             link.close()
             raise
         self.channels = [ChannelInfo.from_dict(channel) for channel in ready["channels"]]
-        self._stream = SampleStream(Path(ready["path"]), self.channels)
+        self._path = Path(ready["path"])
+        self._stream = SampleStream(self._path, self.channels)
 
     def samples(self) -> pa.Table:
         """Everything that the worker has written, as a ``samples`` table; works after its end, too.
@@ -81,6 +83,16 @@ class ProcessRecorder:
         """
         with self._lock:
             return self._started()[1].table()
+
+    def follow(self) -> SampleStream:
+        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it.
+
+        Raises:
+            RecorderDiedError: If it was never started.
+        """
+        if self._path is None:
+            raise RecorderDiedError("the recorder was not started")
+        return SampleStream(self._path, self.channels)
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
         """Wait until the power record has passed ``time_ns``; False if it has not in time.

@@ -37,6 +37,12 @@ class SampleStream:
         self._catch_up()
         return pa.Table.from_batches(self._batches, schema=tables.SAMPLES)
 
+    def take(self) -> pa.Table:
+        """What has been written since the last call, and forget it: for recordings of any length."""
+        fresh = self.table()
+        self._batches = []
+        return fresh
+
     def power_until(self) -> int | None:
         """The stamp that every device's power record has reached; None if there is no such record."""
         self._catch_up()

@@ -44,7 +44,20 @@ def with_cupti(call: Callable[[], Any]) -> Trace:
     before_ns = time.time_ns()
     with tracer:
         call()
-    after_ns = time.time_ns()
+    return checked(tracer, before_ns, time.time_ns())
+
+
+def checked(tracer: CuptiTracer, before_ns: int, after_ns: int) -> Trace:
+    """The trace of a tracer that has stopped, once its records make sense.
+
+    Args:
+        tracer: Stopped.
+        before_ns: Unix time before the first launch.
+        after_ns: Unix time after the last kernel's end.
+
+    Raises:
+        NotPossibleError: If they don't.
+    """
     problems = check_layouts(tracer.cupti, tracer, before_ns - _CLOCK_SLACK_NS, after_ns + _CLOCK_SLACK_NS)
     if problems:
         raise NotPossibleError(f"kernel tracing: CUPTI's records can't be trusted: {problems[0]}")

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from jouletrace.energy.record import HOLE_PERIODS
+from jouletrace.profiler.monitoring.meter import Meter
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.profiler.session import Session
 from jouletrace.run import DeviceInfo
@@ -24,8 +23,6 @@ from jouletrace.run.channels import POWER
 FLUSH_S = 1.0
 LATE_S = 0.1
 """How old the newest power reading may be where lines come faster than ``FLUSH_S``."""
-
-_KEPT_NS = 60_000_000_000
 
 
 @dataclass
@@ -102,7 +99,7 @@ class Watch:
         self._seen = 0
         start = session.clock.time_ns()
         self._readings = {d.info.id: Reading(d.info.id, d.info.name, d.info) for d in session.devices}
-        self._meters = {c.device: _Meter(start, c.period_s) for c in session.recorder.channels if c.name == POWER}
+        self._meters = {c.device: Meter(start, c.period_s) for c in session.recorder.channels if c.name == POWER}
         self._work = _WorkMeter(counter.unit) if counter is not None else None
 
     def tick(self) -> None:
@@ -161,36 +158,6 @@ class Watch:
                 self._readings[device].hole_s = meter.hole_s
 
 
-class _Meter:
-    """Sums up the energy of one power record as it comes: a reading speaks for the time since the one before."""
-
-    def __init__(self, start_ns: int, period_s: float | None) -> None:
-        self.start_ns = self.last_ns = start_ns
-        self.energy_j = self.hole_s = 0.0
-        self._hole_s = HOLE_PERIODS * period_s if period_s else float("inf")
-        self._times = np.array([start_ns], np.int64)
-        self._sums = np.zeros(1)
-
-    def add(self, time_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
-        """Take what is newer than what is known."""
-        good = (time_ns > self.last_ns) & np.isfinite(watts) & (watts >= 0)
-        order = np.argsort(time_ns[good], kind="stable")
-        time, power = time_ns[good][order].astype(np.int64), watts[good][order]
-        if len(time) == 0:
-            return
-        apart = np.diff(np.append(self.last_ns, time)) / 1e9
-        self.hole_s += float(apart[apart > self._hole_s].sum())
-        sums = self.energy_j + np.cumsum(power * apart)
-        self.energy_j, self.last_ns = float(sums[-1]), int(time[-1])
-        self._times, self._sums = np.append(self._times, time), np.append(self._sums, sums)
-        recent = max(int(np.searchsorted(self._times, self.last_ns - _KEPT_NS)) - 1, 0)
-        self._times, self._sums = self._times[recent:], self._sums[recent:]
-
-    def until(self, time_ns: int) -> float:
-        """Joules from the start until then."""
-        return float(np.interp((time_ns - self.start_ns) / 1e9, (self._times - self.start_ns) / 1e9, self._sums))
-
-
 class _WorkMeter:
     """Divides energy by work between readings of the counter."""
 
@@ -201,7 +168,7 @@ class _WorkMeter:
         self._last: tuple[WorkReading, float] | None = None
         self._found = LiveWork(unit)
 
-    def now(self, meters: Sequence[_Meter], devices: int, problem: str | None) -> LiveWork:
+    def now(self, meters: Sequence[Meter], devices: int, problem: str | None) -> LiveWork:
         """The state at the newest reading that all records have passed."""
         # Energy of some of the devices alone would read as that of all.
         known = bool(meters) and len(meters) == devices
@@ -210,10 +177,10 @@ class _WorkMeter:
         if ready:
             newest = ready[-1]
             self.waiting = [r for r in self.waiting if r.time_ns > newest.time_ns]
-            energy = sum(meter.until(newest.time_ns) for meter in meters) if known else 0.0
+            energy = sum(float(meter.until(newest.time_ns)) for meter in meters) if known else 0.0
             if self._first is None:
                 oldest = ready[0]
-                self._first = oldest, sum(meter.until(oldest.time_ns) for meter in meters) if known else 0.0
+                self._first = oldest, sum(float(meter.until(oldest.time_ns)) for meter in meters) if known else 0.0
             lately = _each(self._last or self._first, (newest, energy))
             whole = _each(self._first, (newest, energy))
             rate = lately[0] if lately else None

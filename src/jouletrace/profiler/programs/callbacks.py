@@ -3,7 +3,8 @@
     trainer = Trainer(..., callbacks=[jt.trainer_callback(save_to="runs/mine")])
 
 Steps become spans of kind "iteration", epochs and evaluations ranges; nothing waits for the GPU but
-the ends of epochs. Their libraries are imported when one is asked for.
+the ends of epochs and evaluations. What the trainer logs gets the energy so far. Their libraries are
+imported when one is asked for.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.profiler import live
+from jouletrace.profiler.programs import live
+from jouletrace.profiler.programs.marks import STEP
+from jouletrace.profiler.programs.recording import Recording
 from jouletrace.run import Run
 
 
 class _Loop:
     """One training as a recording: what both callbacks do at the events of their library."""
 
-    def __init__(self, label: str, devices: str | Sequence[str], save_to: str | Path | None) -> None:
-        self._asked = (label, devices, save_to)
-        self._recording: live.Recording | None = None
+    def __init__(self, label: str, options: dict[str, Any]) -> None:
+        self._label, self._options = label, options
+        self._recording: Recording | None = None
         self._open: list[live.range] = []
         self.run: Run | None = None
 
     def start(self) -> None:
-        label, devices, save_to = self._asked
-        self._recording = live.record(label, devices=devices, save_to=save_to)
+        self._recording = live.record(self._label, **self._options)
         self._recording.__enter__()
 
     def enter(self, name: str) -> None:
@@ -51,6 +53,20 @@ class _Loop:
         if self._recording is not None:
             self._recording.skip()
 
+    def logged(self) -> dict[str, float]:
+        """What has been measured so far, for a trainer's log; what isn't known is left out."""
+        if self._recording is None:
+            return {}
+        found = self._recording.now()
+        step = next((one for path, one in found.ranges.items() if path.split("/")[-1] == STEP), None)
+        figures = {
+            "energy_j": found.energy_j,
+            "power_w": found.power_w,
+            "energy_step_j": step.energy_j if step is not None else None,
+        }
+        prefix = "simulated_" if found.simulated else ""
+        return {prefix + name: value for name, value in figures.items() if value is not None}
+
     def end(self, error: BaseException | None = None) -> None:
         recording, self._recording = self._recording, None
         if recording is None:
@@ -62,7 +78,11 @@ class _Loop:
 
 
 def trainer_callback(
-    label: str = "training", *, devices: str | Sequence[str] = "visible", save_to: str | Path | None = None
+    label: str = "training",
+    *,
+    devices: str | Sequence[str] = "visible",
+    save_to: str | Path | None = None,
+    **options: Any,
 ) -> Any:
     """A ``transformers.TrainerCallback`` that records the training: an epoch, evaluation and step each have energy.
 
@@ -70,6 +90,7 @@ def trainer_callback(
         label: What the Run is called.
         devices: As in ``record``.
         save_to: As in ``record``. The Run is the callback's ``run`` too, once the training has ended.
+        **options: Others of ``record``: ``on_update``, ``trace_s``, ...
 
     Raises:
         NotPossibleError: If transformers isn't installed.
@@ -81,7 +102,7 @@ def trainer_callback(
 
     class EnergyCallback(TrainerCallback):
         def __init__(self) -> None:
-            self._loop = _Loop(label, devices, save_to)
+            self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
 
         @property
         def run(self) -> Run | None:
@@ -110,6 +131,10 @@ def trainer_callback(
             if control.should_evaluate:
                 self._loop.enter("evaluation")
 
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if isinstance(logs, dict) and "train_runtime" not in logs:
+                logs.update(self._loop.logged())
+
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._loop.end()
 
@@ -117,7 +142,11 @@ def trainer_callback(
 
 
 def lightning_callback(
-    label: str = "training", *, devices: str | Sequence[str] = "visible", save_to: str | Path | None = None
+    label: str = "training",
+    *,
+    devices: str | Sequence[str] = "visible",
+    save_to: str | Path | None = None,
+    **options: Any,
 ) -> Any:
     """A Lightning ``Callback`` that records ``fit``: an epoch, validation and step each have energy.
 
@@ -125,6 +154,7 @@ def lightning_callback(
         label: What the Run is called.
         devices: As in ``record``.
         save_to: As in ``record``. The Run is the callback's ``run`` too, once ``fit`` has ended.
+        **options: Others of ``record``: ``on_update``, ``trace_s``, ...
 
     Raises:
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
@@ -133,7 +163,7 @@ def lightning_callback(
 
     class EnergyCallback(Callback):  # type: ignore[misc]  # found at run time
         def __init__(self) -> None:
-            self._loop = _Loop(label, devices, save_to)
+            self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
 
         @property
         def run(self) -> Run | None:

@@ -1,0 +1,103 @@
+"""What ``jt.record`` costs the loop that it records: paired stretches with it and without, as a ratio.
+
+    PYTHONPATH=src python benchmarks/live_overhead.py                 (on the GPU, else CPU and a simulated board)
+    PYTHONPATH=src python benchmarks/live_overhead.py --pairs 20 --step-ms 10 --ranges 3
+
+A step launches the same work with and without; recorded stretches mark ``--ranges`` ranges, one
+``record_function`` and a step each. Time is the host's, from the first launch until the GPU has done
+the last one; CPU time is that of this process, all threads, which says more where others use the CPU
+too. Pairs come in turn, the order within a pair changing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import jouletrace as jt
+from jouletrace.energy.interval import mean_estimate
+
+
+def work_on(gpu: bool, seconds: float) -> Callable[[], None]:
+    """A piece of work of about so many seconds."""
+    on = torch.device("cuda" if gpu else "cpu")
+    size = 4096 if gpu else 256
+    a = torch.randn(size, size, device=on, dtype=torch.float16 if gpu else torch.float32)
+
+    def multiply(n: int) -> None:
+        for _ in range(n):
+            torch.mm(a, a)
+
+    def timed(n: int) -> float:
+        begin = time.perf_counter()
+        multiply(n)
+        if gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    timed(200)
+    n = max(round(seconds / (timed(200) / 200)), 1)
+    return lambda: multiply(n)
+
+
+def stretch(step: Callable[[], None], steps: int, ranges: int, gpu: bool) -> tuple[float, float]:
+    """Seconds, and seconds of CPU, of so many steps, each marked: marks do nothing where nothing is recorded."""
+    begin, cpu = time.perf_counter(), time.process_time()
+    for _ in range(steps):
+        for k in range(ranges):
+            with jt.range(f"part {k}"):
+                step()
+        with torch.profiler.record_function("rest"):
+            step()
+        jt.step()
+    if gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin, time.process_time() - cpu
+
+
+def summary(what: str, ratios: list[float]) -> str:
+    """Mean with its interval, median and verdict."""
+    found, middle = mean_estimate(np.array(ratios)), float(np.median(ratios))
+    percent = [f"{100 * (value - 1):+.2f} %" for value in (found.value, found.low, found.high, middle)]
+    verdict = "at most 0.5 %" if middle <= 1.005 else "MORE THAN 0.5 %"
+    return f"OVERHEAD in {what}: mean {percent[0]} ({percent[1]} to {percent[2]}), median {percent[3]}: {verdict}"
+
+
+def main() -> None:
+    """Print the ratio, pair by pair."""
+    options = argparse.ArgumentParser(description="Overhead of jt.record")
+    options.add_argument("--pairs", type=int, default=12)
+    options.add_argument("--seconds", type=float, default=2.0, help="of a stretch")
+    options.add_argument("--step-ms", type=float, default=10.0)
+    options.add_argument("--ranges", type=int, default=3)
+    chosen = options.parse_args()
+    gpu = torch.cuda.is_available()
+    torch.set_num_threads(1)
+    devices = "visible" if gpu else "sim:h100?realtime=1&load=0.5:300"
+    step = work_on(gpu, chosen.step_ms / 1e3 / (chosen.ranges + 1))
+    steps = max(round(chosen.seconds / chosen.step_ms * 1e3), 10)
+    stretch(step, steps, chosen.ranges, gpu)
+    ratios: tuple[list[float], list[float]] = [], []
+    for pair in range(chosen.pairs):
+        seconds = {}
+        for recorded in (True, False) if pair % 2 else (False, True):
+            if recorded:
+                with jt.record("overhead", devices=devices, on_update=lambda _: None, update_s=1.0):
+                    seconds[True] = stretch(step, steps, chosen.ranges, gpu)
+            else:
+                seconds[False] = stretch(step, steps, chosen.ranges, gpu)
+        for kind, found in enumerate(ratios):
+            found.append(seconds[True][kind] / seconds[False][kind])
+        print(f"pair {pair}: recorded / not, time {ratios[0][-1]:.4f}, CPU time {ratios[1][-1]:.4f}", flush=True)
+    marks = (2 * chosen.ranges + 3) * steps
+    print(f"steps of {chosen.step_ms:g} ms with {chosen.ranges + 1} ranges, {marks} marks a stretch")
+    print(summary("time", ratios[0]))
+    print(summary("CPU time", ratios[1]))
+
+
+if __name__ == "__main__":
+    main()

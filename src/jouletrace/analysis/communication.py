@@ -1,0 +1,163 @@
+"""Kernels that move data between GPUs (NCCL's), in a stretch of a program whose kernels were traced.
+
+Time is laid out in states that follow one another: communication by itself (which the rest of the step
+waits for), communication beside other kernels, other kernels by themselves. What the board drew in each
+is told by regression over all stretches of each state. What it drew while both ran is of both: it is not
+shared out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import no_power_reason, power_record
+from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import device_phase_edges
+from jouletrace.energy.repeated import repeated_energy
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+METHOD = "trace"
+PATTERN = r"(?i)\bnccl|^nccl"
+ALONE, BESIDE, OTHERS = 1, 2, 3
+"""States: communication by itself, beside other kernels; others by themselves."""
+
+_GAP_NS = 50_000
+"""Kernels closer than this follow one another: a board doesn't fall to rest between them."""
+
+_MOST_STRETCHES = 100_000
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class States:
+    """Stretches of time in one state each, one after the other, none empty.
+
+    Attributes:
+        start, end: In ns since the Unix epoch, shape (n,).
+        state: ``ALONE``, ``BESIDE`` or ``OTHERS``, shape (n,).
+    """
+
+    start: Ints
+    end: Ints
+    state: Ints
+
+    def seconds(self, state: int) -> float:
+        """Time in a state, in all."""
+        here = self.state == state
+        return float((self.end - self.start)[here].sum()) / 1e9
+
+
+def add_communication(run: Run, figures: Figures) -> None:
+    """Add a unit a device for communication, and one each for its time by itself and beside other kernels.
+
+    Figures are those of one step, where steps were marked, else of the traced stretch.
+    """
+    kernels = run.spans.filter(pc.equal(run.spans["kind"].cast("string"), "kernel"))
+    if len(kernels) == 0:
+        return
+    moving = pc.match_substring_regex(kernels["name"].cast("string"), PATTERN)
+    moving = moving.to_numpy(zero_copy_only=False).astype(bool)
+    start, end = (kernels[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
+    free = 1 + figures.last_unit()
+    for device in run.devices:
+        here = pc.equal(kernels["device"], device.id).to_numpy(zero_copy_only=False).astype(bool)
+        if not (here & moving).any():
+            continue
+        found = states(start[here & moving], end[here & moving], start[here & ~moving], end[here & ~moving])
+        _add(run, figures, device.id, found, free)
+        free += 3
+
+
+def states(moving_start: Ints, moving_end: Ints, other_start: Ints, other_end: Ints) -> States:
+    """Lay out time by what ran.
+
+    Args:
+        moving_start: Starts of kernels that communicate, in ns, shape (n,).
+        moving_end: Their ends.
+        other_start: Starts of all others, shape (m,).
+        other_end: Their ends.
+    """
+    a, b = _union(moving_start, moving_end, 0)
+    c, d = _union(other_start, other_end, _GAP_NS)
+    edges = np.unique(np.concatenate([a, b, c, d]))
+    if len(edges) < 2:
+        return States(*(np.empty(0, np.int64) for _ in range(3)))
+    start, end = edges[:-1], edges[1:]
+    moving, other = _covers(a, b, start), _covers(c, d, start)
+    state = np.select([moving & other, moving, other], [BESIDE, ALONE, OTHERS], 0)
+    keep = state > 0
+    return States(start[keep], end[keep], state[keep].astype(np.int64))
+
+
+def _union(start: Ints, end: Ints, gap_ns: int) -> tuple[Ints, Ints]:
+    """Stretches that the spans cover, gaps up to a length bridged."""
+    if len(start) == 0:
+        return start, end
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    new = np.append(True, start[1:] > end[:-1] + gap_ns)
+    return start[new], end[np.append(new[1:], True)]
+
+
+def _covers(start: Ints, end: Ints, at: Ints) -> NDArray[np.bool_]:
+    """Whether each time lies within a stretch; the stretches are apart and in order."""
+    place = np.searchsorted(start, at, side="right") - 1
+    inside = np.zeros(len(at), bool)
+    some = place >= 0
+    inside[some] = at[some] < end[place[some]]
+    return inside
+
+
+def _steps_within(run: Run, device: str) -> int:
+    """How many steps the traced stretches of a device hold: it had done all work at both ends of each."""
+    steps = run.spans.filter(
+        pc.and_(pc.equal(run.spans["kind"].cast("string"), "iteration"), pc.equal(run.spans["device"], device))
+    )
+    ends = steps["end_ns"].to_numpy()
+    edges = zip(*device_phase_edges(run, "tracing", device), strict=True)
+    return sum(int(((ends > since) & (ends <= until)).sum()) for since, until in edges)
+
+
+def _prefix(run: Run, device: str) -> str:
+    """What rows of a device begin with: its rank, or nothing if there is but one device."""
+    for member in run.settings.get("ranks") or ():
+        if device in member["devices"]:
+            return f"{member['name']}/"
+    return f"{device}/" if len(run.devices) > 1 else ""
+
+
+def _add(run: Run, figures: Figures, device: str, found: States, id: int) -> None:
+    steps = _steps_within(run, device)
+    times, name = max(steps, 1), f"{_prefix(run, device)}communication"
+    energies = _energies(run, device, found)
+    flags = ["traced"] if steps else ["traced", "whole_stretch"]
+    whole = figures.unit(id, "range", name, MODEL_UNIT, count=times)
+    seconds = found.seconds(ALONE) + found.seconds(BESIDE)
+    figures.add(whole, "time_s", Estimate(seconds / times, n=times, method=METHOD), flags)
+    alone_only = found.seconds(BESIDE) == 0
+    energy = energies[ALONE].scaled(1 / times) if alone_only else Estimate.null("ran_beside_others", METHOD)
+    figures.add(whole, "energy_total_j", energy, flags)
+    for i, (state, words) in enumerate(((ALONE, "by itself"), (BESIDE, "beside other kernels")), start=1):
+        unit = figures.unit(id + i, "range", f"{name}, {words}", whole, count=times)
+        figures.add(unit, "time_s", Estimate(found.seconds(state) / times, n=times, method=METHOD), flags)
+        figures.add(unit, "energy_total_j", energies[state].scaled(1 / times), flags)
+
+
+def _energies(run: Run, device: str, found: States) -> dict[int, Estimate]:
+    """What the board drew in each state, all stretches together."""
+    record = power_record(run, device)
+    if record is None:
+        return dict.fromkeys((ALONE, BESIDE), Estimate.null(no_power_reason(run, device), METHOD))
+    if len(found.start) > _MOST_STRETCHES:
+        return dict.fromkeys((ALONE, BESIDE), Estimate.null("edges_too_dense", METHOD))
+    there = np.unique(found.state)
+    each = repeated_energy(*record, found.start, found.end, np.searchsorted(there, found.state))
+    counts = {int(state): int((found.state == state).sum()) for state in there}
+    energies = {int(state): one.scaled(counts[int(state)]) for state, one in zip(there, each, strict=True)}
+    nothing = Estimate(0.0, 0.0, 0.0, 0, METHOD)
+    return {state: energies.get(state, nothing) for state in (ALONE, BESIDE)}

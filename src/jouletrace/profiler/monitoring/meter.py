@@ -1,0 +1,56 @@
+"""Energy of one power record, summed up as it comes: for the eye, and for dashboards."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.energy.record import HOLE_PERIODS
+
+
+class Meter:
+    """Sums up the energy of one power record as it comes: a reading speaks for the time since the one before.
+
+    Args:
+        start_ns: From when on, in ns since the Unix epoch.
+        period_s: Of the sensor.
+        kept_s: How far back ``until`` knows.
+
+    Attributes:
+        start_ns, last_ns: From when until when it has summed up.
+        energy_j: Joules in that time.
+        hole_s: Seconds of it without readings.
+    """
+
+    def __init__(self, start_ns: int, period_s: float | None, kept_s: float = 60.0) -> None:
+        self._kept_ns = int(kept_s * 1e9)
+        self.start_ns = self.last_ns = start_ns
+        self.energy_j = self.hole_s = 0.0
+        self._hole_s = HOLE_PERIODS * period_s if period_s else float("inf")
+        self._times = np.array([start_ns], np.int64)
+        self._sums = np.zeros(1)
+
+    def add(self, time_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
+        """Take what is newer than what is known."""
+        good = (time_ns > self.last_ns) & np.isfinite(watts) & (watts >= 0)
+        order = np.argsort(time_ns[good], kind="stable")
+        time, power = time_ns[good][order].astype(np.int64), watts[good][order]
+        if len(time) == 0:
+            return
+        apart = np.diff(np.append(self.last_ns, time)) / 1e9
+        self.hole_s += float(apart[apart > self._hole_s].sum())
+        sums = self.energy_j + np.cumsum(power * apart)
+        self.energy_j, self.last_ns = float(sums[-1]), int(time[-1])
+        self._times, self._sums = np.append(self._times, time), np.append(self._sums, sums)
+        recent = max(int(np.searchsorted(self._times, self.last_ns - self._kept_ns)) - 1, 0)
+        self._times, self._sums = self._times[recent:], self._sums[recent:]
+
+    @property
+    def oldest_ns(self) -> int:
+        """Since when ``until`` knows."""
+        return int(self._times[0])
+
+    def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+        """Joules from the start until then, of the shape of ``time_ns``."""
+        seconds = (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
+        return np.asarray(np.interp(seconds, (self._times - self.start_ns) / 1e9, self._sums))

@@ -1,0 +1,46 @@
+"""The one recording that is on in this process: marks find it here without being handed it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from jouletrace.errors import BadInputError
+
+if TYPE_CHECKING:
+    from jouletrace.profiler.programs.recording import Recording
+
+current: Recording | None = None
+lock = threading.Lock()
+
+
+def claim(recording: Recording) -> None:
+    """Make a recording the one that is on; call it with ``lock`` held.
+
+    Raises:
+        BadInputError: If there is one.
+    """
+    global current  # noqa: PLW0603  # what this module is for
+    if current is not None:
+        raise BadInputError(f"record: a recording is on already ({current.label!r})")
+    current = recording
+
+
+def release(recording: Recording) -> None:
+    """That recording is over, or never began."""
+    global current  # noqa: PLW0603  # as above
+    with lock:
+        if current is recording:
+            current = None
+
+
+def _forget_parent() -> None:
+    """In a fork: the recording is the parent's."""
+    global current, lock  # noqa: PLW0603  # the parent may hold it at the fork
+    lock = threading.Lock()
+    current = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)

@@ -1,0 +1,183 @@
+"""What a program marks, as spans: where each thread is, which ranges are open, what has ended."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+MOST_SPANS = 2_000_000
+"""Spans that are kept; more than figures need, and as many as fit into memory at the end."""
+
+STEP = "step"
+_NAMED = 3
+"""Ranges that a warning names."""
+
+
+class Span(NamedTuple):
+    """A range or step that has ended; ``path`` are the names from the outermost range inwards."""
+
+    id: int
+    parent: int | None
+    kind: str
+    name: str
+    lane: str
+    start_ns: int
+    end_ns: int
+    path: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Opened:
+    """A range that was begun."""
+
+    id: int
+    parent: int | None
+    name: str
+    start_ns: int
+    path: tuple[str, ...]
+    thread: ThreadMarks
+
+
+@dataclass(slots=True)
+class ThreadMarks:
+    """Where one thread is: its open ranges, and its current step.
+
+    Attributes:
+        lane: Its name.
+        open: Open ranges, the innermost last.
+        step_ns: When its step began; None before the first mark of a thread that the recording didn't begin in.
+        depth: How many ranges were open then.
+    """
+
+    lane: str
+    open: list[Opened] = field(default_factory=list)
+    step_ns: int | None = None
+    depth: int = 0
+
+
+class Marks:
+    """The marks of all threads of a program.
+
+    Args:
+        time_ns: Nanoseconds since the Unix epoch, now.
+    """
+
+    def __init__(self, time_ns: Callable[[], int]) -> None:
+        self._time_ns = time_ns
+        self._ids = itertools.count(1)  # 0 is the recording's own phase
+        self._ended: deque[Span] = deque()
+        self._open: dict[int, Opened] = {}
+        self._kept = self._left_out = self._crossed = 0
+        self._first_crossed = ""
+        self._threads = threading.local()
+        self.not_synchronised: set[str] = set()
+        """Names of ranges, and "step", whose ends did not wait for a GPU that is in use."""
+
+    def start(self, time_ns: int) -> None:
+        """This thread's first step begins."""
+        self._thread().step_ns = time_ns
+
+    def begin(self, name: str) -> Opened:
+        """Open a range in this thread."""
+        mine = self._thread()
+        around = mine.open[-1] if mine.open else None
+        parent, path = (None, (name,)) if around is None else (around.id, (*around.path, name))
+        opened = Opened(next(self._ids), parent, name, self._time_ns(), path, mine)
+        mine.open.append(opened)
+        self._open[opened.id] = opened
+        return opened
+
+    def end(self, opened: Opened, sync: bool = False) -> None:
+        """Close a range, of whatever thread; those opened after it in its thread and still open crossed it."""
+        now = self._time_ns()
+        if self._open.pop(opened.id, None) is None:
+            return  # it was closed before
+        mine = opened.thread
+        self._add(Span(opened.id, opened.parent, "range", opened.name, mine.lane, opened.start_ns, now, opened.path))
+        if mine.open and mine.open[-1] is opened:
+            mine.open.pop()
+        else:
+            self._cross(opened, mine.open[-1])
+            mine.open.remove(opened)
+        if len(mine.open) < mine.depth:  # the range around the steps is over: what follows is none of them
+            mine.depth, mine.step_ns = len(mine.open), now
+        if not sync and opened.name not in self.not_synchronised and uses_cuda():
+            self.not_synchronised.add(opened.name)
+
+    def step(self, sync: bool = False) -> None:
+        """An iteration of this thread's loop has ended, and the next begins."""
+        mine = self._thread()
+        now = self._time_ns()
+        start: int | None = mine.step_ns
+        parent: int | None = None
+        path: tuple[str, ...] = (STEP,)
+        if mine.open:
+            around = mine.open[-1]
+            parent, path = around.id, (*around.path, STEP)
+            if len(mine.open) > mine.depth:  # the range around the loop was opened after the last step
+                start = around.start_ns
+        if start is not None:
+            self._add(Span(next(self._ids), parent, "iteration", STEP, mine.lane, start, now, path))
+        mine.step_ns, mine.depth = now, len(mine.open)
+        if not sync and STEP not in self.not_synchronised and uses_cuda():
+            self.not_synchronised.add(STEP)
+
+    def skip(self) -> None:
+        """What this thread has done since its last step (an evaluation, say) belongs to no step."""
+        mine = self._thread()
+        mine.step_ns, mine.depth = self._time_ns(), len(mine.open)
+
+    def take(self) -> list[Span]:
+        """The spans that ended since the last call. Others append meanwhile: those come the next time."""
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def still_open(self) -> list[Opened]:
+        """Ranges that are open now."""
+        return list(self._open.values())
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """What went wrong with the marks, once all is over: codes and sentences."""
+        found = []
+        if self._left_out:
+            text = f"{self._left_out} spans came after the first {MOST_SPANS}; figures are of those"
+            found.append(("spans_left_out", text))
+        if self._crossed:
+            text = f"{self._crossed} ranges ended inside of others that began within them: {self._first_crossed}"
+            found.append(("ranges_crossed", text))
+        if self._open:
+            names = list(dict.fromkeys(opened.name for opened in self.still_open()))
+            named = ", ".join(map(repr, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
+            text = f"{len(self._open)} ranges were open when the recording ended, and are left out: {named}"
+            found.append(("ranges_not_ended", text))
+        return found
+
+    def _cross(self, opened: Opened, inner: Opened) -> None:
+        if not self._crossed:
+            self._first_crossed = f"first {opened.name!r}, while {inner.name!r} was open in it"
+        self._crossed += 1
+
+    def _thread(self) -> ThreadMarks:
+        found: ThreadMarks | None = getattr(self._threads, "state", None)
+        if found is None:
+            thread = threading.current_thread()
+            found = self._threads.state = ThreadMarks(f"{thread.name} ({threading.get_native_id()})")
+        return found
+
+    def _add(self, span: Span) -> None:
+        if self._kept >= MOST_SPANS:
+            self._left_out += 1
+            return
+        self._kept += 1
+        self._ended.append(span)
+
+
+def uses_cuda() -> bool:
+    """Whether this process works on a GPU by torch."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)  # torch may be half imported, in another thread
+    return cuda is not None and bool(cuda.is_initialized())

@@ -1,0 +1,313 @@
+"""Programs in several processes: each rank records its own device, and their Runs become one."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jouletrace as jt
+from commands import command
+from jouletrace.devices import cuda_order
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.programs import merge_ranks, ranks
+from jouletrace.profiler.programs.merge_ranks import merged
+from jouletrace.profiler.programs.ranks import Rank, device_of, this_rank
+from jouletrace.run import DeviceInfo
+from records import DEVICE, channel, make_run, ns, phases, readings
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+
+
+@pytest.fixture
+def as_rank(monkeypatch):
+    """Be a rank, as a launcher says it."""
+
+    def be(rank, world=2, restart=0):
+        for name, value in zip(VARIABLES, (rank, rank, world, restart), strict=True):
+            monkeypatch.setenv(name, str(value))
+
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return be
+
+
+def board(rank):
+    return f"sim:h100?realtime=1&seed={rank + 1}&noise=0&load=0.5:{300 + 100 * rank}"
+
+
+def unit(run, name):
+    return next(row["id"] for row in run.units.to_pylist() if row["name"] == name)
+
+
+def energy(run, name):
+    return run.result("energy_total_j", unit(run, name))
+
+
+def loop(rank, place, steps=5):
+    with jt.record("ddp", devices=board(rank), save_to=place) as recording:
+        for _ in range(steps):
+            with jt.range("forward"):
+                time.sleep(0.06)
+            jt.step()
+    return recording.run
+
+
+# --- which rank, and which device ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, None),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, Rank(3, 4)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "2"},
+            Rank(3, 4, local=1, restart=2),
+        ),
+    ],
+)
+def test_the_launcher_says_which_rank_this_is(told, found):
+    assert this_rank(told) == found
+
+
+def test_a_rank_records_the_gpu_of_its_local_number(monkeypatch):
+    monkeypatch.setattr(ranks, "cuda_uuids", lambda: ["GPU-a", "GPU-b"])
+    assert [device_of(Rank(2 + local, 4, local)) for local in (0, 1)] == ["GPU-a", "GPU-b"]
+    assert device_of(Rank(1, 2)) == "visible", "a launcher that doesn't tell"
+    with pytest.raises(BadInputError, match="LOCAL_RANK is 2, and CUDA shows 2 GPUs"):
+        device_of(Rank(2, 4, 2))
+
+
+def test_a_rank_that_sees_one_gpu_records_it_whatever_its_number(monkeypatch):
+    monkeypatch.setattr(ranks, "cuda_uuids", lambda: ["GPU-b"])
+    assert device_of(Rank(1, 2, 1)) == "GPU-b"
+    monkeypatch.setattr(ranks, "cuda_uuids", lambda: None)
+    assert device_of(Rank(1, 2, 1)) == "visible"
+    assert cuda_order.cuda_uuids is not ranks.cuda_uuids
+
+
+# --- recording and merging -------------------------------------------------------------------------
+
+
+def test_the_first_rank_merges_all_when_it_ends(as_rank, tmp_path):
+    place = tmp_path / "run"
+    as_rank(1)
+    own = loop(1, place)
+    assert (own.workload["rank"], own.workload["world_size"]) == (1, 2)
+    assert not (place / "run.json").exists()
+    as_rank(0)
+    run = loop(0, place)
+    assert run.complete
+    assert not [w for w in run.warnings if w.code.startswith("rank")]
+    assert [device.id for device in run.devices] == ["SIM-h100-80-1", "SIM-h100-80-2"]
+    for rank in (0, 1):
+        seconds = run.result("time_s", unit(run, f"rank {rank}/step")).value
+        assert energy(run, f"rank {rank}/step").value == pytest.approx((300 + 100 * rank) * seconds, rel=0.02)
+        own = jt.load(place / f"rank-{rank}")
+        assert energy(run, f"rank {rank}").value == pytest.approx(own.result("energy_total_j", 1).value, rel=0.02)
+    parts = [energy(run, f"rank {rank}/step").value for rank in (0, 1)]
+    assert energy(run, "all ranks/step").value == pytest.approx(sum(parts))
+    assert run.result("energy_total_j").value == pytest.approx(
+        sum(run.result("energy_total_j", i).value for i in (1, 2))
+    )
+    saved = jt.load(place)
+    assert saved.results.equals(run.results)
+    assert {path.name for path in place.glob("rank-*")} == {"rank-0", "rank-1"}, "parts stay"
+
+
+def test_a_zip_has_its_parts_beside_it(as_rank, tmp_path):
+    for rank in (1, 0):
+        as_rank(rank)
+        run = loop(rank, tmp_path / "run.zip", steps=1)
+    assert len(run.devices) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"run.zip", "run.ranks"}
+    assert jt.load(tmp_path / "run.zip").complete
+
+
+def test_a_run_in_memory_stays_that_of_its_rank(as_rank):
+    as_rank(0)
+    run = loop(0, None, steps=1)
+    assert run.workload["rank"] == 0
+    assert len(run.devices) == 1
+
+
+def test_a_rank_that_records_nothing_is_named_and_not_waited_for_long(as_rank, tmp_path, monkeypatch):
+    """As where the program records in its first rank alone."""
+    monkeypatch.setattr(merge_ranks, "ABSENT_S", 0.3)
+    as_rank(0)
+    run = loop(0, tmp_path / "run", steps=1)
+    assert not run.complete
+    (warning,) = [w for w in run.warnings if w.code == "rank_missing"]
+    assert "of 2 ranks nothing was found of 1" in warning.message
+    as_rank(1)
+    with pytest.raises(BadInputError, match="results never go over older ones"):
+        loop(1, tmp_path / "run", steps=1)
+
+
+def test_a_rank_that_still_records_is_waited_for(as_rank, tmp_path, monkeypatch):
+    """And merged as far as it had come, if that takes too long."""
+    place = tmp_path / "run"
+    as_rank(1)
+    other = jt.record("ddp", devices=board(1), save_to=place)
+    other.__enter__()
+    try:
+        time.sleep(1.5)
+        began = time.monotonic()
+        run = merge_ranks.merge_when_all_ended(place, Rank(0, 2), wait_s=1.0)
+        assert 1.0 <= time.monotonic() - began < 10.0
+        assert not run.complete
+    finally:
+        other.__exit__(None, None, None)
+    assert jt.load(place / "rank-1").complete
+    assert merge_ranks._others(place, Rank(0, 2)) == (0, 1)
+
+
+def test_a_restart_has_a_part_of_its_own(as_rank, tmp_path):
+    place = tmp_path / "run"
+    as_rank(1)
+    loop(1, place, steps=2)
+    for rank in (1, 0):
+        as_rank(rank, restart=1)
+        run = loop(rank, place, steps=3)
+    names = [member["name"] for member in run.settings["ranks"]]
+    assert names == ["rank 0 (restart 1)", "rank 1", "rank 1 (restart 1)"]
+    assert energy(run, "all ranks/step").value == pytest.approx(
+        sum(energy(run, f"rank {rank} (restart 1)/step").value for rank in (0, 1))
+    )
+
+
+def test_a_killed_rank_leaves_its_part_and_is_named(as_rank, tmp_path, capsys):
+    """Killed in the middle: what had reached the disk is merged."""
+    place = tmp_path / "run"
+    body = (
+        "import time, jouletrace as jt\n"
+        f"with jt.record('ddp', devices={board(1)!r}, save_to={str(place)!r}):\n"
+        "    for i in range(1000):\n"
+        "        time.sleep(0.02); jt.step()\n"
+        "        if i == 60: print('ready', flush=True)\n"
+    )
+    told = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    process = subprocess.Popen([sys.executable, "-c", body], env={**os.environ, **told}, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.kill()
+    process.communicate()
+    as_rank(0)
+    began = time.monotonic()
+    run = loop(0, place, steps=3)
+    assert time.monotonic() - began < 30, "nobody waits for the dead"
+    (warning,) = [w for w in run.warnings if w.code == "rank_incomplete"]
+    assert "rank 1 ended early" in warning.message
+    assert not run.complete
+    assert energy(run, "rank 1/step").value is not None
+    found = command(capsys, "merge", str(place))
+    assert found.code == 0, found.err
+    assert "SIMULATED" in found.out
+
+
+# --- merging, by hand ------------------------------------------------------------------------------
+
+
+def part(rank, device, watts, seconds=10.0, world=2, **changes):
+    rows = [*phases(("monitor", 0.5, seconds - 0.5))]
+    steps = np.arange(1.0, seconds - 1.5, 0.5)
+    for i, start in enumerate(steps, start=1):
+        facts = {"id": 2 * i, "kind": "range", "name": "epoch", "lane": "main", "parent": None}
+        inner = {"id": 2 * i + 1, "kind": "iteration", "name": "step", "lane": "main", "parent": 2 * i}
+        edges = {"start_ns": ns(start), "end_ns": ns(start + 0.4)}
+        rows += [{**facts, **edges}, {**inner, **edges}]
+    rows = [{**row, "device": device} for row in rows]
+    run = make_run(
+        readings(watts, seconds, noise=0.3, device=device), kind="record", spans=rows, channels=[channel(device=device)]
+    )
+    run.devices = [DeviceInfo(device, "GPU by hand")]
+    run.workload = {"name": "x", "rank": rank, "world_size": world, "restart": 0, **changes}
+    run.clock_pairs = []
+    return run
+
+
+def test_each_rank_has_the_energy_of_its_own_device():
+    run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 400.0)])
+    assert energy(run, "rank 0/epoch").value == pytest.approx(40, rel=0.01)
+    assert energy(run, "rank 1/epoch").value == pytest.approx(160, rel=0.01)
+    assert energy(run, "rank 1/epoch/step").value == pytest.approx(160, rel=0.01)
+    both = energy(run, "all ranks/epoch/step")
+    assert both.low <= 200 <= both.high
+    ids = run.spans["id"].to_pylist()
+    assert len(set(ids)) == len(ids)
+
+
+def test_ranks_on_one_device_are_recorded_once_and_share_it():
+    run = merged([part(0, DEVICE, 300.0), part(1, DEVICE, 300.0)])
+    assert len(run.samples) == len(part(0, DEVICE, 300.0).samples)
+    assert energy(run, "rank 1/epoch").value == pytest.approx(120, rel=0.01)
+    assert energy(run, "all ranks/epoch").reason == "ranks_share_device"
+
+
+def test_ranks_that_made_different_numbers_of_steps_say_so():
+    run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 100.0, seconds=8.0)])
+    assert "counts_differ" in run.result_flags("energy_total_j", unit(run, "all ranks/epoch"))
+
+
+def test_parts_that_cannot_be_read_are_named(tmp_path):
+    part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
+    part(1, "GPU-b", 100.0).save(str(tmp_path / "rank-1"))
+    (tmp_path / "rank-1" / "samples.parquet").write_bytes(b"x")
+    run = merge_ranks.merge_ranks(tmp_path)
+    (warning,) = [w for w in run.warnings if w.code == "rank_lost"]
+    assert "rank-1" in warning.message
+    assert not run.complete
+    (tmp_path / "rank-0" / "samples.parquet").write_bytes(b"x")
+    with pytest.raises(BadInputError, match="no part of any rank can be read"):
+        merge_ranks.merge_ranks(tmp_path)
+
+
+def test_where_nothing_can_be_merged_it_is_said(tmp_path, capsys):
+    assert "no parts of ranks" in command(capsys, "merge", str(tmp_path)).complaint
+    part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
+    part(1, "GPU-b", 100.0).save(str(tmp_path / "rank-1"))
+    assert f"jouletrace merge {tmp_path}" in command(capsys, "show", str(tmp_path)).complaint
+    assert command(capsys, "merge", str(tmp_path)).code == 0
+    assert "holds the merged Run already" in command(capsys, "merge", str(tmp_path)).complaint
+
+
+def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
+    """As a user runs it: two processes that wait for one another in every step."""
+    torch = pytest.importorskip("torch")
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time, torch, torch.distributed as dist\n"
+        "import jouletrace as jt\n"
+        "rank = int(os.environ['RANK'])\n"
+        "dist.init_process_group('gloo')\n"
+        "board = f'sim:h100?realtime=1&seed={rank + 1}&noise=0&load=0.5:{300 + 100 * rank}'\n"
+        f"with jt.record('ddp', devices=board, save_to={str(tmp_path / 'run')!r}) as recording:\n"
+        "    for i in range(10):\n"
+        "        with torch.profiler.record_function('work'):\n"
+        "            time.sleep(0.04)\n"
+        "        dist.all_reduce(torch.ones(10))\n"
+        "        jt.step()\n"
+        "print(rank, len(recording.run.devices))\n"
+        "dist.destroy_process_group()\n"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    found = subprocess.run(launch, capture_output=True, text=True, check=False, env=environment)
+    assert found.returncode == 0, found.stderr
+    assert sorted(found.stdout.split("\n"))[1:] == ["0 2", "1 1"]
+    run = jt.load(tmp_path / "run")
+    assert run.complete
+    assert len(run.devices) == 2
+    seconds = run.result("time_s", unit(run, "all ranks/step")).value
+    assert energy(run, "all ranks/step").value == pytest.approx(700 * seconds, rel=0.05)
+    assert {row["name"] for row in run.spans.to_pylist() if row["kind"] == "range"} == {"rank 0", "rank 1", "work"}
+    assert Path(tmp_path / "run" / "rank-1" / "run.json").exists()
