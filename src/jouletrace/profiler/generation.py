@@ -1,0 +1,185 @@
+"""The passes of a profile that generates tokens: latencies, and windows of the whole beside those of its pieces.
+
+A round is a window of the whole and one of each piece, in random order: what drifts from round to round drifts
+for all of them, so that sums of pieces can be held against the whole round by round.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jouletrace import analysis
+from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
+from jouletrace.analysis.latency import LANE
+from jouletrace.analysis.power import tail_s
+from jouletrace.experiments.stopping import windows_needed
+from jouletrace.profiler import passes
+from jouletrace.profiler.progress import Progress
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.steps.base import Step
+from jouletrace.steps.generation import GenerationSteps
+
+MOST_S = 40.0
+"""Most seconds of the rounds, if nobody says otherwise."""
+
+TIME_WINDOW_S = 0.15
+"""Length of windows where there is no power sensor to wait for."""
+
+RAMP_S = 0.1
+"""Seconds of each piece before its window, so that it is in steady state."""
+
+LEAST_LATENCIES = 6
+"""Iterations without which their median has no interval."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Something that has a window in each round.
+
+    Attributes:
+        variant, unit: Of its windows.
+        step: Runs it.
+        replays: Iterations of a window.
+        ramp: Iterations before it.
+        seconds: Of both.
+    """
+
+    variant: str
+    unit: int | None
+    step: Step
+    replays: int
+    ramp: int
+    seconds: float
+
+
+def measure(
+    session: Session,
+    step: Step,
+    make_pieces: Callable[[], GenerationSteps],
+    settings: ProfileSettings,
+    iteration_s: float,
+    progress: Progress,
+) -> None:
+    """Time iterations and first tokens one by one, then measure rounds.
+
+    Args:
+        session: In progress.
+        step: The whole, warmed up.
+        make_pieces: Makes what it is made of.
+        settings: How.
+        iteration_s: Seconds of an iteration of the whole.
+        progress: Told of it.
+    """
+    pieces = make_pieces()
+    try:
+        _describe(session, pieces)
+        _latencies(session, step, LANE, iteration_s, settings, progress)
+        _latencies(session, pieces.first_token, FIRST_TOKEN, _seconds(pieces.first_token), settings, progress)
+        _rounds(session, _parts(session, step, pieces, settings, iteration_s), settings, progress)
+    finally:
+        pieces.close()
+
+
+def _describe(session: Session, pieces: GenerationSteps) -> None:
+    """What each piece is, for the analysis: it is all in the Run."""
+    generation = pieces.generation
+    session.run.workload["generation"] = {
+        "prompt": generation.prompt,
+        "steps": generation.steps,
+        "tokens": generation.tokens,
+        "cache": generation.cache,
+        "segments": [
+            {
+                "unit": FIRST_UNIT + i,
+                "phase": segment.phase,
+                "weight": segment.weight,
+                "times": segment.times,
+                "length": segment.length,
+            }
+            for i, (segment, _) in enumerate(pieces.segments)
+        ],
+    }
+    if "early_stop" in session.run.workload:
+        said = session.run.workload["early_stop"]
+        session.run.warn("may_stop_early", f"samples may end before they have all tokens: {said} were generated")
+    session.save_header()
+
+
+def _latencies(
+    session: Session, step: Step, lane: str, iteration_s: float, settings: ProfileSettings, progress: Progress
+) -> None:
+    n = max(LEAST_LATENCIES, min(settings.latency_iterations, round(settings.latency_s / iteration_s)))
+    progress.begin(lane, (n + 1) * iteration_s)
+    with session.phase(lane):
+        step.latencies(1)  # the first one after something else finds a cold device
+        start_ns = session.clock.time_ns()
+        seconds = step.latencies(n)
+    session.add_iterations(start_ns, seconds, lane)
+    progress.advance((n + 1) * iteration_s)
+
+
+def _parts(
+    session: Session, step: Step, pieces: GenerationSteps, settings: ProfileSettings, iteration_s: float
+) -> list[_Part]:
+    power = passes.power_channel(session)
+    window_s = TIME_WINDOW_S if power is None else passes.window_seconds(settings, power)
+    steps: list[tuple[str, int | None, Step, float]] = [("untouched", None, step, iteration_s)]
+    for i, (_, piece) in enumerate(pieces.segments):
+        steps.append((SEGMENT, FIRST_UNIT + i, piece, _seconds(piece)))
+    found = []
+    for variant, unit, one, seconds in steps:
+        replays, ramp = math.ceil(window_s / seconds), math.floor(RAMP_S / seconds)
+        found.append(_Part(variant, unit, one, replays, ramp, (replays + ramp) * seconds))
+    return found
+
+
+def _seconds(step: Step) -> float:
+    """Seconds of an iteration, the first one aside."""
+    step.replay(1)
+    few = max(step.replay(1).seconds, 1e-7)
+    n = max(1, min(1000, round(0.02 / few)))
+    return max(step.replay(n).seconds / n, 1e-7)
+
+
+def _rounds(session: Session, parts: Sequence[_Part], settings: ProfileSettings, progress: Progress) -> None:
+    power = passes.power_channel(session)
+    round_s = sum(part.seconds for part in parts)
+    affordable = round((settings.max_time_s or MOST_S) / round_s)
+    first = min(settings.first_stage, max(affordable, passes.LEAST_WINDOWS))
+    order = random.Random(settings.seed)
+    _stage(session, parts, "energy of prefill, decode and the whole", first, order, progress)
+    if power is None:
+        return
+    last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
+    session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
+    values = analysis.energies_per_iteration(session.snapshot())
+    if len(values) < first:
+        return  # the analysis says why windows are missing
+    more = min(windows_needed(values, settings.target_ci), affordable) - first
+    if more > 0:
+        _stage(session, parts, "energy, second stage", more, order, progress)
+
+
+def _stage(
+    session: Session, parts: Sequence[_Part], name: str, rounds: int, order: random.Random, progress: Progress
+) -> None:
+    progress.begin(name, rounds * sum(part.seconds for part in parts))
+    with session.phase("energy"):
+        for _ in range(rounds):
+            for part in order.sample(list(parts), len(parts)):
+                _window(session, part)
+                progress.advance(part.seconds)
+    session.recorder.check()
+
+
+def _window(session: Session, part: _Part) -> None:
+    if part.ramp:
+        part.step.replay(part.ramp)
+    interval = part.step.replay(part.replays)
+    columns: dict[str, Any] = {"variant": part.variant, "unit": part.unit, "multiplicity": 1.0, "block": 0}
+    session.add_window(**columns, replays=part.replays, start_ns=interval.start_ns, end_ns=interval.end_ns)

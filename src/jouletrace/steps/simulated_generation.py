@@ -1,0 +1,134 @@
+"""A generating iteration on a simulated board: forwards counted at some lengths of the cache, all of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jouletrace.devices.base import Device
+from jouletrace.devices.simulated import SimulatedGpu
+from jouletrace.errors import BadInputError
+from jouletrace.steps.counting import Operator, count_operators, fake_tensors, least_memory
+from jouletrace.steps.generation import GenerationSteps
+from jouletrace.steps.modes import check_options
+from jouletrace.steps.simulated import SimulatedStep, check_memory, kernels_of, with_usual_dtype
+from jouletrace.steps.trial import user_code
+from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.environment import require_device
+from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL, TOGETHER, Generation, Segment
+
+Operators = list[Operator]
+
+
+def simulate_generation(
+    workload: Workload, options: WorkloadOptions, device: Device, mode: str
+) -> tuple[Built, SimulatedStep, GenerationSteps, SimulatedStep]:
+    """Count a workload that generates without running it, and make it and its pieces steps on a simulated board.
+
+    Args:
+        workload: What to run; it is built with fake tensors.
+        options: How it is to be built.
+        device: The board.
+        mode: "graph" or "eager".
+
+    Returns:
+        The workload, an iteration, its pieces, and one forward of each kind as a step whose parts can be changed.
+
+    Raises:
+        BadInputError, NotPossibleError: As ``simulate_workload``.
+    """
+    if not isinstance(device, SimulatedGpu):
+        raise BadInputError(f"{device.info.name} is no simulated board")
+    check_options("simulated", mode)
+    options = replace(with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
+    built, counted, forwards = _count(workload, options)
+    generation = built.generation
+    assert generation is not None
+    check_memory(built, device)
+    whole = _whole(generation, counted)
+    built.facts["device"] = device.info.name
+    built.facts["counted"] = {
+        "operators": len(whole),
+        "flops": sum(operator.flops for operator in whole),
+        "bytes_moved": sum(operator.bytes_moved for operator in whole),
+    }
+    tf32 = built.facts.get("dtype") == "tf32"
+
+    def step(operators: Sequence[Operator], launch: str = mode) -> SimulatedStep:
+        return SimulatedStep(device, kernels_of(device, operators, tf32), launch)
+
+    by_phase = {segment.phase: operators for segment, operators in zip(generation.segments, counted, strict=True)}
+    pieces = GenerationSteps(
+        generation,
+        tuple(
+            (_together(segment, mode), step(operators * _together(segment, mode).times))
+            for segment, operators in zip(generation.segments, counted, strict=True)
+        ),
+        step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]]),
+    )
+    return built, step(whole), pieces, step(forwards, "graph")
+
+
+def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operators], Operators]:
+    """The workload, the operators of each of its pieces, and of one forward of each kind."""
+    require_device("cpu")
+    with fake_tensors():
+        built = workload.build("cpu", options)
+        generation = built.generation
+        if generation is None:
+            raise BadInputError(f"--task generate: {workload.name} is no model that generates")
+        try:
+            with user_code(built, "; a simulated board calls it with tensors that have shapes and no values"):
+                counted = [_once(built, segment) for segment in generation.segments]
+                forwards = count_operators(lambda: generation.forwards(0), built.module)
+            built.facts["least_memory_bytes"] = least_memory(built, forwards)
+        finally:
+            built.restore()
+    return built, counted, forwards
+
+
+def _once(built: Built, segment: Segment) -> Operators:
+    return count_operators(lambda: segment.call(0), built.module)
+
+
+def _together(segment: Segment, mode: str) -> Segment:
+    """As on a real board: short pieces are captured several at a time."""
+    return replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
+
+
+def _whole(generation: Generation, counted: Sequence[Operators]) -> Operators:
+    """The operators of an iteration: those of forwards between the lengths that were counted are interpolated.
+
+    Operations and bytes of every operator of attention and of a cache are linear in the cache's length.
+    """
+    pieces = list(zip(generation.segments, counted, strict=True))
+    decode = [(segment.length or 0, operators) for segment, operators in pieces if segment.phase == DECODE]
+    between = next(operators for segment, operators in pieces if segment.phase == BETWEEN)
+    shares = _shares(between, generation.steps)
+    found = [*pieces[0][1], *shares[0]]
+    for step in range(1, generation.steps):
+        found += [*_at(generation.prompt + step, decode), *shares[step]]
+    return [replace(operator, sources=()) for operator in found]
+
+
+def _shares(between: Operators, steps: int) -> list[Operators]:
+    """What is between forwards, after each of them; what doesn't come out even follows the last."""
+    each = len(between) // steps
+    shares = [between[i * each : (i + 1) * each] for i in range(steps)]
+    shares[-1] = between[(steps - 1) * each :]
+    return shares
+
+
+def _at(length: int, known: Sequence[tuple[int, Operators]]) -> Operators:
+    (low, first), (high, last) = known[0], known[-1]
+    if high == low or len(first) != len(last):
+        return min(known, key=lambda one: abs(one[0] - length))[1]
+    share = (length - low) / (high - low)
+    return [
+        replace(
+            a,
+            flops=a.flops + share * (b.flops - a.flops),
+            bytes_moved=a.bytes_moved + share * (b.bytes_moved - a.bytes_moved),
+        )
+        for a, b in zip(first, last, strict=True)
+    ]

@@ -1,0 +1,206 @@
+"""Generating tokens as an iteration: a prompt is taken in (prefill), then one token follows another (decode).
+
+The whole is transformers' own ``generate``, or a loop of our own where that can't be run: in a CUDA graph, and
+with tensors that hold no values. What it is made of is run by itself too: the forward of the prompt, forwards of
+one token at some lengths of the cache, and what happens between forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.environment import require_transformers
+from jouletrace.workloads.iteration import Inputs
+from jouletrace.workloads.kv_cache import KINDS
+
+if TYPE_CHECKING:
+    import torch
+
+NEW_TOKENS = 64
+"""Tokens to generate, where nobody says how many."""
+
+PROMPT = 128
+"""Tokens of a prompt, where nobody says how many: these at most."""
+
+TOGETHER = 32
+"""How often short pieces run in a call of their own where they are captured: the launch of a graph takes time, and
+there is one launch in a generation that is a graph."""
+
+LENGTHS = 3
+"""Lengths of the cache at which a decoding forward is run by itself; what lies between is interpolated."""
+
+PREFILL, DECODE, BETWEEN = "prefill", "decode", "between forwards"
+
+Call = Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of an iteration that is run by itself.
+
+    Attributes:
+        phase: ``PREFILL``, ``DECODE`` or ``BETWEEN``.
+        weight: How often it counts in an iteration; of a forward at one of several lengths, by linear interpolation.
+        call: Runs it.
+        times: How often it runs in one call.
+        length: Tokens that attention reads in it: the prompt's, or those of the cache; None of what is between.
+    """
+
+    phase: str
+    weight: float
+    call: Call
+    times: int = 1
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What an iteration that generates is made of.
+
+    Attributes:
+        prompt: Tokens of the prompt.
+        steps: Forwards of an iteration: tokens that the longest sequence gets.
+        tokens: New tokens of all sequences together: fewer than ``steps`` times the batch where some end early.
+        cache: One of ``kv_cache.KINDS``.
+        segments: Its pieces, which together are the whole.
+        forwards: One forward of each kind, one after the other: prefill, then decode at each length.
+        first_token: Runs until the first token is there.
+    """
+
+    prompt: int
+    steps: int
+    tokens: int
+    cache: str
+    segments: tuple[Segment, ...]
+    forwards: Call
+    first_token: Call
+
+
+def make_generation(
+    model: Any,
+    inputs: Sequence[Inputs],
+    settings: Callable[[], AbstractContextManager[None]],
+    options: WorkloadOptions,
+    name: str,
+) -> tuple[Call, Generation, dict[str, Any]]:
+    """The call of an iteration, what it is made of, and the facts about it. Generates once.
+
+    Args:
+        model: A model of transformers with a head that generates, on its device.
+        inputs: One set: ``input_ids`` of shape (batch, tokens), and ``attention_mask`` if there is one.
+        settings: Makes the context of one iteration.
+        options: Already checked.
+        name: Of the workload, for messages.
+
+    Raises:
+        BadInputError: If the model can't generate, or the sequence doesn't fit it.
+        NotPossibleError: If its cache isn't the keys and values of all tokens.
+    """
+    from jouletrace.workloads.generation_loop import Loop
+
+    _check_model(model, name)
+    ids, mask = _prompt(inputs, name)
+    wanted = options.max_new_tokens or NEW_TOKENS
+    _check_length(model, int(ids.shape[1]), wanted, name)
+    loop = Loop(model, ids, mask, settings, wanted, early=options.early_stop, own=options.own_loop)
+    generation = loop.generation()
+    facts: dict[str, Any] = {
+        "seq_len": generation.prompt,
+        "new_tokens": generation.steps,
+        "tokens": generation.tokens,
+        "cache": generation.cache,
+        "generated_by": "transformers' generate" if options.own_loop is None else "a loop of jouletrace's own",
+        "sampling": "greedy",
+    }
+    if options.early_stop:
+        facts["early_stop"] = f"{generation.tokens} tokens of the {wanted * int(ids.shape[0])} asked for"
+    return loop.whole(), generation, facts
+
+
+def check_generation(name: str, options: WorkloadOptions) -> None:
+    """Refuse options of generation that make no sense.
+
+    Raises:
+        BadInputError: Naming the option.
+    """
+    if options.task != "generate":
+        for option, given in (("--max-new-tokens", options.max_new_tokens), ("--early-stop", options.early_stop)):
+            if given:
+                raise BadInputError(f"{name}: {option} is for --task generate")
+        return
+    if options.max_new_tokens is not None and options.max_new_tokens < 1:
+        raise BadInputError(f"--max-new-tokens {options.max_new_tokens}: must be at least 1")
+    if options.input_sets != 1:
+        raise BadInputError(f"--input-sets {options.input_sets}: --task generate takes one prompt")
+    if options.own_loop is not None and options.early_stop:
+        raise BadInputError("--early-stop: a loop in a CUDA graph, or on a simulated board, can't look at its tokens")
+    assert options.own_loop in (None, *KINDS)
+
+
+def knots(first: int, last: int, most: int = LENGTHS) -> list[int]:
+    """Lengths at which to measure: evenly spread, both ends among them; none where nothing is decoded."""
+    if last < first:
+        return []
+    return sorted({first + round((last - first) * i / (most - 1)) for i in range(most)})
+
+
+def weights(first: int, last: int, at: Sequence[int]) -> list[float]:
+    """How often each of some lengths counts, if every length from ``first`` to ``last`` occurs once.
+
+    What lies between two of them is interpolated linearly: each length is shared out between its neighbours.
+
+    Args:
+        first: The smallest length that occurs.
+        last: The largest.
+        at: Ascending, from ``first`` to ``last``.
+    """
+    import numpy as np
+
+    lengths = np.arange(first, last + 1)
+    return [float(np.interp(lengths, at, np.eye(len(at))[i]).sum()) for i in range(len(at))]
+
+
+def _check_model(model: Any, name: str) -> None:
+    kind = type(model).__name__
+    can = isinstance(model, require_transformers().GenerationMixin) and model.can_generate()
+    if not can:
+        raise BadInputError(f"--task generate: {name} ({kind}) is no model of transformers with a head that generates")
+    if model.config.is_encoder_decoder:
+        raise BadInputError(f"--task generate: {name} ({kind}) has an encoder; decoders alone are supported")
+    asked = getattr(model.generation_config, "cache_implementation", None)
+    if asked not in (None, "dynamic"):
+        raise NotPossibleError(
+            f"--task generate: {name} asks for a cache of kind '{asked}'; dynamic ones are supported"
+        )
+    config = model.config.get_text_config()
+    others = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    if others or getattr(model, "_is_stateful", False):
+        what = ", ".join(sorted(others)) or "a state"
+        raise NotPossibleError(
+            f"--task generate: {name} ({kind}) has layers of {what}; a cache of all keys and values is needed"
+        )
+
+
+def _check_length(model: Any, prompt: int, new: int, name: str) -> None:
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if most is not None and prompt + new > most:
+        raise BadInputError(
+            f"--max-new-tokens {new}: with a prompt of {prompt} that is {prompt + new} tokens, and {name} takes {most}"
+        )
+
+
+def _prompt(inputs: Sequence[Inputs], name: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Tokens and mask, by name or as the only argument."""
+    args, keywords = inputs[0]
+    given = {**dict(zip(("input_ids", "attention_mask"), args, strict=False)), **keywords}
+    others = sorted(set(given) - {"input_ids", "attention_mask"})
+    ids = given.get("input_ids")
+    if others or len(args) > 2 or ids is None or getattr(ids, "ndim", 0) != 2 or ids.is_floating_point():
+        said = f"got {', '.join(others)}" if others else "got none of shape (batch, tokens)"
+        raise BadInputError(f"--task generate: {name} must be given input_ids and, if need be, attention_mask; {said}")
+    return ids, given.get("attention_mask")

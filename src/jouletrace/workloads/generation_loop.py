@@ -1,0 +1,263 @@
+"""The calls of a generating iteration: the whole, its forwards, and what happens between them. Imports torch."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from jouletrace.workloads.generation import (
+    BETWEEN,
+    DECODE,
+    PREFILL,
+    TOGETHER,
+    Call,
+    Generation,
+    Segment,
+    knots,
+    weights,
+)
+from jouletrace.workloads.kv_cache import Held, allocate, dynamic_cache, first, static_cache
+from jouletrace.workloads.placement import holds_values
+
+
+class Loop:
+    """Prompt, model and cache of one workload; generates once when made.
+
+    Args:
+        model: The model, on its device.
+        ids: The prompt, shape (batch, tokens).
+        mask: 0 where it is padding, of the same shape; None where there is none.
+        settings: Makes the context of one iteration.
+        wanted: New tokens.
+        early: Whether a sequence may end before it has them.
+        own: Kind of cache of a loop of our own; None for transformers' ``generate``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        settings: Callable[[], AbstractContextManager[None]],
+        wanted: int,
+        *,
+        early: bool,
+        own: str | None,
+    ) -> None:
+        self._model, self._ids, self._settings = model, ids, settings
+        self._batch, self._prompt = (int(size) for size in ids.shape)
+        self._plain, self._cache = own is None, own or "dynamic"
+        self._early = early
+        self._mask = torch.ones_like(ids) if mask is None else mask
+        self._padded = bool((self._mask == 0).any())
+        takes = inspect.signature(model.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        with settings():
+            known = torch.cat([self._mask, self._mask.new_ones(self._batch, wanted)], dim=1)
+            self._seen, self._places = known, (known.long().cumsum(-1) - 1).clamp(min=0)
+            self._passed = self._passed_by_generate() if self._plain else frozenset()
+            self._steps, self._tokens = self._produced(wanted) if early else (wanted, wanted * self._batch)
+            self._record()
+
+    def whole(self) -> Call:
+        """An iteration."""
+        return self._loop(self._steps)
+
+    def generation(self) -> Generation:
+        """What an iteration is made of."""
+        begin, end = self._prompt + 1, self._prompt + self._steps - 1
+        at = knots(begin, end)
+        times = 1 if self._plain or not holds_values(self._ids.device) else TOGETHER
+        decode = [
+            Segment(DECODE, weight, self._alone(functools.partial(self._decode, length), times), times, length)
+            for length, weight in zip(at, weights(begin, end, at), strict=True)
+        ]
+        return Generation(
+            prompt=self._prompt,
+            steps=self._steps,
+            tokens=self._tokens,
+            cache=self._cache,
+            segments=(
+                Segment(PREFILL, 1.0, self._alone(self._prefill), length=self._prompt),
+                *decode,
+                Segment(BETWEEN, 1.0, self._between(times), times),
+            ),
+            forwards=self._forwards(at),
+            first_token=self._loop(1),
+        )
+
+    def _produced(self, wanted: int) -> tuple[int, int]:
+        """Forwards of an iteration, and tokens of all its sequences, where they end by themselves."""
+        new = self._generate(wanted, early=True)[:, self._prompt :]
+        ends = torch.as_tensor(self._ends(), device=new.device)
+        ended = torch.isin(new, ends).cumsum(1)
+        # the token that ends a sequence is one of its tokens; those after it are padding
+        after = ended - torch.isin(new, ends).long() > 0
+        return int(new.shape[1]), int((~after).sum())
+
+    def _ends(self) -> list[int]:
+        ends = self._model.generation_config.eos_token_id
+        return list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [int(ends)]
+
+    def _record(self) -> None:
+        """Generate once by forwards of our own, and keep the token and the cache of each length to be measured."""
+        begin, end = self._prompt + 1, self._prompt + self._steps - 1
+        cache = dynamic_cache({}, keep=True)
+        outputs = self._forward(self._ids, cache)
+        self._outputs: type = type(outputs)
+        self._logits = outputs.logits[:, -1:].clone()
+        at = knots(begin, end)
+        self._fed: dict[int, torch.Tensor] = {}
+        token = self._next(self._logits)
+        for length in range(begin, end + 1):
+            if length in at:
+                self._fed[length] = token
+            if not holds_values(self._ids.device) and length < end:
+                continue  # shapes are all there is: those of the last forward tell the others
+            if not holds_values(self._ids.device):
+                cache = dynamic_cache(allocate(cache.held, length - 1), keep=True)
+            token = self._next(self._forward(token, cache).logits)
+        if self._cache == "static":
+            self._memory = allocate(cache.held, self._prompt + self._steps)
+        else:
+            self._held: dict[int, Held] = {length: first(cache.held, length - 1) for length in at}
+
+    def _forward(self, tokens: torch.Tensor, cache: Any, *, alone: bool = False) -> Any:
+        """A forward, with what ``generate`` would pass to it.
+
+        Args:
+            tokens: Shape (batch, new tokens).
+            cache: Holds what is before them.
+            alone: Whether it may look at values: a mask without padding is recognised as such on the host.
+        """
+        given: dict[str, Any] = dict(self._options)
+        held = cache.get_seq_length()
+        end = held + tokens.shape[1]
+        if self._padded or "position_ids" in self._passed:
+            given["position_ids"] = self._places[:, held:end]
+        if self._padded or (alone and "attention_mask" in self._passed):
+            given["attention_mask"] = self._seen[:, :end]
+        return self._model(input_ids=tokens, past_key_values=cache, use_cache=True, return_dict=True, **given)
+
+    def _passed_by_generate(self) -> frozenset[str]:
+        """Which arguments transformers' loop passes to a forward: versions differ."""
+        found: set[str] = set()
+        forward = self._model.forward
+
+        def spy(*args: Any, **keywords: Any) -> Any:
+            found.update(name for name, value in keywords.items() if value is not None)
+            return forward(*args, **keywords)
+
+        with self._instead(spy):
+            self._generate(1)
+        return frozenset(found)
+
+    @staticmethod
+    def _next(logits: torch.Tensor) -> torch.Tensor:
+        """The likeliest token of each sequence, shape (batch, 1)."""
+        return logits[:, -1].argmax(-1, keepdim=True)
+
+    def _prefill(self, *, alone: bool = False) -> Any:
+        cache = static_cache(self._memory, 0) if self._cache == "static" else dynamic_cache({}, keep=True)
+        return self._forward(self._ids, cache, alone=alone).logits
+
+    def _decode(self, length: int, *, alone: bool = False) -> Any:
+        static = self._cache == "static"
+        cache = static_cache(self._memory, length - 1) if static else dynamic_cache(self._held[length], keep=False)
+        return self._forward(self._fed[length], cache, alone=alone).logits
+
+    def _alone(self, forward: Callable[..., Any], times: int = 1) -> Call:
+        """A forward as a call of its own.
+
+        It isn't waited for, though ``generate`` waits for each token: what that loop does before it waits runs beside
+        the end of the forward, and would be counted twice.
+        """
+
+        def call(_: int) -> Any:
+            with self._settings():
+                for _ in range(times):
+                    logits = forward(alone=self._plain)
+                return logits
+
+        return call
+
+    def _forwards(self, at: list[int]) -> Call:
+        def call(_: int) -> Any:
+            with self._settings():
+                return [self._prefill(), *(self._decode(length) for length in at)]
+
+        return call
+
+    def _loop(self, steps: int) -> Call:
+        run = functools.partial(self._generate, early=self._early) if self._plain else self._own
+
+        def call(_: int) -> Any:
+            with self._settings():
+                return run(steps)
+
+        return call
+
+    def _generate(self, steps: int, *, early: bool = False) -> Any:
+        """Transformers' own, which always produces so many tokens unless it may stop early."""
+        ends = self._ends()
+        pad = self._model.generation_config.pad_token_id
+        return self._model.generate(
+            input_ids=self._ids,
+            attention_mask=self._mask,
+            max_new_tokens=steps,
+            min_new_tokens=None if early else steps,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            **({"pad_token_id": ends[0]} if pad is None and ends else {}),
+        )
+
+    def _own(self, steps: int, forward: Callable[[torch.Tensor, Any], Any] | None = None) -> Any:
+        """Our own: it looks at nothing that the device computes, so that it can be captured, or run on shapes."""
+        forward = forward or (lambda tokens, cache: self._forward(tokens, cache).logits)
+        grown = dynamic_cache({}, keep=True)
+        tokens, found = self._ids, []
+        for step in range(steps):
+            held = 0 if step == 0 else self._prompt + step - 1
+            cache = static_cache(self._memory, held) if self._cache == "static" else grown
+            tokens = self._next(forward(tokens, cache))
+            found.append(tokens)
+        return torch.cat([self._ids, *found], dim=1)
+
+    def _between(self, times: int) -> Call:
+        """The whole with forwards that do nothing but hand on the logits of an ordinary one."""
+
+        def call(_: int) -> Any:
+            with self._settings():
+                if not self._plain:
+                    return [self._own(self._steps, lambda *_: self._logits) for _ in range(times)][-1]
+                with self._instead(self._stub):
+                    return [self._generate(self._steps) for _ in range(times)][-1]
+
+        return call
+
+    def _stub(self, *_: Any, past_key_values: Any = None, **__: Any) -> Any:
+        return self._outputs(logits=self._logits, past_key_values=past_key_values)
+
+    @contextmanager
+    def _instead(self, forward: Callable[..., Any]) -> Iterator[None]:
+        """Another forward of the model inside the block."""
+
+        @functools.wraps(self._model.forward)  # generate reads its signature
+        def call(*args: Any, **keywords: Any) -> Any:
+            return forward(*args, **keywords)
+
+        before = vars(self._model).get("forward")
+        self._model.forward = call
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._model.forward
+            else:
+                self._model.forward = before

@@ -1,0 +1,110 @@
+"""Keys and values of attention at a known length, so that the same forward can be run again and again.
+
+To transformers both kinds are a ``DynamicCache``, of which they override what all its versions ask for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.workloads.environment import require_transformers
+
+if TYPE_CHECKING:
+    import torch
+
+KINDS = ("dynamic", "static")
+"""How a cache takes up a token: "dynamic" copies all that it holds into new memory with the token at its end, as
+``generate`` does by default; "static" writes the token into memory allocated for the longest sequence."""
+
+Held = dict[int, tuple["torch.Tensor", "torch.Tensor"]]
+"""Keys and values by layer, each of shape (batch, heads, tokens, head size)."""
+
+
+def dynamic_cache(held: Held, *, keep: bool) -> Any:
+    """A cache that grows by copying.
+
+    Args:
+        held: What it holds at first; not written to.
+        keep: Whether it keeps what it is given. One that doesn't is the same before each forward.
+    """
+    return _classes()["dynamic"](held, keep)
+
+
+def static_cache(memory: Held, length: int) -> Any:
+    """A cache for one forward in memory that is there; attention reads the tokens that it holds, and no others.
+
+    Args:
+        memory: Written to behind ``length``.
+        length: Tokens that it holds.
+    """
+    return _classes()["static"](memory, length)
+
+
+def allocate(held: Held, tokens: int) -> Held:
+    """Memory for so many tokens, with what is held at its beginning."""
+
+    def longer(tensor: torch.Tensor) -> torch.Tensor:
+        batch, heads, length, size = tensor.shape
+        memory = tensor.new_zeros(batch, heads, tokens, size)
+        memory[:, :, :length] = tensor
+        return memory
+
+    return {layer: (longer(keys), longer(values)) for layer, (keys, values) in held.items()}
+
+
+def first(held: Held, tokens: int) -> Held:
+    """Copies of the first tokens."""
+
+    def shorter(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[:, :, :tokens].clone()
+
+    return {layer: (shorter(keys), shorter(values)) for layer, (keys, values) in held.items()}
+
+
+@cache
+def _classes() -> dict[str, Any]:
+    """Made when first needed: importing transformers takes seconds."""
+    import torch
+
+    class Known(require_transformers().DynamicCache):  # type: ignore[misc]  # untyped base
+        def get_seq_length(self, layer_idx: int = 0, *_: Any, **__: Any) -> int:
+            return int(self.tokens())
+
+        def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
+            # The query's tokens: a number, or their positions in older versions.
+            return int(self.tokens()) + (query if isinstance(query, int) else int(query.shape[0])), 0
+
+    class Dynamic(Known):
+        def __init__(self, held: Held, keep: bool) -> None:
+            super().__init__()
+            self.held, self.keep = dict(held), keep
+
+        def tokens(self) -> int:
+            return int(next(iter(self.held.values()))[0].shape[2]) if self.held else 0
+
+        def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+            before = self.held.get(layer_idx) or (key_states.new_empty(0), value_states.new_empty(0))
+            keys, values = (torch.cat(pair, dim=-2) for pair in zip(before, (key_states, value_states), strict=True))
+            if self.keep:
+                self.held[layer_idx] = (keys, values)
+            return keys, values
+
+    class Static(Known):
+        def __init__(self, memory: Held, length: int) -> None:
+            super().__init__()
+            self.memory, self.length = memory, length
+
+        def tokens(self) -> int:
+            return self.length
+
+        def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+            new = key_states.shape[2]
+            for memory, states in zip(self.memory[layer_idx], (key_states, value_states), strict=True):
+                memory.narrow(2, self.length, new).copy_(states)
+            if self.length == 0:
+                return key_states, value_states
+            keys, values = (memory.narrow(2, 0, self.length + new) for memory in self.memory[layer_idx])
+            return keys, values
+
+    return {"dynamic": Dynamic, "static": Static}

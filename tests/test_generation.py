@@ -1,0 +1,198 @@
+"""``--task generate``: the whole is transformers' own; its pieces compute what it computes."""
+
+from dataclasses import replace
+
+import pytest
+
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.steps import make_variable_step
+from jouletrace.workloads import ObjectWorkload, resolve
+from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL, knots, weights
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from jouletrace.steps.altered import alter, record_structures  # noqa: E402  # they import torch
+
+OPTIONS = WorkloadOptions(task="generate", batch=2, seq_len=8, max_new_tokens=7)
+GPT2 = {"n_layer": "1", "n_embd": "32", "n_head": "2"}
+
+
+def built(name="llama-tiny", **changes):
+    return resolve(name).build("cpu", replace(OPTIONS, **changes))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return built()
+
+
+def tiny(**changes):
+    """A Llama of the user's own."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=64, **sizes, **changes))
+
+
+def by_object(model, inputs, **changes):
+    options = replace(OPTIONS, batch=None, seq_len=None, **changes)
+    return ObjectWorkload(model, inputs).build("cpu", options)
+
+
+@pytest.mark.parametrize(("first", "last"), [(9, 9), (9, 10), (9, 14), (129, 191), (5, 900)])
+def test_weights_sum_any_straight_line_exactly(first, last):
+    at = knots(first, last)
+    assert (at[0], at[-1]) == (first, last)
+    assert len(at) == min(3, last - first + 1)
+    interpolated = sum(
+        weight * (2.5 + 0.3 * length) for weight, length in zip(weights(first, last, at), at, strict=True)
+    )
+    assert interpolated == pytest.approx(sum(2.5 + 0.3 * length for length in range(first, last + 1)))
+
+
+def test_the_whole_is_what_generate_gives(plain):
+    ids = plain.inputs[0][1]["input_ids"]
+    assert plain.generation is not None
+    wanted = plain.module.generate(ids, max_new_tokens=7, do_sample=False, attention_mask=torch.ones_like(ids))
+    assert torch.equal(plain.call(0), wanted)
+    assert plain.facts["tokens"] == 14
+    assert plain.facts["cache"] == "dynamic"
+    assert plain.items == 2
+
+
+@pytest.mark.parametrize("name", ["llama-tiny", "gpt2"])
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_a_loop_of_our_own_generates_the_same_tokens(name, kind):
+    config = GPT2 if name == "gpt2" else {}
+    one, own = built(name, config=config), built(name, config=config, own_loop=kind)
+    assert torch.equal(own.call(0), one.call(0))
+    assert torch.equal(own.call(0), one.call(0)), "a second iteration must not see what the first one left"
+    assert own.facts["cache"] == kind
+
+
+@pytest.mark.parametrize("kind", [None, "dynamic", "static"])
+def test_a_forward_at_a_length_gives_the_logits_of_that_step(kind):
+    one = built(own_loop=kind)
+    sequence = one.call(0)
+    with torch.inference_mode():
+        everything = one.module(sequence).logits
+    pieces = one.generation.segments
+    assert [piece.phase for piece in pieces] == [PREFILL, DECODE, DECODE, DECODE, BETWEEN]
+    assert sum(piece.weight for piece in pieces if piece.phase == DECODE) == pytest.approx(6)
+    for piece in pieces[:-1]:
+        for _ in range(2):
+            assert torch.allclose(piece.call(0)[:, -1], everything[:, piece.length - 1], atol=1e-5)
+    for found, piece in zip(one.generation.forwards(0), pieces, strict=False):
+        assert torch.allclose(found[:, -1], everything[:, piece.length - 1], atol=1e-5)
+
+
+def test_between_forwards_runs_the_loop_and_no_forward(plain):
+    calls = []
+    hook = plain.module.model.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        found = plain.generation.segments[-1].call(0)
+        assert calls == []
+        assert found.shape == (2, 15)
+        plain.call(0)
+        assert len(calls) == 7
+    finally:
+        hook.remove()
+    assert "forward" not in vars(plain.module)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_every_operator_of_the_forwards_can_be_removed_without_harm_to_the_rest(kind):
+    one = built(own_loop=kind, batch=1)
+    together = replace(one, call=one.generation.forwards)
+    units = make_variable_step(together, "cpu", "eager").units()
+    assert any(len(unit.sites) == 4 for unit in units), "the same work in all forwards is one unit"
+    assert any(len(unit.sites) == 1 and unit.sites[0][0].startswith("3") for unit in units)
+    structures = record_structures(together, torch.device("cpu"))
+    wanted = one.generation.forwards(0)
+    for unit in units[::5]:
+        for multiplicity in (0, 2):
+            altered, _ = alter(together, structures, {unit: multiplicity}, torch.device("cpu"))
+            for before, after in zip(wanted, altered.call(0), strict=True):
+                assert torch.allclose(before, after, atol=1e-6), unit
+
+
+def test_padding_on_the_left_is_masked_in_every_piece():
+    model, ids = tiny(pad_token_id=0, eos_token_id=None), torch.randint(1, 64, (2, 8))
+    ids[0, :3] = 0
+    mask = (ids != 0).long()
+    one = by_object(model, {"input_ids": ids, "attention_mask": mask})
+    own = by_object(model, {"input_ids": ids, "attention_mask": mask}, own_loop="static")
+    assert torch.equal(one.call(0), own.call(0))
+    alone = by_object(model, ids[:1, 3:])
+    assert torch.equal(one.call(0)[0, 3:], alone.call(0)[0])
+
+
+def test_a_model_with_an_end_goes_on_unless_it_may_stop():
+    ids = torch.randint(1, 64, (1, 4))
+    produced = by_object(tiny(eos_token_id=None), ids).call(0)[0, 4:]
+    end = int(produced[3])
+    stops = int((produced == end).nonzero()[0]) + 1
+    model = tiny(eos_token_id=end)
+    whole = by_object(model, ids)
+    assert whole.call(0).shape == (1, 11)
+    early = by_object(model, ids, early_stop=True)
+    assert early.call(0).shape == (1, 4 + stops)
+    assert (early.facts["new_tokens"], early.facts["tokens"]) == (stops, stops)
+    assert f"{stops} tokens of the 7" in early.facts["early_stop"]
+
+
+def test_tokens_of_a_batch_are_counted_up_to_the_end_of_each():
+    ids = torch.randint(1, 64, (3, 4))
+    produced = by_object(tiny(eos_token_id=None), ids).call(0)[:, 4:]
+    end = int(produced[0, 2])
+    early = by_object(tiny(eos_token_id=end, pad_token_id=end), ids, early_stop=True)
+    rows = [row.tolist() for row in early.call(0)[:, 4:]]
+    assert early.facts["tokens"] == sum(row.index(end) + 1 if end in row else len(row) for row in rows)
+    assert early.facts["tokens"] < 3 * 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_new_tokens": 0}, "--max-new-tokens 0"),
+        ({"task": "infer"}, "--max-new-tokens is for --task generate"),
+        ({"input_sets": 2}, "--input-sets 2"),
+        ({"own_loop": "static", "early_stop": True}, "--early-stop"),
+    ],
+)
+def test_options_of_generation_that_make_no_sense_are_refused(changes, words):
+    with pytest.raises(BadInputError, match=words):
+        built(**changes)
+
+
+def test_a_sequence_that_does_not_fit_the_model_is_refused():
+    with pytest.raises(BadInputError, match="1025 tokens, and gpt2 takes 1024"):
+        built("gpt2", seq_len=1018, config=GPT2)
+
+
+def test_models_that_do_not_generate_are_refused():
+    with pytest.raises(BadInputError, match="no model of transformers with a head that generates"):
+        built("deit-t", seq_len=None, config={"num_hidden_layers": "1"})
+    with pytest.raises(BadInputError, match="Linear"):
+        by_object(torch.nn.Linear(2, 2), torch.ones(1, 2, dtype=torch.long))
+    with pytest.raises(BadInputError, match="must be given input_ids"):
+        by_object(tiny(), {"inputs_embeds": torch.randn(1, 4, 32)})
+
+
+def test_layers_that_forget_are_refused():
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "use_sliding_window": True}
+    config = transformers.Qwen2Config(vocab_size=64, num_key_value_heads=2, **sizes, **layers)
+    with pytest.raises(NotPossibleError, match="sliding_attention"):
+        by_object(transformers.Qwen2ForCausalLM(config), torch.randint(1, 64, (1, 4)))
+
+
+def test_a_folder_without_architectures_gets_a_head_that_generates(tmp_path):
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
+    )
+    config.save_pretrained(tmp_path)
+    one = resolve(str(tmp_path)).build("cpu", OPTIONS)
+    assert one.facts["model"] == "LlamaForCausalLM"
+    assert one.call(0).shape == (2, 15)

@@ -1,0 +1,244 @@
+"""Profiles that generate tokens: phases and their operators against the truth of a simulated board."""
+
+import json
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.forwards import gaps_weight
+from jouletrace.compare import compare
+from jouletrace.devices import open_device
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.detail.layer_profiler import LayerProfiler
+from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.report.table import render
+from jouletrace.run import Run
+from jouletrace.workloads import ObjectWorkload
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+FACTS = {"task": "generate", "batch": 2, "seq_len": 16, "max_new_tokens": 12, "config": {"num_hidden_layers": "1"}}
+QUICK = {"warmup_s": 3.0, "latency_s": 0.1, **FACTS}
+GRAPH = ProfileSettings(
+    device="sim:h100?cap=off&seed=5", mode="graph", detail="kernel", detail_time_s=20.0, resolve="each", **QUICK
+)
+EAGER = ProfileSettings(device="sim:h100?cap=off&seed=6", **QUICK)
+
+
+@pytest.fixture(scope="module")
+def captured():
+    return profile_workload("llama-tiny", GRAPH)
+
+
+@pytest.fixture(scope="module")
+def eager():
+    return profile_workload("llama-tiny", EAGER)
+
+
+def units(run, level):
+    return {unit["name"]: unit["id"] for unit in run.units.to_pylist() if unit["level"] == level}
+
+
+def truth_of_phases(run, settings):
+    """Time and energy of each phase, from the kernels of the whole where the host is never waited for."""
+    device = open_device(settings.device)
+    prepared = prepare(resolve("llama-tiny"), device, settings)
+    heat = np.mean(
+        [row["temperature_c"] for row in run.windows.to_pylist() if row["variant"] in ("untouched", "segment")]
+    )
+    whole = device.truth.steady(prepared.step.schedule, temperature_c=heat)
+    pieces = {}
+    for segment, step in prepared.make_generation().segments:
+        one = device.truth.steady(step.schedule, temperature_c=heat)
+        before = pieces.get(segment.phase, (0.0, 0.0))
+        weight = segment.weight / segment.times
+        pieces[segment.phase] = (before[0] + weight * one.time_s, before[1] + weight * one.energy_j)
+    device.close()
+    return whole, pieces
+
+
+@pytest.mark.parametrize(("name", "settings"), [("captured", GRAPH), ("eager", EAGER)])
+def test_phases_hold_their_truth_and_are_the_whole(name, settings, request):
+    run = request.getfixturevalue(name)
+    whole, pieces = truth_of_phases(run, settings)
+    ids = units(run, "phase")
+    assert list(ids) == ["prefill", "decode", "between forwards"]
+    for phase, (seconds, joules) in pieces.items():
+        assert run.result("time_s", ids[phase]).value == pytest.approx(seconds, rel=1e-3)
+        assert run.result("energy_total_j", ids[phase]).value == pytest.approx(joules, rel=0.005)
+    assert sum(seconds for seconds, _ in pieces.values()) == pytest.approx(whole.time_s, rel=0.005)
+    closure = run.result("closure_phases")
+    assert closure.value == pytest.approx(sum(joules for _, joules in pieces.values()) / whole.energy_j, rel=0.005)
+    assert closure.value == pytest.approx(1, abs=0.01)
+    assert run.result("closure_phases_time").value == pytest.approx(1, abs=0.005)
+
+
+def test_interpolated_decode_is_the_sum_over_all_lengths():
+    """Keys and values large enough that a forward at the last length takes twice what one at the first does."""
+    large = {"num_hidden_layers": "1", "num_attention_heads": "32", "num_key_value_heads": "32", "head_dim": "128"}
+    facts = {**QUICK, "batch": 64, "max_new_tokens": 600, "config": large}
+    settings = ProfileSettings(device="sim:h100?cap=off", mode="graph", **facts)
+    device = open_device(settings.device)
+    prepared = prepare(resolve("llama-tiny"), device, settings)
+    one = {
+        s.length: device.truth.steady(step.schedule).time_s / s.times for s, step in prepared.make_generation().segments
+    }
+    assert one[615] > 2 * one[17]
+    parts = sum(
+        segment.weight / segment.times * device.truth.steady(step.schedule).time_s
+        for segment, step in prepared.make_generation().segments
+    )
+    assert parts == pytest.approx(device.truth.steady(prepared.step.schedule).time_s, rel=0.005)
+    device.close()
+
+
+def test_figures_a_token_are_those_of_the_whole(captured):
+    assert captured.result("energy_per_token_j").value == pytest.approx(captured.result("energy_total_j").value / 24)
+    assert captured.result("tokens_per_s").value == pytest.approx(24 / captured.result("iteration_time_s").value)
+    ids = units(captured, "phase")
+    prefill, decode = ids["prefill"], ids["decode"]
+    for unit, tokens in ((prefill, 32), (decode, 22)):
+        joules = captured.result("energy_total_j", unit)
+        assert captured.result("energy_per_token_j", unit).value == pytest.approx(joules.value / tokens)
+    first = captured.result("time_to_first_token_s")
+    assert captured.result("time_s", prefill).value < first.value < 1.2 * captured.result("time_s", prefill).value
+    assert first.low <= first.value <= first.high
+    lengths = units(captured, "length")
+    assert [name.split(",")[1] for name in lengths] == [f" {n} in the static cache" for n in (17, 22, 27)]
+
+
+def test_operators_of_all_forwards_are_the_whole(captured):
+    rows = captured.units.to_pylist()
+    ops = {row["id"]: row for row in rows if row["level"] == "op"}
+    whole = [id for id, row in ops.items() if row["parent"] == 0]
+    joules = sum(captured.result("energy_total_j", id).value for id in whole)
+    seconds = sum(captured.result("time_s", id).value for id in whole)
+    assert seconds == pytest.approx(captured.result("iteration_time_s").value, rel=0.005)
+    assert joules == pytest.approx(captured.result("energy_total_j").value, rel=0.03)
+    heads = [row for row in ops.values() if row["module"] == "lm_head" and row["op"] in ("aten.mm", "aten.bmm")]
+    assert sum(row["count"] for row in heads) == 12, "one for each token"
+    projections = [row for row in ops.values() if (row["module"] or "").endswith("down_proj")]
+    assert sorted((row["phase"], row["count"]) for row in projections) == [("decode", 11), ("prefill", 1)]
+    attention = [row for row in ops.values() if "attention" in (row["op"] or "") and row["phase"] == "decode"]
+    assert len(attention) == 3
+    assert sum(row["weight"] for row in attention) == pytest.approx(11)
+
+
+def test_layers_are_told_apart_by_phase(captured):
+    ids = units(captured, "layer")
+    decode, prefill, both = (ids[f"model.layers.0.mlp{text}"] for text in (" (decode)", " (prefill)", ""))
+    for metric in ("time_s", "energy_total_j"):
+        parts = sum(captured.result(metric, unit).value for unit in (decode, prefill))
+        assert captured.result(metric, both).value == pytest.approx(parts)
+    assert captured.result("time_s", decode).value == pytest.approx(
+        11 * captured.result("time_s", prefill).value, rel=0.2
+    )
+    counts = {row["id"]: row["count"] for row in captured.units.to_pylist()}
+    assert counts[both] == 12
+
+
+def test_figures_are_the_same_when_computed_again(captured):
+    results, rows = captured.results.to_pylist(), captured.units.to_pylist()
+    analyse(captured)
+    assert captured.units.to_pylist() == rows
+    for before, after in zip(results, captured.results.to_pylist(), strict=True):
+        assert (before["unit"], before["metric"]) == (after["unit"], after["metric"])
+        assert after["value"] == (
+            None if before["value"] is None else pytest.approx(before["value"], rel=1e-9, abs=1e-12)
+        )
+
+
+def test_phases_are_shown_and_in_the_json_object(eager):
+    for detail in ("model", "phase"):
+        text = render(eager, detail=detail, width=150)
+        for words in (
+            "12 new · dynamic cache",
+            "prefill",
+            "decode",
+            "17–27 tokens, dynamic cache",
+            "between forwards",
+            "First token",
+        ):
+            assert words in text, (detail, words)
+    assert "one token, 22 in the dynamic cache" in text
+    found = to_json_object(eager)
+    Draft202012Validator(json.loads(json_schema())).validate(found)
+    assert [part["name"] for part in found["phases"]] == ["prefill", "decode", "between forwards"]
+    assert sum(part["share"] for part in found["phases"]) == pytest.approx(1, abs=0.02)
+    assert len(found["lengths"]) == 3
+    assert found["model"]["other"]["energy_per_token_j"]["value"] > 0
+
+
+def test_two_runs_are_compared_phase_by_phase(eager, captured):
+    found = compare([(eager, "a")], [(captured, "b")])
+    rows = {(row.level, row.name, row.metric) for row in found.rows}
+    assert ("phase", "decode", "energy_total_j") in rows
+    assert {metric for level, _, metric in rows if level == "model"} >= {"time_to_first_token_s", "energy_per_token_j"}
+
+
+def test_a_cpu_gives_times_of_phases_and_says_why_there_is_no_energy():
+    facts = {"task": "generate", "seq_len": 4, "max_new_tokens": 3, "config": {"num_hidden_layers": "1"}}
+    quick = {"warmup_s": 0.2, "latency_s": 0.1, "first_stage": 3, "idle_s": 0.1}
+    run = profile_workload("llama-tiny", ProfileSettings(device="cpu", **facts, **quick))
+    ids = units(run, "phase")
+    for phase in ids:
+        assert run.result("time_s", ids[phase]).value > 0
+    if run.result("energy_total_j").value is None:
+        assert run.result("energy_total_j", ids["decode"]).reason == run.result("energy_total_j").reason
+        assert run.result("energy_per_token_j").reason not in (None, "not_measured")
+    assert run.result("tokens_per_s").value > 0
+    assert run.result("time_to_first_token_s").value > 0
+
+
+def test_a_users_model_is_profiled_while_it_generates_and_left_as_it_was():
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=64, **sizes)).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    inputs = {"input_ids": torch.randint(1, 64, (1, 8)), "attention_mask": torch.ones(1, 8, dtype=torch.long)}
+    profiler = LayerProfiler(model, "sim:h100?cap=off", mode="graph", dtype="fp16")
+    run = profiler.profile_generation(inputs, 5, detail_time=20, warmup=3, latency_s=0.1).run
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert run.workload["tokens"] == 5
+    parts = {(row.name, row.part) for row in profiler.rows()[0]}
+    assert {("lm_head", "prefill"), ("lm_head", "decode"), ("(between forwards)", "rest")} <= parts
+    seconds = sum(row.time.value for row in profiler.rows()[0])
+    assert seconds == pytest.approx(run.result("iteration_time_s").value, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"l2": "cold"}, "--l2 cold"), ({"mode": "compile"}, "--mode compile"), ({"early_stop": True}, "--early-stop")],
+)
+def test_what_a_generation_can_not_be_is_refused(changes, words):
+    with pytest.raises(BadInputError, match=words):
+        profile_workload("llama-tiny", ProfileSettings(device="sim:h100", task="generate", **changes))
+
+
+def test_samples_that_end_early_are_said_and_counted_as_made():
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=64, eos_token_id=None, **sizes))
+    ids = torch.randint(1, 64, (1, 4))
+    model.generation_config.eos_token_id = int(model.generate(ids, max_new_tokens=2, do_sample=False)[0, -1])
+    quick = {"warmup_s": 0.2, "latency_s": 0.1, "first_stage": 3, "idle_s": 0.1}
+    settings = ProfileSettings(device="cpu", task="generate", max_new_tokens=50, early_stop=True, **quick)
+    run = profile_workload(ObjectWorkload(model, ids), settings)
+    made = run.workload["tokens"]
+    assert made in (1, 2)
+    assert [w.code for w in run.warnings if "of the 50 asked for" in w.message] == ["may_stop_early"]
+    assert run.result("tokens_per_s").value == pytest.approx(made / run.result("iteration_time_s").value)
+
+
+def test_the_host_launches_every_forward_and_a_graph_is_launched_once():
+    pieces = [("prefill", 1.0, 8), ("decode", 2.0, 9), ("decode", 3.0, 12), ("between forwards", 1.0, None)]
+    segments = [{"phase": phase, "weight": weight, "length": length} for phase, weight, length in pieces]
+    for mode, wanted in (("graph", 1.0), ("simulated", 1.0), ("cpu", 2.0), ("eager", 2.0)):
+        assert gaps_weight(Run(workload={"generation": {"segments": segments}, "parts": {"mode": mode}})) == wanted
+    assert gaps_weight(Run(workload={"parts": {"mode": "cpu"}})) == 1.0
