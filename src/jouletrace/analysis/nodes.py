@@ -1,0 +1,75 @@
+"""Figures of the nodes that a runtime's own counters timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.latency import mean, median_of
+from jouletrace.analysis.rows import Figures
+from jouletrace.energy.interval import ratio
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+
+LANE = "nodes"
+METHOD = "runtime's counters"
+REST_NAME = "between nodes"
+"""Name of the unit for what of an iteration no node takes: the runtime itself, and what calls it."""
+
+
+def has_nodes(run: Run) -> bool:
+    """Whether a runtime timed the nodes of the model."""
+    return "nodes" in run.workload
+
+
+def add_nodes(run: Run, figures: Figures) -> None:
+    """Add the time of every node in an iteration, what is left between them, and how well they close.
+
+    All are medians over iterations, as latency is: a processor does other things now and then. Where a runtime
+    tells means alone, they are means, held against the mean latency.
+    Counters slow a model down: ``perturbation`` is an iteration with them over the untouched one, and
+    ``closure_kernels_time`` the nodes together over the untouched one. Energy isn't split over nodes.
+    """
+    rows: list[dict[str, Any]] = [
+        row for row in run.units.to_pylist() if row["level"] == "op" and row["name"] != REST_NAME
+    ]
+    spans = run.spans.filter(pc.equal(run.spans["lane"], LANE))
+    whole = spans.filter(pc.equal(spans["kind"], "iteration"))
+    if not rows or not len(whole):
+        return
+    figures.keep(rows)
+    seconds = _seconds(spans, whole, [row["id"] for row in rows])
+    total = (whole["end_ns"].to_numpy() - whole["start_ns"].to_numpy()) / 1e9
+    together = seconds.sum(axis=0)
+    for row, of_node in zip(rows, seconds, strict=True):
+        _add(figures, row["id"], of_node, total)
+    rest = max(row["id"] for row in rows) + 1
+    figures.unit(rest, "op", REST_NAME, MODEL_UNIT, count=1)
+    _add(figures, rest, total - together, total)
+    mean_of = run.workload["nodes"].get("mean_of", 1)
+    untouched = mean(run) if mean_of > 1 else figures.get(MODEL_UNIT, "latency_s")
+    figures.add(MODEL_UNIT, "closure_kernels_time", ratio(median_of(together), untouched))
+    figures.add(MODEL_UNIT, "perturbation", ratio(median_of(total), untouched))
+
+
+def _add(figures: Figures, unit: int, seconds: NDArray[np.float64], total: NDArray[np.float64]) -> None:
+    time = replace(median_of(seconds), method=METHOD)
+    figures.add(unit, "time_s", time)
+    whole = float(np.median(total))
+    figures.add(unit, "share", time.scaled(1 / whole) if whole > 0 else Estimate.null("empty_window", METHOD))
+
+
+def _seconds(spans: pa.Table, whole: pa.Table, units: list[int]) -> NDArray[np.float64]:
+    """Seconds of each unit in each iteration, shape (units, iterations)."""
+    found = np.zeros((len(units), len(whole)))
+    executed = spans.filter(pc.equal(spans["kind"], "op"))
+    place = {unit: i for i, unit in enumerate(units)}
+    iteration = {id: k for k, id in enumerate(whole["id"].to_pylist())}
+    rows = [place[unit] for unit in executed["unit"].to_pylist()]
+    columns = [iteration[parent] for parent in executed["parent"].to_pylist()]
+    np.add.at(found, (rows, columns), (executed["end_ns"].to_numpy() - executed["start_ns"].to_numpy()) / 1e9)
+    return found

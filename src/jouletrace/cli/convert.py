@@ -1,0 +1,109 @@
+"""``jouletrace convert``."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import say
+
+
+def convert(
+    workload: Annotated[str, typer.Argument(help="As of profile; for tensorrt and openvino a .onnx file too.")],
+    to: Annotated[str, typer.Option("--to", help="onnx, openvino or tensorrt.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTIONS ...]", help="Passed on to trtexec as they are.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file. [default: NAME.onnx, .xml or .engine here]")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="fp32 or fp16 (of an engine: what TensorRT may compute in). [default: fp32]")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
+    ] = None,
+    opset: Annotated[int, typer.Option(help="Version of ONNX's operators.")] = 18,
+    input_names: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Names of inputs, in order. [default: the model's]")
+    ] = None,
+    output_names: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Names of outputs, in order. [default: the model's]")
+    ] = None,
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Fold constants and drop what has no effect.")] = True,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Largest difference from torch, of an output's largest value. [default: 0.001; fp16 0.02]"),
+    ] = None,
+    workspace: Annotated[
+        int | None, typer.Option(metavar="MIB", help="Memory that TensorRT may use to build. [default: its own]")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="trtexec is ended after so long.")] = 3600.0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
+    json: options.Json = False,
+) -> None:
+    """Write a workload as a model for another runtime, and check its outputs against torch's.
+
+    A model that differs is refused, and nothing is written. By way of ONNX, TensorRT's engines are built by trtexec.
+    """
+    from jouletrace.runtimes.export import ExportOptions
+    from jouletrace.toolchain.convert import ConvertSettings
+    from jouletrace.toolchain.convert import convert as run_conversion
+    from jouletrace.workloads.base import WorkloadOptions
+
+    how = ConvertSettings(
+        to=to,
+        built=WorkloadOptions(
+            batch=batch,
+            seq_len=seq_len,
+            dtype=dtype,
+            seed=seed,
+            config=options.parse_pairs(config or [], "--config"),
+        ),
+        exported=ExportOptions(
+            opset=opset,
+            input_names=_names(input_names),
+            output_names=_names(output_names),
+            fold=fold,
+            tolerance=tolerance,
+        ),
+        workspace_mib=workspace,
+        more=tuple(more or ()),
+        limit_s=time_limit,
+    )
+    path, facts = run_conversion(workload, how, output, say=say)
+    if json:
+        print(json_module.dumps({"schema": 1, "path": str(path), **facts}, indent=1))
+    else:
+        print("\n".join(_lines(facts)))
+    say(f"wrote {path}")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    """What was written, for a person."""
+    lines = [f"{side:<11}{_tensors(facts[side])}" for side in ("inputs", "outputs") if side in facts]
+    if "nodes" in facts:
+        lines.append(f"{'graph':<11}{facts['nodes']} nodes, opset {facts['opset']}, {facts['dtype']}")
+    lines.append(f"{'size':<11}{facts['bytes'] / 1e6:.4g} MB")
+    if "difference" in facts:
+        lines.append(
+            f"{'difference':<11}{facts['difference']:.2g} of the largest output value, against torch "
+            f"({facts['tolerance']:g} allowed)"
+        )
+    if "command" in facts:
+        lines.append(f"{'built by':<11}{facts['command']}")
+    return lines
+
+
+def _tensors(shapes: dict[str, list[int]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())

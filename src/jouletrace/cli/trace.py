@@ -1,0 +1,83 @@
+"""``jouletrace trace``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import Place, check_form, print_runs, say
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
+
+TRACED = "cuda,cudnn,cublas,osrt,nvtx"
+
+
+def trace(
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WORKLOAD | -- COMMAND ...", help="A workload as of profile, or a program with its arguments."
+        ),
+    ],
+    tool: Annotated[str, typer.Option("--with", help="nsys (a timeline) or ncu (counters of each kernel).")],
+    device: options.Device = "auto",
+    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    dtype: Annotated[str | None, typer.Option(help="As of profile.")] = None,
+    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
+    iterations: Annotated[int, typer.Option(help="Iterations of a workload that are traced.")] = 1,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="What ncu counts, or set:NAME; repeatable. "
+            "[default: LaunchStats, Occupancy, SpeedOfLight, ComputeWorkloadAnalysis]",
+        ),
+    ] = None,
+    launch_count: Annotated[int | None, typer.Option(metavar="N", help="Most launches that ncu counts.")] = None,
+    launch_skip: Annotated[int, typer.Option(metavar="N", help="Launches that ncu lets go by before.")] = 0,
+    traced: Annotated[str, typer.Option("--trace", metavar="WHAT,...", help="What nsys traces.")] = TRACED,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="The tool is ended after so long.")] = 600.0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
+    output: options.Output = None,
+    top: options.Top = 20,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Run a workload or a program under nsys or ncu, and import what it wrote with the power drawn meanwhile.
+
+    The tool's own files are kept in the Run's folder (not in a .zip). Under ncu a workload is traced first without it,
+    so that the counters, for which every kernel is run several times, stand on a timeline of the program as it is.
+    """
+    from jouletrace.profiler.session import command_line
+    from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.toolchain.trace import TraceSettings, what
+    from jouletrace.toolchain.trace import trace as run_traced
+
+    form = check_form(form, json)
+    chosen = {"sections": tuple(section)} if section else {}
+    how = TraceSettings(
+        tool, iterations, launches=launch_count, skip=launch_skip, trace=traced, limit_s=time_limit, **chosen
+    )
+    settings = ProfileSettings(device=device, batch=batch, seq_len=seq_len, dtype=dtype, mode=mode, seed=seed)
+    found = what(target)
+    name = found[0].rpartition("/")[2] if isinstance(found, list) else found.name
+    with Place(output, f"{name}-{tool}") as place:
+        run = run_traced(found, how, settings, place.folder, typed=command_line(), say=say)
+        place.done(run)
+        _say_matched(run)
+        print_runs([run], form=form, detail="kernel", top=top)
+
+
+def _say_matched(run: Run) -> None:
+    """How many launches were brought to kernels of the timeline, and what the import left out."""
+    for one in run.settings["imported"]:
+        match = one.get("match")
+        if match:
+            say(
+                f"{match['matched']} of {match['launches']} launches matched to the timeline's kernels "
+                f"({match['rate']:.1%}); {match['ambiguous']} ambiguous, {match['unknown']} not in it"
+            )

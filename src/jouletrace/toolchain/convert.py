@@ -1,0 +1,124 @@
+"""``convert``: a workload as ONNX, as a model of OpenVINO, or as an engine of TensorRT."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jouletrace import workloads
+from jouletrace.errors import BadInputError
+from jouletrace.runtimes import ir
+from jouletrace.runtimes.export import ExportOptions, export_onnx
+from jouletrace.toolchain import trtexec
+from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.model_file import ModelFile
+
+ENDINGS = {"onnx": ".onnx", "openvino": ".xml", "tensorrt": ".engine"}
+"""Ending of the file by format."""
+
+
+@dataclass(frozen=True)
+class ConvertSettings:
+    """How to convert.
+
+    Attributes:
+        to: One of ``ENDINGS``.
+        built: How the workload is built. For an engine, ``dtype`` is what TensorRT may compute in.
+        exported: How it is exported to ONNX.
+        workspace_mib: Memory in MiB that TensorRT may use to build; None for its own choice.
+        more: Options for trtexec, as they are.
+        limit_s: Seconds after which trtexec is ended.
+    """
+
+    to: str
+    built: WorkloadOptions = field(default_factory=WorkloadOptions)
+    exported: ExportOptions = field(default_factory=ExportOptions)
+    workspace_mib: int | None = None
+    more: tuple[str, ...] = ()
+    limit_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            BadInputError: Names the option.
+        """
+        if self.to not in ENDINGS:
+            raise BadInputError(f"--to {self.to}: must be one of {', '.join(ENDINGS)}")
+        if self.to != "tensorrt" and (self.more or self.workspace_mib is not None):
+            asked = f"-- {' '.join(self.more)}" if self.more else "--workspace"
+            raise BadInputError(f"{asked}: only trtexec takes it, with --to tensorrt")
+        if self.workspace_mib is not None and self.workspace_mib < 1:
+            raise BadInputError(f"--workspace {self.workspace_mib}: must be at least 1 MiB")
+        if self.to == "tensorrt" and self.built.dtype not in (None, "fp32", "fp16"):
+            raise BadInputError(f"--dtype {self.built.dtype}: fp32 or fp16; anything else goes to trtexec behind --")
+
+
+def convert(
+    workload: str, how: ConvertSettings, output: Path | None = None, say: Callable[[str], None] = lambda text: None
+) -> tuple[Path, dict[str, Any]]:
+    """Convert a workload, and check what was written against it.
+
+    Args:
+        workload: Its name or path; for OpenVINO and TensorRT also an ``.onnx`` file.
+        how: Format and options.
+        output: The file; None for a name of its own in the current folder.
+        say: Told the exact command before a program runs.
+
+    Returns:
+        The file, and the facts about it.
+
+    Raises:
+        BadInputError: If a file is in the way, or it can't be exported: names the operator.
+        CheckFailedError: If what was written differs from the original.
+        NotPossibleError: If a library or program is missing, or didn't end in time.
+    """
+    if how.to == "tensorrt":
+        program = trtexec.TRTEXEC.find()
+    found = workloads.resolve(workload)
+    if isinstance(found, ModelFile) and (how.to == "onnx" or found.path.suffix.lower() != ".onnx"):
+        raise BadInputError(f"{workload}: only a .onnx file is converted further, to openvino or tensorrt")
+    path = output or Path(_stem(found.name) + ENDINGS[how.to])
+    if path.exists():
+        raise BadInputError(f"{path} exists; results never go over older ones")
+    if how.to == "onnx":
+        return path, export_onnx(found, how.built, path, how.exported).facts
+    if how.to == "openvino":
+        if isinstance(found, ModelFile):
+            ir.check_free(path)
+            ir.convert(found.path, path)
+            return path, {"bytes": sum(path.with_suffix(end).stat().st_size for end in (".xml", ".bin"))}
+        return path, ir.export_openvino(found, how.built, path, how.exported)
+    if isinstance(found, ModelFile):
+        return path, _engine(program, found.path, path, how, say)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
+    try:
+        options = WorkloadOptions(**{**vars(how.built), "dtype": "fp32"})  # TensorRT makes what it can of it fp16
+        exported = export_onnx(found, options, folder / f"{path.stem}.onnx", how.exported)
+        facts = {name: exported.facts[name] for name in ("inputs", "outputs", "opset", "weights")}
+        return path, {**facts, **_engine(program, exported.path, path, how, say)}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _engine(program: str, onnx: Path, path: Path, how: ConvertSettings, say: Callable[[str], None]) -> dict[str, Any]:
+    return trtexec.build(
+        program,
+        onnx,
+        path,
+        fp16=how.built.dtype == "fp16",
+        workspace_mib=how.workspace_mib,
+        more=how.more,
+        limit_s=how.limit_s,
+        say=say,
+    )
+
+
+def _stem(name: str) -> str:
+    """A file name for a workload: of ``model.py:make`` it is ``make``."""
+    last = name.rpartition(":")[2].rstrip("/").rpartition("/")[2]
+    return last.removesuffix(".onnx") or "model"
