@@ -1,0 +1,224 @@
+"""``jouletrace fleet run`` and ``fleet report``."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import opened, say
+from jouletrace.errors import BadInputError, JouletraceError
+
+if TYPE_CHECKING:
+    from jouletrace.fleet.findings import Findings
+    from jouletrace.fleet.results import Fleet
+
+Ask = Annotated[
+    str | None,
+    typer.Option("--ask", metavar="GPU", help="Is this GPU worth asking for? A number or UUID. [default: the fastest]"),
+]
+Top = Annotated[int, typer.Option(min=1, help="So many of the best and of the worst GPUs, where there are many.")]
+
+
+def run(
+    workload: Annotated[str, typer.Argument(help="As of profile; also gemm, sgemm, dgemm, memcpy, allreduce.")],
+    gpus: Annotated[
+        str, typer.Option(help="all, or numbers or UUIDs with commas; with --device sim:NAME, how many a host.")
+    ] = "all",
+    repeats: Annotated[int, typer.Option(help="Fresh processes a GPU.")] = 10,
+    placement: Annotated[str, typer.Option(help="together (all GPUs of a host at once) or in-turn.")] = "together",
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORKLOAD@GPUS", help="A load beside: resnet50@1,2 or memcpy@all; repeatable."),
+    ] = None,
+    noise_task: Annotated[str, typer.Option(help="Of noise: infer or train.")] = "infer",
+    noise_batch: Annotated[int | None, typer.Option(help="Of noise. [default: the workload's]")] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="SECONDS", help="Length of what is measured of a repeat.")
+    ] = 10.0,
+    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up, which is left out.")] = 5.0,
+    idle: Annotated[float, typer.Option(metavar="SECONDS", help="Length of each idle phase.")] = 1.5,
+    cool_to: Annotated[
+        float | None,
+        typer.Option(metavar="°C", help="Wait until the die is so cool. [default: 5 above each GPU's first]"),
+    ] = None,
+    cool_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait for that; 0 for none.")] = 60.0,
+    limit: Annotated[float, typer.Option(metavar="SECONDS", help="A repeat that takes longer is ended.")] = 600.0,
+    engine: Annotated[str, typer.Option(help="local (this host) or ray (a cluster).")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of the Ray cluster. [default: the one this host is in]")] = None,
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="auto, cpu, or sim:NAME for simulated boards.")
+    ] = "auto",
+    nodes: Annotated[int, typer.Option(help="Hosts of simulated boards.")] = 1,
+    allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Measure GPUs that others use, too.")] = False,
+    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
+    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    dtype: Annotated[str | None, typer.Option(help="fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16]")] = None,
+    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
+    detail: Annotated[
+        str, typer.Option(help="As of profile: layer or kernel puts these into each Run, and takes minutes a repeat.")
+    ] = "model",
+    size: Annotated[
+        str | None, typer.Option(help="Of gemm: rows, or auto for the best use of the GPU; of memcpy, allreduce: MiB.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Products or copies an iteration.")] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the workload's configuration; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, inputs and the order of GPUs.")] = 0,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Folder or fsspec URL; the same again resumes. [default: under runs/]"),
+    ] = None,
+    top: Top = 10,
+    json: options.Json = False,
+) -> None:
+    """Run the same load on every GPU, each repeat in a fresh process, and say how much they differ."""
+    from jouletrace.cli.fleet_progress import FleetProgress
+    from jouletrace.fleet.dataset import Dataset
+    from jouletrace.fleet.engine import run_fleet
+    from jouletrace.fleet.open import Request, open_fleet
+    from jouletrace.fleet.plan import FleetSettings, parse_noise
+    from jouletrace.fleet.store import open_store
+    from jouletrace.profiler.session import command_line
+    from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.run.store import fresh_folder
+
+    given = options.parse_pairs(config or [], "--config")
+    if size == "auto" and output is not None:
+        size = _settled_size(output)
+    given |= {name: str(value) for name, value in (("size", size), ("iterations", iterations)) if value is not None}
+    profile = ProfileSettings(
+        task=task,
+        detail=detail,
+        batch=batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        mode=mode,
+        config=given,
+        warmup_s=warmup,
+        idle_s=idle,
+        seed=seed,
+    )
+    settings = FleetSettings(
+        workload=workload,
+        profile=profile,
+        repeats=repeats,
+        placement=placement,
+        seconds=seconds,
+        noise=tuple(parse_noise(text) for text in noise or []),
+        noise_profile=ProfileSettings(task=noise_task, batch=noise_batch, seed=seed),
+        cool_to_c=cool_to,
+        cool_limit_s=cool_limit,
+        limit_s=limit,
+        seed=seed,
+    )
+    request = Request(device=device, gpus=gpus, nodes=nodes, engine=engine, address=address, allow_busy=allow_busy)
+    with open_fleet(settings, request) as fleet:
+        place = output or str(fresh_folder("runs", f"fleet-{Path(workload).name}"))
+        try:
+            with FleetProgress() as progress:
+                found = run_fleet(
+                    fleet.settings,
+                    fleet.gpus,
+                    Dataset(open_store(place)),
+                    fleet.engine(place if "://" in place else str(Path(place).absolute()), command_line()),
+                    command=command_line(),
+                    excluded=fleet.excluded,
+                    watch=progress,
+                )
+        except BaseException as error:
+            if Path(place).is_dir() and not any(Path(place).iterdir()):
+                Path(place).rmdir()  # refused before anything was measured
+            elif not isinstance(error, JouletraceError):
+                say(f"what was measured is in {place}; the same command with -o {place} does what is missing")
+            raise
+    say(
+        f"{found.measured} new results, {found.before} were there, "
+        f"{found.wanted - found.before - found.measured} missing; saved {place}"
+    )
+    results = _opened([place])
+    _print(results, _find(results), top=top, json=json)
+
+
+def report(
+    places: Annotated[
+        list[str], typer.Argument(metavar="FLEET", help="Folder or URL of a fleet run; or Runs, a device each or more.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it as one HTML file, too; an old one is replaced.")
+    ] = None,
+    actions: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Write what to do with each GPU: inspect, keep, undecided.")
+    ] = None,
+    limit: Annotated[str, typer.Option(help="Slowness against the median that is worth a look.")] = "3%",
+    ask: Ask = None,
+    worth: Annotated[str, typer.Option(help="Gain from which on a GPU is worth asking for.")] = "1%",
+    top: Top = 10,
+    json: options.Json = False,
+) -> None:
+    """How much GPUs differ: spread, outliers, where the variance is, what goes with slowness, which is worth it."""
+    gain, slow = options.parse_percent(worth, "--worth"), options.parse_percent(limit, "--limit")
+    fleet = _opened(places)
+    found = _find(fleet, ask, gain)
+    _print(fleet, found, top=top, json=json)
+    if actions is not None:
+        from jouletrace.fleet.actions import actions as decide
+        from jouletrace.fleet.actions import to_csv
+
+        try:
+            actions.write_text(to_csv(decide(fleet, found, slow), fleet.simulated), encoding="utf-8")
+        except OSError as error:
+            raise BadInputError(f"cannot write {actions}: {error.strerror}") from None
+        say(f"wrote {actions}")
+    if output is not None:
+        from jouletrace.fleet.html import write
+
+        say(f"wrote {write(fleet, found, output, slow)}")
+
+
+def _settled_size(place: str) -> str:
+    """The size that a fleet which is resumed, or another host, has settled on; "auto" if there is none."""
+    from jouletrace.fleet.dataset import Dataset
+    from jouletrace.fleet.store import open_store
+
+    known = Dataset(open_store(place)).about() or {}
+    return str(known.get("settings", {}).get("profile", {}).get("config", {}).get("size", "auto"))
+
+
+def _opened(places: list[str]) -> Fleet:
+    from jouletrace.fleet.results import fleet_of, read_fleet
+
+    runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
+    if not runs and len(places) == 1:
+        return read_fleet(places[0])
+    if len(runs) != len(places):
+        raise BadInputError("fleet report: give one fleet, or several Runs")
+    return fleet_of([opened(place) for place in places], "of Runs")
+
+
+def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> list[Findings]:
+    from jouletrace.fleet.findings import WORTH, asked_for, find
+
+    if ask is not None and not any(asked_for(group, ask) is not None for group in fleet.groups):
+        labels = ", ".join(gpu.label for group in fleet.groups for gpu in group.gpus)
+        raise BadInputError(f"--ask {ask}: there is no such GPU, or several; here are {labels[:300]}")
+    return [find(group, ask, WORTH if worth is None else worth) for group in fleet.groups]
+
+
+def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool) -> None:
+    from jouletrace.fleet.document import document
+    from jouletrace.fleet.findings import to_dict
+    from jouletrace.report.table import typeset
+
+    if json:
+        text = json_module.dumps(to_dict(fleet, found), indent=1, allow_nan=False)
+    else:
+        text = typeset(document(fleet, found, top)).rstrip("\n")
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

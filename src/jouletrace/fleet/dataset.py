@@ -1,0 +1,210 @@
+"""The results of a fleet: a Parquet dataset that pandas and DuckDB open, and every Run itself.
+
+    fleet.json                                   what was asked for
+    runs/node=NODE/gpu=UUID/repeat-0003.parquet  a row of figures; written last, so it says that all is there
+    windows/..., iterations/..., samples/...     the same way
+    raw/NODE/UUID/repeat-0003.zip                the Run, for ``jouletrace show``
+    failed/NODE/UUID/repeat-0003.json            why there is none
+
+Two hosts write different files, so that any number of them can share a place.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jouletrace.errors import BadInputError
+from jouletrace.fleet.plan import FleetSettings, Task
+from jouletrace.fleet.rows import TABLES, Measured, to_parquet
+from jouletrace.fleet.store import Store
+from jouletrace.run import save
+from jouletrace.run.header import jsonable
+
+ABOUT = "fleet.json"
+SCHEMA = 1
+
+_FREE = ("repeats", "limit_s", "cool_limit_s")
+"""Settings in which a resumed fleet may differ from what it began with."""
+
+
+class Dataset:
+    """The results of one fleet.
+
+    Args:
+        store: Where they lie.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def begin(self, settings: FleetSettings, command: str, gpus: Iterable[dict[str, Any]]) -> None:
+        """Write down what is asked for, or check that it is what was asked for before.
+
+        Raises:
+            BadInputError: If another fleet's results are there, or it can't be written.
+        """
+        known = self.about()
+        asked = jsonable(settings.to_dict())
+        if known is not None:
+            before, wanted = _flat(known.get("settings", {})), _flat(asked)
+            for name in wanted:
+                if name not in _FREE and before.get(name) != wanted[name]:
+                    was, now = json.dumps(before.get(name)), json.dumps(wanted[name])
+                    raise BadInputError(
+                        f"{self.store.root} holds a fleet run with other settings ({name}: {_brief(was)}, not "
+                        f"{_brief(now)}); give another -o, or the same command to resume"
+                    )
+        boards = {(one["node"], one["id"]): one for one in [*(known or {}).get("gpus", []), *gpus]}
+        told = {
+            "format": "jouletrace-fleet",
+            "schema": SCHEMA,
+            "command": command,
+            "settings": asked,
+            "gpus": list(boards.values()),
+        }
+        self.store.write(ABOUT, json.dumps(told, indent=1).encode())
+
+    def about(self) -> dict[str, Any] | None:
+        """What ``begin`` wrote; None if there is nothing.
+
+        Raises:
+            BadInputError: If it can't be read.
+        """
+        data = self.store.read(ABOUT)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            raise BadInputError(f"{self.store.root}/{ABOUT} is not valid JSON: {error}") from None
+        if not isinstance(found, dict) or found.get("format") != "jouletrace-fleet":
+            raise BadInputError(f"{self.store.root}/{ABOUT} is not of a fleet")
+        if int(found.get("schema", 0)) > SCHEMA:
+            raise BadInputError(f"{self.store.root} was written by a newer jouletrace: upgrade")
+        return found
+
+    def add(self, task: Task, found: Measured) -> None:
+        """Put away a Run; its row of figures last, which says that all is there."""
+        with tempfile.TemporaryDirectory(prefix="jouletrace-") as folder:
+            packed = save(found.run, Path(folder) / "run.zip")
+            self.store.write(_place("raw", task, "zip"), packed.read_bytes())
+        self.put(task, found.tables())
+
+    def put(self, task: Task, tables: dict[str, pa.Table]) -> None:
+        """Put away the tables of a task, ``runs`` last."""
+        for name in ("samples", "iterations", "windows", "runs"):
+            if name in tables:
+                self.store.write(_place(name, task, "parquet"), to_parquet(tables[name]))
+        self.store.remove(_place("failed", task, "json"))
+
+    def fail(self, task: Task, reason: str, text: str) -> None:
+        """Write down why a task has no result; one that it may have had after all doesn't count."""
+        self.store.remove(_place("runs", task, "parquet"))
+        told = {"node": task.gpu.node, "gpu": task.gpu.id, "repeat": task.repeat, "reason": reason, "text": text}
+        self.store.write(_place("failed", task, "json"), json.dumps(told).encode())
+
+    def done(self) -> set[tuple[str, str, int]]:
+        """Node, GPU and repeat of all results that are there."""
+        return {_parts(name) for name in self.store.names("runs", ".parquet")}
+
+    def failures(self) -> list[dict[str, Any]]:
+        """What has no result, and why; a note that can't be read is left out, as the result is missing anyway."""
+        found = []
+        for name in self.store.names("failed", ".json"):
+            data = self.store.read(name)
+            try:
+                found.append(json.loads(data or b""))
+            except ValueError:
+                continue
+        return found
+
+    def read(
+        self, table: str, gpus: set[str] | None = None, columns: Iterable[str] | None = None
+    ) -> tuple[pa.Table, list[str]]:
+        """A table over all GPUs, with the columns ``node`` and ``gpu``.
+
+        Args:
+            table: One of ``rows.TABLES``.
+            gpus: Only of these.
+            columns: Only these.
+
+        Returns:
+            The table, and a line for each file that can't be read.
+        """
+        schema = TABLES[table]
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        parts: list[pa.Table] = []
+        nodes: list[str] = []
+        ids: list[str] = []
+        lengths: list[int] = []
+        damaged: list[str] = []
+        for name in self.store.names(table, ".parquet"):
+            node, gpu, _ = _parts(name)
+            if gpus is not None and gpu not in gpus:
+                continue
+            try:
+                part = _read(self.store.read(name) or b"", schema)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                damaged.append(f"{self.store.root}/{name} can't be read: {str(error).splitlines()[0]}")
+                continue
+            parts.append(part)
+            nodes.append(node)
+            ids.append(gpu)
+            lengths.append(len(part))
+        whole = pa.concat_tables(parts).unify_dictionaries() if parts else schema.empty_table()
+        for column, values in (("gpu", ids), ("node", nodes)):
+            whole = whole.add_column(0, column, _repeated(values, lengths))
+        return whole, damaged
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with those of the profile beside them, so that what differs can be named."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        inner = _flat(value) if isinstance(value, dict) and name != "config" else {"": value}
+        found |= {f"{name} {key}".strip(): one for key, one in inner.items()}
+    return found
+
+
+def _read(data: bytes, schema: pa.Schema) -> pa.Table:
+    # without Arrow's threads, which may abort a process that ends right after a read
+    with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, pre_buffer=False) as file:
+        there = set(file.schema_arrow.names)
+        part = file.read(columns=[name for name in schema.names if name in there], use_threads=False)
+    if part.schema.equals(schema):
+        return part
+    columns = [part[f.name].cast(f.type) if f.name in there else pa.nulls(len(part), f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _repeated(values: list[str], lengths: list[int]) -> pa.Array:
+    """Each text so often, as a dictionary: a long column of few names."""
+    names = list(dict.fromkeys(values))
+    place = {name: i for i, name in enumerate(names)}
+    codes = [place[value] for value, n in zip(values, lengths, strict=True) for _ in range(n)]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(names, pa.string()))
+
+
+def _place(folder: str, task: Task, ending: str) -> str:
+    node, gpu = quote(task.gpu.node, safe="-_."), quote(task.gpu.id, safe="-_.")
+    inside = f"node={node}/gpu={gpu}" if folder in TABLES else f"{node}/{gpu}"
+    return f"{folder}/{inside}/repeat-{task.repeat:04d}.{ending}"
+
+
+def _parts(name: str) -> tuple[str, str, int]:
+    _, node, gpu, file = name.rsplit("/", 3)
+    return unquote(node.removeprefix("node=")), unquote(gpu.removeprefix("gpu=")), int(file[7:-8])
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,224 @@
+"""The report of a fleet as one HTML file, made of the pieces of a Run's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import jouletrace
+from jouletrace.fleet import charts
+from jouletrace.fleet.actions import LIMIT, Action, actions
+from jouletrace.fleet.dataset import ABOUT, Dataset
+from jouletrace.fleet.document import document, facts, slowness_table, spread_table, variance_table
+from jouletrace.fleet.findings import Findings, mean_of
+from jouletrace.fleet.results import Fleet
+from jouletrace.fleet.store import FolderStore, Store, open_store
+from jouletrace.report.document import printable
+from jouletrace.report.html import assets, tables
+from jouletrace.report.html.tables import Cell, Heading, Table
+from jouletrace.report.scale import NONE, Unit, cell, fixed, quantity
+from jouletrace.run import Estimate
+
+_PERCENT = Unit(0.01, "%")
+_COLUMNS: tuple[tuple[str, str, int], ...] = (
+    ("clock_mhz", "SM (MHz)", 0),
+    ("temperature_c", "die (°C)", 1),
+    ("temperature_max_c", "hottest (°C)", 0),
+    ("power_w", "power (W)", 1),
+    ("idle_w", "deep idle (W)", 1),
+    ("context_idle_w", "context idle (W)", 1),
+    ("power_cap_share", "under the cap (share)", 2),
+    ("hardware_share", "slowed by hardware (share)", 2),
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A headline: what, how much, and how sure."""
+
+    label: str
+    value: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One group of GPUs as the template takes it."""
+
+    id: str
+    title: str
+    cards: list[Card]
+    plots: dict[str, Any]
+    tables: list[Table]
+    facts: list[tuple[str, str]]
+    simulated: bool
+
+    def data(self) -> Markup:
+        """What the scripts draw, as JSON that no name can break out of."""
+        told = {"plots": self.plots, "timeline": None, "simulated": self.simulated}
+        text = json.dumps(told, separators=(",", ":"), allow_nan=False)
+        return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def write(fleet: Fleet, found: Sequence[Findings], path: Path, limit: float = LIMIT) -> Path:
+    """Write the report; a file that is there is replaced.
+
+    Args:
+        fleet: The results.
+        found: What is known of its groups.
+        path: The file.
+        limit: Relative slowness that is worth a look.
+
+    Raises:
+        BadInputError: If it can't be written.
+        NotPossibleError: If plotly isn't installed.
+    """
+    page = render(fleet, found, limit)
+    FolderStore(str(path.parent)).write(path.name, page.encode())
+    return path
+
+
+def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str:
+    """The page.
+
+    Raises:
+        NotPossibleError: If plotly isn't installed.
+    """
+    library, library_hash = assets.plotly()
+    script = assets.script()
+    loaders = [PackageLoader("jouletrace.fleet", ""), PackageLoader("jouletrace.report.html", "")]
+    environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    whole = document(fleet, found)
+    store = open_store(fleet.source) if fleet.about else None
+    return environment.get_template("fleet.html.j2").render(
+        title=whole.title,
+        simulated=whole.simulated,
+        warnings=whole.warnings,
+        command=printable(str(fleet.about.get("command", ""))),
+        about=ABOUT if fleet.about else "",
+        sections=[_section(one, number, store) for number, one in enumerate(found)],
+        actions=_actions(actions(fleet, found, limit), limit),
+        version=jouletrace.__version__,
+        style=Markup(assets.text("style.css")),
+        script=Markup(script),
+        library=Markup(library),
+        policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+    )
+
+
+def _section(found: Findings, number: int, store: Store | None) -> Section:
+    specs = {
+        "time": charts.box_plots(found, "time_s"),
+        "energy": charts.box_plots(found, "energy_j"),
+        "power": charts.box_plots(found, "power_w"),
+        "hosts": charts.host_plots(found),
+        "repeats": charts.repeats(found),
+        "heat": charts.heat(found),
+    }
+    if store is not None:
+        ids = {found.group.gpus[code].id for code in charts.chosen(found)}
+        samples, _ = Dataset(store).read("samples", ids)
+        specs["power_time"] = charts.over_time(found, samples, "power_w", "power, W")
+        specs["clock_time"] = charts.over_time(found, samples, "clock_sm_mhz", "SM clock, MHz")
+    sections = [spread_table(found), variance_table(found), slowness_table(found)]
+    shown = [tables.of_section(s, f"part{n}", "Spread" if n == 0 else None) for n, s in enumerate(sections) if s]
+    return Section(
+        f"run{number}",
+        printable(found.group.title),
+        _cards(found),
+        {name: spec for name, spec in specs.items() if spec is not None},
+        [*shown, gpu_table(found)],
+        [(printable(name), printable(line)) for name, line in facts(found)],
+        bool(found.group.facts["simulated"]),
+    )
+
+
+def _cards(found: Findings) -> list[Card]:
+    cards = [_card("GPUs apart in time", found.spreads["time_s"].range)]
+    cards.append(_card("GPUs apart in energy", found.spreads["energy_j"].range))
+    split = found.spreads["time_s"].split
+    if split is not None:
+        part = split.components[1]
+        cards.append(_card("Of the variance of time, between GPUs", part.share))
+    if found.skew.most is not None:
+        cards.append(Card("Start skew, at most", quantity(found.skew.most, "s"), f"{found.skew.n} starts"))
+    return cards
+
+
+def _card(label: str, estimate: Estimate) -> Card:
+    if estimate.value is None:
+        return Card(label, NONE, "")
+    value, _, interval = cell(estimate, _PERCENT).partition(" ")
+    return Card(label, f"{value} %", interval)
+
+
+def gpu_table(found: Findings) -> Table:
+    """Every GPU with all that is known of it, sortable."""
+    group = found.group
+    headings = [Heading("GPU", "label"), Heading("host", "host"), Heading("UUID", "gpu", aside=True)]
+    headings += [
+        Heading("serial", "serial", aside=True),
+        Heading("slot", "pci_bus", aside=True),
+        Heading("runs", "runs", True),
+    ]
+    for name, words in (("time_s", "time"), ("energy_j", "energy")):
+        headings += [
+            Heading(f"{words} off median (%)", f"{name}_off", True),
+            Heading(f"rank by {words}", f"{name}_rank", True),
+        ]
+    headings.append(Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True))
+    headings += [Heading(words, name, True) for name, words, _ in _COLUMNS]
+    places = {name: {place.gpu: place for place in found.spreads[name].places} for name in ("time_s", "energy_j")}
+    table = Table("gpus", "GPUs, the fastest first", headings)
+    order = [place.gpu for place in found.spreads["time_s"].places]
+    for code in order[: tables.MOST_ROWS]:
+        gpu = group.gpus[code]
+        names = [gpu.label, gpu.node, gpu.id, str(gpu.facts.get("serial") or ""), str(gpu.facts.get("pci_bus") or "")]
+        row = [Cell(printable(text)) for text in names]
+        runs = int((group.runs["gpu"] == code).sum())
+        row.append(Cell(str(runs), runs))
+        for by_code in places.values():
+            place = by_code.get(code)
+            row += [_percent(place.off if place else None), _percent(place.rank if place else None, Unit(1.0, ""))]
+        row.append(_percent(found.cooler.get(code)))
+        for name, _, digits in _COLUMNS:
+            value = mean_of(group, name, code)
+            row.append(Cell(NONE if value is None else fixed(value, digits), value))
+        table.rows.append(row)
+    if len(order) > tables.MOST_ROWS:
+        table.notes.append(f"{len(order) - tables.MOST_ROWS} slower GPUs are left out")
+    if found.gain_pct is not None:
+        table.notes.append(
+            f"Ranks by energy are by what each board's own sensor says; its gain is known to ±{found.gain_pct:g} % only"
+        )
+    return table
+
+
+def _percent(estimate: Estimate | None, unit: Unit = _PERCENT) -> Cell:
+    if estimate is None or estimate.value is None:
+        return Cell(NONE)
+    ends = (estimate.value, estimate.low, estimate.high)
+    if unit is not _PERCENT and estimate.low is not None and estimate.high is not None:
+        low, high = round(estimate.low), round(estimate.high)
+        return Cell(f"{low}" if low == high else f"{low}–{high}", *ends)
+    return Cell(cell(estimate, unit), *ends)
+
+
+def _actions(found: Sequence[Action], limit: float) -> Table:
+    names = ("action", "host", "GPU", "serial", "slot", "evidence")
+    table = Table(
+        "actions", f"What to do, with {100 * limit:g} % as the limit", [Heading(name, name) for name in names]
+    )
+    for one in found[: tables.MOST_ROWS]:
+        words = (one.action, one.node, one.gpu, one.serial, one.slot, one.evidence)
+        table.rows.append([Cell(printable(text)) for text in words])
+    if len(found) > tables.MOST_ROWS:
+        table.notes.append(f"{len(found) - tables.MOST_ROWS} more are left out here; --actions writes all")
+    return table

@@ -1,0 +1,136 @@
+"""From what the user asked for to GPUs and an engine, all of it checked before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.fleet.engine import Work, local
+from jouletrace.fleet.gpus import ALL, busy, find_gpus
+from jouletrace.fleet.plan import COLLECTIVE, ENGINES, TOGETHER, FleetGpu, FleetSettings
+from jouletrace.fleet.process import Child, listen
+from jouletrace.profiler.prepare import resolve
+from jouletrace.workloads.gemm import GEMMS
+from jouletrace.workloads.kernels import AUTO
+
+_SIZE_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which GPUs, and who runs them.
+
+    Attributes:
+        device: "auto", "cpu" or "sim:NAME".
+        gpus: "all", numbers or UUIDs; of simulated boards, how many a host.
+        nodes: Hosts of simulated boards.
+        engine: "local" or "ray".
+        address: Of the Ray cluster.
+        allow_busy: Measure GPUs that others use, too.
+    """
+
+    device: str = "auto"
+    gpus: str = ALL
+    nodes: int = 1
+    engine: str = "local"
+    address: str | None = None
+    allow_busy: bool = False
+
+
+@dataclass(frozen=True)
+class OpenFleet:
+    """A fleet that can be run.
+
+    Attributes:
+        settings: With everything settled that all GPUs must have in common.
+        gpus: Those that are measured.
+        excluded: Of these, those that can't be, by id, and why.
+        engine: Makes the engine, given where results go and the command for the record.
+    """
+
+    settings: FleetSettings
+    gpus: list[FleetGpu]
+    excluded: dict[str, str]
+    engine: Callable[[str, str], Work]
+
+
+@contextmanager
+def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]:
+    """Find the GPUs, refuse what can't be, and settle what must be the same on all.
+
+    Raises:
+        BadInputError: If the request makes no sense here.
+        NotPossibleError: If there is no GPU, or no cluster.
+    """
+    if request.engine not in ENGINES:
+        raise BadInputError(f"--engine {request.engine}: must be one of {', '.join(ENGINES)}")
+    if request.address is not None and request.engine != "ray":
+        raise BadInputError(f"--address {request.address}: only --engine ray has one")
+    for name in (settings.workload, *(noise.workload for noise in settings.noise)):
+        resolve(name)
+    if settings.workload == COLLECTIVE and settings.placement != TOGETHER:
+        raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
+    if settings.workload == COLLECTIVE and settings.profile.mode != "eager":
+        raise BadInputError(
+            f"--mode {settings.profile.mode}: calls of {COLLECTIVE} are announced one by one: use eager"
+        )
+    if request.engine == "ray":
+        if _size_wanted(settings) and not request.device.startswith("sim:"):
+            raise BadInputError("--size auto: over Ray all hosts must run the same; find it on one GPU, and give it")
+        from jouletrace.fleet.ray_engine import open_ray
+
+        with open_ray(settings, request.address, request.device, request.gpus, request.nodes) as cluster:
+            yield OpenFleet(settings, cluster.gpus, {}, lambda place, command: partial(cluster.work, place, command))
+        return
+    gpus, others = find_gpus(request.device, request.gpus, request.nodes)
+    check_noise(settings, [*gpus, *others])
+    excluded = {} if request.allow_busy or gpus[0].simulated else busy(gpus)
+    free = [gpu for gpu in gpus if gpu.id not in excluded]
+    if not free:
+        raise NotPossibleError(f"{'; '.join(excluded.values())}; --allow-busy measures all the same")
+    settled = settle_size(settings, free[0])
+    yield OpenFleet(settled, gpus, excluded, lambda place, command: local(settled, gpus, others, place, command))
+
+
+def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
+    """Refuse noise that would run nowhere, or on boards that don't feel it.
+
+    Raises:
+        BadInputError: Names it.
+    """
+    for noise in settings.noise:
+        if any(gpu.simulated for gpu in gpus):
+            raise BadInputError(f"--noise {noise}: simulated boards don't feel what others do")
+        there = {gpu.index for gpu in gpus}
+        missing = [place for place in noise.gpus if place not in there]
+        if missing:
+            raise BadInputError(f"--noise {noise}: there is no GPU {missing[0]}; there are {sorted(there)}")
+
+
+def _size_wanted(settings: FleetSettings) -> bool:
+    return settings.workload in GEMMS and settings.profile.config.get("size") == AUTO
+
+
+def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:
+    """With ``--size auto`` replaced by what is best on one of the GPUs: all must run the same.
+
+    Raises:
+        NotPossibleError: If it can't be found.
+    """
+    if not _size_wanted(settings):
+        return settings
+    if gpu.simulated:
+        config = {key: value for key, value in settings.profile.config.items() if key != "size"}
+        return replace(settings, profile=replace(settings.profile, config=config))
+    child = Child(gpu, {"size": {"settings": settings.to_dict(), "device": gpu.device}})
+    try:
+        listen([child], ("done",), _SIZE_LIMIT_S, lambda gpu, message: None)
+    finally:
+        child.close()
+    if child.said.get("is") != "done":
+        raise NotPossibleError(f"--size auto: {child.said.get('text')}")
+    config = {**settings.profile.config, "size": str(child.said["size"])}
+    return replace(settings, profile=replace(settings.profile, config=config))

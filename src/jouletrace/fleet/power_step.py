@@ -1,0 +1,65 @@
+"""What a board's power does when a load begins: how fast it rises, how far beyond, when it is back.
+
+Under a power cap the load is there at once and the governor answers some 100 ms later: until then the board draws more
+than its limit. What is seen is seen through the sensor, so that rise and return hold its lag.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+PHASE = "latency"
+"""It begins after a rest, with the load at full."""
+
+COLUMNS = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
+
+_REST_S, _EARLY_S, _WHOLE_S = 0.5, 0.4, 1.0
+_SLOWEST_S = 0.05
+"""Update period up to which a record shows a step at all."""
+
+_LEAST = 5
+_RISEN = 0.9
+
+
+def power_step(run: Run) -> dict[str, float | None]:
+    """The step of a profile's load, by the names of ``COLUMNS``; all None where it can't be seen.
+
+    ``step_rest_w`` and ``step_settled_w`` are medians before, and from 0.4 s on; ``step_peak_w`` the most in
+    between, None if noise may make it; ``step_rise_s`` until 90 % of the rise, ``step_return_s`` until the power is
+    back at the settled level after a peak, both from the begin of the load.
+    """
+    nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
+    wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], PHASE))
+    phases = run.spans.filter(wanted).to_pylist()
+    device = run.devices[0].id
+    channel = run.channel(device, POWER)
+    if not phases or channel is None or (channel.period_s or 1.0) > _SLOWEST_S:
+        return nothing
+    start, end = phases[0]["start_ns"], phases[0]["end_ns"]
+    stamps, watts = run.series(device, POWER)
+    order = np.argsort(stamps, kind="stable")
+    at, power = (stamps[order] - start) / 1e9, watts[order]
+    length_s = min((end - start) / 1e9, _WHOLE_S)
+    rest = power[(at > -_REST_S) & (at <= 0)]
+    settled = power[(at >= _EARLY_S) & (at <= length_s)]
+    if len(rest) < _LEAST or len(settled) < _LEAST:
+        return nothing
+    low, high = float(np.median(rest)), float(np.median(settled))
+    early = (at > 0) & (at < _EARLY_S)
+    if not early.any() or high <= low:
+        return nothing
+    then, drawn = at[early], power[early]
+    risen = drawn >= low + _RISEN * (high - low)
+    found = nothing | {"step_rest_w": low, "step_settled_w": high}
+    found["step_rise_s"] = float(then[risen][0]) if risen.any() else None
+    top = int(drawn.argmax())
+    # the most of so many readings of noise lies within three standard deviations and a half
+    if drawn[top] > high + 3.5 * float(np.std(settled)):
+        found["step_peak_w"] = float(drawn[top])
+        back = drawn[top:] <= high
+        found["step_return_s"] = float(then[top:][back][0]) if back.any() else None
+    return found

@@ -1,0 +1,78 @@
+"""What the workloads that are one kernel share: their few options, and what they say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.iteration import Inputs, Iteration
+from jouletrace.workloads.nearest import nearest
+from jouletrace.workloads.precision import Precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+AUTO = "auto"
+
+
+def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
+    """``--config`` of a workload without a model, over its defaults.
+
+    Raises:
+        BadInputError: If a key isn't one of ``defaults``, or an option has no meaning here.
+    """
+    if options.task != "infer":
+        raise BadInputError(f"{name}: no task '{options.task}': it has no parameters to train")
+    for option, value in (("--batch", options.batch), ("--seq-len", options.seq_len)):
+        if value is not None:
+            raise BadInputError(f"{option} {value}: {name} has none; it takes --config {'=..., '.join(defaults)}=...")
+    for key in options.config:
+        if key not in defaults:
+            raise BadInputError(
+                f"--config {key}: {name} has no such setting{nearest(key, defaults)} ({', '.join(defaults)})"
+            )
+    return {**defaults, **options.config}
+
+
+def whole(name: str, key: str, text: str) -> int:
+    """A setting that is a count.
+
+    Raises:
+        BadInputError: If it isn't a whole number of 1 or more.
+    """
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise BadInputError(f"--config {key}={text}: {name} needs a whole number of 1 or more")
+    return int(text)
+
+
+def build_kernel(
+    target: Callable[..., Any],
+    inputs: list[Inputs],
+    how: Precision,
+    on: torch.device,
+    facts: Mapping[str, Any],
+    iterations: int,
+) -> Built:
+    """A workload whose iteration is ``target`` called ``iterations`` times; each counts as one item."""
+
+    def repeated(*args: Any, **kwargs: Any) -> Any:
+        out = None
+        for _ in range(iterations):
+            out = target(*args, **kwargs)
+        return out
+
+    call = target if iterations == 1 else repeated
+    told = {
+        "task": "infer",
+        "iterations": iterations,
+        "weights": None,
+        "inputs": "random",
+        **common_facts(None, how, on),
+        **facts,
+    }
+    return Built(Iteration(call, inputs, how.settings), None, inputs, told, items=iterations)

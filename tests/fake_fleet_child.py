@@ -1,0 +1,51 @@
+"""Stands for ``jouletrace.fleet.child``: says what the real one says, and does what its workload's name asks for."""
+
+import json
+import os
+import sys
+import time
+
+
+def say(**message):
+    print(json.dumps(message), flush=True)
+
+
+order = json.loads(sys.stdin.readline())
+if "size" in order:
+    say(**{"is": "done", "size": 4096})
+    sys.exit(0)
+if "noise" in order:
+    if order["noise"]["workload"] == "hoarse":
+        say(**{"is": "failed", "reason": "out_of_memory", "text": "out of memory"})
+        sys.exit(1)
+    say(**{"is": "ready"})
+    sys.stdin.readline()
+    if order["noise"]["workload"] == "short":
+        sys.exit(0)
+    sys.stdin.read()
+    say(**{"is": "done", "iterations": 1})
+    sys.exit(0)
+measure = order["measure"]
+workload, gpu = measure["settings"]["workload"], measure["gpu"]
+say(**{"is": "phase", "name": "warming up", "seconds": 1.0})
+if workload == "dies" and gpu["index"] == 1:
+    os.kill(os.getpid(), 9)
+if workload == "hangs" and gpu["index"] == 1:
+    time.sleep(60)
+if workload == "memory" and gpu["index"] == 1:
+    say(**{"is": "failed", "reason": "out_of_memory", "text": "gemm: out of memory"})
+    sys.exit(1)
+say(**{"is": "ready"})
+at_ns = json.loads(sys.stdin.readline())["at_ns"]
+time.sleep(max(0.0, (at_ns - time.time_ns()) / 1e9))
+start_ns = time.time_ns()
+if workload == "dies late" and gpu["index"] == 1:
+    os.kill(os.getpid(), 9)
+time.sleep(0.1)
+with open(os.path.join(measure["store"], f"{gpu['index']}-{measure['repeat']}"), "w") as file:
+    json.dump({"start_ns": start_ns, "end_ns": time.time_ns(), "at_ns": at_ns, "order": measure["order"]}, file)
+with open(os.path.join(measure["store"], "log"), "a") as file:
+    seen = {key: measure[key] for key in ("repeat", "order", "cool_to_c")}
+    seen |= {"gpu": gpu["index"], "shown": os.environ.get("CUDA_VISIBLE_DEVICES"), "rank": os.environ.get("RANK")}
+    file.write(json.dumps(seen) + "\n")
+say(**{"is": "done", "begun_c": 40.0, "start_ns": start_ns, "time_s": 1.0})

@@ -1,0 +1,37 @@
+"""A fleet that is interrupted says where its results are and how to go on."""
+
+import pytest
+
+from commands import command
+from fleet_data import gpus, tables_of
+from jouletrace.fleet.dataset import Dataset
+from jouletrace.fleet.node import Outcome
+from jouletrace.fleet.plan import Task
+from jouletrace.fleet.store import open_store
+
+
+@pytest.fixture
+def broken_off(monkeypatch):
+    """An engine that has one result of two when Ctrl-C comes."""
+
+    def local(settings, boards, others, place, command):
+        def work(todo, note, hear):
+            task = Task(boards[0], 0)
+            Dataset(open_store(place)).put(task, tables_of(task, [1.0, 1.1]))
+            note(Outcome(task))
+            raise KeyboardInterrupt
+
+        return work
+
+    monkeypatch.setattr("jouletrace.fleet.open.local", local)
+    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (gpus(1, 2), []))
+    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda boards: {})
+
+
+def test_what_was_measured_is_kept_and_the_way_on_is_said(broken_off, capsys, workspace):
+    said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "fleet")
+    assert said.code == 130
+    assert "what was measured is in fleet; the same command with -o fleet does what is missing" in said.err
+    report = command(capsys, "fleet", "report", "fleet")
+    assert report.code == 0, report.err
+    assert "GPU 0" in report.out

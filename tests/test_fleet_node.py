@@ -1,0 +1,267 @@
+"""What happens on a host: processes that begin at once or in turn, and what becomes of those that fail."""
+
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fleet_data import gpus
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.fleet import gpus as gpus_of_fleet
+from jouletrace.fleet import process
+from jouletrace.fleet.dataset import Dataset
+from jouletrace.fleet.engine import local, run_fleet, todo_of
+from jouletrace.fleet.node import Node
+from jouletrace.fleet.open import Request, open_fleet, settle_size
+from jouletrace.fleet.plan import IN_TURN, FleetSettings, Noise, Task, parse_noise, rounds
+from jouletrace.fleet.store import open_store
+from jouletrace.profiler.settings import ProfileSettings
+
+FAKE = Path(__file__).parent / "fake_fleet_child.py"
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch):
+    monkeypatch.setattr(process, "PROGRAM", (str(FAKE),))
+
+
+def do(tmp_path, workload="works", boards=None, others=(), repeats=1, heard=None, **more):
+    settings = FleetSettings(workload, repeats=repeats, **more)
+    node = Node(settings, gpus(1, 3) if boards is None else boards, others, str(tmp_path))
+    outcomes = []
+    for repeat in range(repeats):
+        ids = [gpu.id for gpu in node._measured]
+        node.repeat(
+            repeat, ids, outcomes.append, lambda gpu, message: heard.append(message) if heard is not None else None
+        )
+    return {(one.task.gpu.index, one.task.repeat): one for one in outcomes}
+
+
+def seen(tmp_path, gpu, repeat=0):
+    return json.loads((tmp_path / f"{gpu}-{repeat}").read_text())
+
+
+def log(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+
+
+def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
+    heard = []
+    found = do(tmp_path, heard=heard)
+    assert not any(one.reason for one in found.values())
+    runs = [seen(tmp_path, gpu) for gpu in range(3)]
+    assert len({run["at_ns"] for run in runs}) == 1
+    assert all(run["start_ns"] >= run["at_ns"] for run in runs)
+    assert max(run["start_ns"] for run in runs) < min(run["end_ns"] for run in runs)
+    assert {"is": "phase", "name": "warming up", "seconds": 1.0} in heard
+
+
+def test_gpus_that_take_turns_never_overlap_and_go_in_an_order_that_the_seed_says(tmp_path):
+    do(tmp_path, placement=IN_TURN, repeats=3)
+    for repeat in range(3):
+        runs = sorted((seen(tmp_path, gpu, repeat) for gpu in range(3)), key=lambda run: run["order"])
+        assert [run["order"] for run in runs] == [0, 1, 2]
+        assert all(a["end_ns"] <= b["at_ns"] for a, b in pairwise(runs))
+    settings = FleetSettings("works", placement=IN_TURN, seed=4)
+    orders = [tuple(group[0].gpu.index for group in rounds(gpus(1, 8), settings, n)) for n in range(10)]
+    assert len(set(orders)) > 5
+    assert orders[0] == tuple(group[0].gpu.index for group in rounds(gpus(1, 8), settings, 0))
+
+
+def test_each_process_is_shown_its_own_gpu_by_uuid_whatever_else_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0002,GPU-0000,GPU-0001")
+    do(tmp_path)
+    assert {line["gpu"]: line["shown"] for line in log(tmp_path)} == {n: f"GPU-{0:02d}{n:02d}" for n in range(3)}
+
+
+def test_later_repeats_wait_for_the_temperature_that_each_gpu_began_with(tmp_path):
+    do(tmp_path, repeats=2)
+    assert {line["repeat"]: line["cool_to_c"] for line in log(tmp_path)} == {0: None, 1: 45.0}
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason", "text"),
+    [
+        ("dies", "vanished", "the process on GPU 1 of node-0 was killed by signal 9"),
+        ("dies late", "vanished", "was killed by signal 9"),
+        ("memory", "out_of_memory", "gemm: out of memory"),
+    ],
+)
+def test_a_gpu_that_falls_off_costs_its_own_result_only(tmp_path, workload, reason, text):
+    found = do(tmp_path, workload)
+    assert (found[1, 0].reason, found[0, 0].reason, found[2, 0].reason) == (reason, "", "")
+    assert text in found[1, 0].text
+    assert seen(tmp_path, 0)["at_ns"] == seen(tmp_path, 2)["at_ns"]
+
+
+def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path):
+    found = do(tmp_path, "hangs", limit_s=1.5, cool_limit_s=0)
+    assert found[1, 0].reason == "timed_out"
+    assert "no result after 1.5 s" in found[1, 0].text
+    assert not found[0, 0].reason
+
+
+def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
+    made = []
+
+    class Watched(process.Child):
+        def __init__(self, *given):
+            super().__init__(*given)
+            made.append(self)
+
+    def interrupt(gpu, message):
+        if message["is"] == "ready" and len(made) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("jouletrace.fleet.node.Child", Watched)
+    boards = gpus(1, 3)
+    node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, (), str(tmp_path))
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        node.repeat(0, [gpu.id for gpu in boards], lambda outcome: None, interrupt)
+    assert time.monotonic() - start < 8
+    assert len(made) == 4
+    assert not any(child.alive for child in made)
+
+
+def test_noise_runs_on_the_gpus_named_and_ends_with_the_measurement(tmp_path):
+    boards = gpus(1, 3)
+    found = do(tmp_path, boards=boards[:1], others=boards[1:], noise=(Noise("loud", (1, 2)),))
+    assert list(found) == [(0, 0)]
+    assert not found[0, 0].reason
+
+
+@pytest.mark.parametrize(("noise", "words"), [("hoarse", "failed: out of memory"), ("short", "ended before")])
+def test_without_the_noise_that_was_asked_for_there_is_no_result(tmp_path, noise, words):
+    found = do(tmp_path, boards=gpus(1, 1), noise=(Noise(noise, (0,)),))
+    assert found[0, 0].reason == "no_noise"
+    assert words in found[0, 0].text
+
+
+def test_processes_of_a_collective_load_are_told_of_one_another(tmp_path):
+    do(tmp_path, "allreduce")
+    assert sorted(line["rank"] for line in log(tmp_path)) == ["0", "1", "2"]
+    assert {line["rank"] for line in log(tmp_path)} != {None}
+
+
+def test_the_best_size_is_found_on_one_gpu_and_used_on_all():
+    auto = FleetSettings("gemm", ProfileSettings(config={"size": "auto", "iterations": "2"}))
+    assert settle_size(auto, gpus()[0]).profile.config == {"size": "4096", "iterations": "2"}
+    given = FleetSettings("gemm", ProfileSettings(config={"size": "512"}))
+    assert settle_size(given, gpus()[0]) is given
+    boards = gpus_of_fleet.simulated("sim:h100", "1", 1)
+    assert settle_size(auto, boards[0]).profile.config == {"iterations": "2"}
+    over_ray = open_fleet(auto, Request(engine="ray"))
+    with pytest.raises(BadInputError, match="over Ray all hosts must run the same"):
+        over_ray.__enter__()
+
+
+def test_noise_is_written_as_a_workload_at_gpus():
+    assert parse_noise("resnet50@2,0") == Noise("resnet50", (0, 2))
+    assert parse_noise("pkg.mod:make@all") == Noise("pkg.mod:make")
+    for wrong in ("resnet50", "@1", "resnet50@", "resnet50@x"):
+        with pytest.raises(BadInputError, match="--noise"):
+            parse_noise(wrong)
+
+
+def fake_work(dataset, boards, fails=()):
+    """An engine that measures nothing: results are there, or aren't."""
+    from fleet_data import tables_of
+
+    done = []
+
+    def work(todo, note, hear):
+        from jouletrace.fleet.node import Outcome
+
+        for node, repeats in todo.items():
+            for repeat, ids in repeats.items():
+                for gpu in boards:
+                    if gpu.node != node or gpu.id not in ids:
+                        continue
+                    task = Task(gpu, repeat)
+                    done.append((gpu.id, repeat))
+                    if (gpu.id, repeat) in fails:
+                        note(Outcome(task, "vanished", "gone"))
+                    else:
+                        dataset.put(task, tables_of(task, [1.0, 1.1]))
+                        note(Outcome(task))
+
+    return work, done
+
+
+def test_a_second_run_does_only_what_is_missing(tmp_path):
+    boards = gpus(1, 2)
+    settings = FleetSettings("gemm", repeats=3, placement=IN_TURN)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    work, _ = fake_work(dataset, boards, fails={("GPU-0001", 1)})
+    first = run_fleet(settings, boards, dataset, work)
+    assert (first.measured, len(first.failed), first.before) == (5, 1, 0)
+    assert dataset.failures()[0]["text"] == "gone"
+    work, done = fake_work(dataset, boards)
+    second = run_fleet(settings, boards, dataset, work)
+    assert done == [("GPU-0001", 1)]
+    assert (second.measured, second.before, second.failed) == (1, 5, ())
+    assert dataset.failures() == []
+
+
+def test_gpus_that_run_together_are_measured_together_again(tmp_path):
+    boards = gpus(2, 2)
+    there = {(gpu.node, gpu.id, 0) for gpu in boards} - {("node-1", "GPU-0101", 0)}
+    found = todo_of(FleetSettings("gemm", repeats=1), boards, there)
+    assert found == {"node-1": {0: ["GPU-0100", "GPU-0101"]}}
+
+
+def test_a_place_with_another_fleet_in_it_is_left_alone(tmp_path):
+    boards = gpus(1, 1)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    work, _ = fake_work(dataset, boards)
+    run_fleet(FleetSettings("gemm", repeats=1), boards, dataset, work)
+    run_fleet(FleetSettings("gemm", repeats=2), boards, dataset, work)
+    with pytest.raises(BadInputError, match=r"other settings .seconds: 10.0, not 4"):
+        run_fleet(FleetSettings("gemm", repeats=1, seconds=4), boards, dataset, work)
+
+
+def test_where_no_result_could_be_had_the_reason_is_said(tmp_path):
+    boards = gpus(1, 2)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    work, _ = fake_work(dataset, boards, fails={(gpu.id, 0) for gpu in boards})
+    with pytest.raises(NotPossibleError, match="not one of 2 results could be had: gone"):
+        run_fleet(FleetSettings("gemm", repeats=1), boards, dataset, work)
+
+
+def test_busy_gpus_are_listed_and_left_alone(tmp_path):
+    boards = gpus(1, 2)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    work, done = fake_work(dataset, boards)
+    excluded = {"GPU-0001": "GPU 1 of node-0 is in use by python (pid 7)"}
+    found = run_fleet(FleetSettings("gemm", repeats=2), boards, dataset, work, excluded=excluded)
+    assert {gpu for gpu, _ in done} == {"GPU-0000"}
+    assert {one.reason for one in found.failed} == {"busy"}
+    assert "pid 7" in dataset.failures()[0]["text"]
+
+
+def test_a_disk_that_takes_nothing_is_said_in_a_line(tmp_path, monkeypatch):
+    dataset = Dataset(open_store(tmp_path / "f"))
+    full = OSError(28, "No space left on device")
+
+    def no_room(*args):
+        raise full
+
+    monkeypatch.setattr(Path, "write_bytes", no_room)
+    with pytest.raises(BadInputError, match=r"cannot write .*No space left on device"):
+        run_fleet(FleetSettings("gemm", repeats=1), gpus(1, 1), dataset, local(FleetSettings("gemm"), [], [], ""))
+    assert not list((tmp_path / "f").rglob("*.part"))
+
+
+def test_results_go_to_any_place_that_fsspec_reaches():
+    pytest.importorskip("fsspec")
+    boards = gpus(1, 2)
+    dataset = Dataset(open_store("memory://jouletrace-test/fleet"))
+    work, _ = fake_work(dataset, boards)
+    run_fleet(FleetSettings("gemm", repeats=2), boards, dataset, work)
+    assert len(Dataset(open_store("memory://jouletrace-test/fleet")).done()) == 4
+    assert len(dataset.read("windows")[0]) == 8
+    with pytest.raises(NotPossibleError, match="nosuch"):
+        open_store("nosuch://x")

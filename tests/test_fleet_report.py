@@ -1,0 +1,229 @@
+"""What a fleet's report says, held against fleets made from known numbers."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from fleet_data import fleet, tables_of
+from jouletrace.errors import BadInputError
+from jouletrace.fleet import html
+from jouletrace.fleet.actions import INSPECT, KEEP, UNDECIDED, actions, to_csv
+from jouletrace.fleet.dataset import Dataset
+from jouletrace.fleet.document import document
+from jouletrace.fleet.findings import find, start_skew, to_dict
+from jouletrace.fleet.plan import FleetGpu, Task
+from jouletrace.fleet.results import read_fleet
+from jouletrace.fleet.slowness import BETWEEN, at_equal_temperature, correlates, temperature_slope
+from jouletrace.fleet.spread import Spread
+from jouletrace.fleet.store import open_store
+from jouletrace.report.table import typeset
+
+OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)
+
+
+def acted(fleet, limit=0.03):
+    return actions(fleet, [find(group) for group in fleet.groups], limit)
+
+
+@pytest.fixture
+def one(tmp_path):
+    fleet(tmp_path / "fleet", OFFSETS)
+    return read_fleet(tmp_path / "fleet")
+
+
+def test_the_spread_holds_the_truth_and_the_slow_gpu_stands_out(one):
+    spread = Spread(one.groups[0], "time_s")
+    truth = 1.08 / 0.998 - 1
+    assert spread.range.low < truth < spread.range.high
+    assert spread.range.half_width < 0.01
+    last = spread.places[-1]
+    assert one.groups[0].gpus[last.gpu].id == "GPU-0103"
+    assert last.outlier == "high"
+    assert (last.rank.low, last.rank.high) == (8, 8)
+    assert sum(bool(place.outlier) for place in spread.places) == 1
+    assert all(place.rank.low < place.rank.high for place in spread.places[:-1]), "they can't be told apart"
+
+
+def test_the_variance_is_split_over_hosts_gpus_runs_and_windows(one):
+    parts = {part.level: part for part in Spread(one.groups[0], "time_s").split.components}
+    assert parts["gpu"].share.value > 0.8
+    for level, sd in (("run", 0.002 * 2e-3), ("within", 0.002 * 2e-3)):
+        assert parts[level].sd.low < sd * 1.02 < parts[level].sd.high
+
+
+def test_a_gpu_is_worth_asking_for_only_if_it_gains_more_than_the_limit(one):
+    group = one.groups[0]
+    slow = find(group, "node-1:3").worth
+    assert slow.verdict == "no"
+    assert slow.time.high < -0.06
+    first = find(group).worth
+    assert group.gpus[first.gpu].id == "GPU-0003", "unasked, the fastest is meant: it gains 1.4 %, by the one slow GPU"
+    assert find(group, "GPU-0003", worth=0.005).worth.verdict == "yes"
+    assert find(group, "GPU-0003", worth=0.03).worth.verdict == "no"
+    assert find(group, "GPU-0003", worth=0.0145).worth.verdict == "undecided"
+
+
+def test_actions_say_inspect_keep_or_undecided_with_the_evidence(one):
+    found = {action.gpu: action for action in acted(one, limit=0.03)}
+    assert found["GPU-0103"].action == INSPECT
+    assert "8.0" in found["GPU-0103"].evidence or "7.9" in found["GPU-0103"].evidence
+    assert found["GPU-0000"].action == KEEP
+    close = {action.action for action in acted(one, limit=0.0785)}
+    assert UNDECIDED in close
+    rows = list(csv.DictReader(to_csv(acted(one), simulated=False).splitlines()))
+    assert rows[0]["serial"] == "SGPU-0103"
+    assert (rows[0]["host"], rows[0]["slot"], rows[0]["action"]) == ("node-1", "0000:03:00.0", "inspect")
+    assert len(rows) == 8
+
+
+def test_hardware_that_slows_itself_down_is_inspected_however_fast_it_is(tmp_path):
+    fleet(tmp_path / "f", [1, 1, 1, 0.99], hardware_share=lambda gpu, repeat, time: 0.4 if gpu.index == 3 else 0.0)
+    found = {action.gpu: action for action in acted(read_fleet(tmp_path / "f"))}
+    assert found["GPU-0003"].action == INSPECT
+    assert "40 %" in found["GPU-0003"].evidence
+
+
+def test_a_gpu_that_fell_off_is_listed_and_inspected_though_it_has_no_result(tmp_path):
+    dataset, _ = fleet(tmp_path / "f", [1, 1, 1])
+    lost = FleetGpu("node-0", "GPU-lost", 3, "GPU-lost")
+    dataset.fail(Task(lost, 0), "vanished", "the process on it was killed by signal 9")
+    read = read_fleet(tmp_path / "f")
+    assert {a.gpu: a.action for a in acted(read)}["GPU-lost"] == INSPECT
+    text = typeset(document(read, [find(group) for group in read.groups]), 140)
+    assert "1 result of GPU-lost in node-0 missing: the process on it was killed by signal 9" in text
+
+
+def test_slowness_that_goes_with_a_low_clock_is_found(tmp_path):
+    fleet(tmp_path / "f", np.linspace(1, 1.05, 8), clock_mhz=lambda gpu, repeat, time: 3.0 / time)
+    found = correlates(read_fleet(tmp_path / "f").groups[0])
+    clock = next(one for one in found if one.condition == "clock_mhz" and one.where == BETWEEN)
+    assert clock.r.high < -0.9
+    flat = next(one for one in found if one.condition == "temperature_c" and one.where == BETWEEN)
+    assert (flat.r.value, flat.r.reason) == (None, "did_not_vary")
+
+
+def test_times_are_compared_at_equal_temperature(tmp_path):
+    """GPU 3 runs 10 degrees hotter and is slower by just what heat costs: 0.2 % a degree, compounded."""
+
+    def warm(gpu, repeat):
+        return 50.0 + (10 if gpu.index == 3 else 0) + repeat
+
+    dataset, boards = fleet(tmp_path / "f", [1.0] * 4, repeats=1)
+    rng = np.random.default_rng(1)
+    for board in boards:
+        for repeat in range(8):
+            heat = warm(board, repeat)
+            times = 2e-3 * np.exp(0.002 * (heat - 50)) * (1 + rng.normal(0, 2e-4, 8))
+            dataset.put(Task(board, repeat), tables_of(Task(board, repeat), times, temperature_c=heat))
+    group = read_fleet(tmp_path / "f").groups[0]
+    slope = temperature_slope(group)
+    assert slope.low < 0.002 < slope.high
+    assert Spread(group, "time_s").observed_range > 0.015
+    level = at_equal_temperature(group)
+    assert all(abs(one.value) < 0.001 for one in level.values())
+    assert all(one.low < 0.0005 and one.high > -0.0005 for one in level.values())
+
+
+def test_without_any_change_of_temperature_there_is_no_correction(one):
+    assert temperature_slope(one.groups[0]).reason == "temperature_did_not_vary"
+    assert at_equal_temperature(one.groups[0]) == {}
+
+
+def test_energies_no_further_apart_than_sensors_may_err_are_said_to_be_so(one, tmp_path):
+    assert find(one.groups[0]).hides_in_gain
+    fleet(tmp_path / "far", [1, 1, 1, 1.3])
+    assert not find(read_fleet(tmp_path / "far").groups[0]).hides_in_gain
+    text = typeset(document(one, [find(one.groups[0])]), 140)
+    assert "±5 %" in text.replace("\u00a0", " ")
+
+
+def test_mixed_models_and_loads_are_compared_each_with_their_own(tmp_path):
+    dataset, _ = fleet(tmp_path / "f", [1, 1.01, 1.02])
+    other = FleetGpu("node-9", "GPU-other", 0, "GPU-other", "A100 40GB")
+    for repeat in range(4):
+        dataset.put(Task(other, repeat), tables_of(Task(other, repeat), [0.004] * 8))
+    read = read_fleet(tmp_path / "f")
+    assert [len(group.gpus) for group in read.groups] == [3, 1]
+    text = typeset(document(read, [find(group) for group in read.groups]), 140)
+    assert "2 kinds of GPUs or loads" in text
+    assert Spread(read.groups[1], "time_s").range.reason == "one_gpu"
+
+
+def test_start_skew_is_of_processes_that_began_at_once_on_one_host(tmp_path):
+    base = 1_767_225_600_000_000_000
+    late = {0: 0, 1: 1_500_000, 2: 700_000}
+    fleet(tmp_path / "f", [1, 1, 1], start_ns=lambda gpu, repeat, time: base + repeat * 10**10 + late[gpu.index])
+    skew = start_skew(read_fleet(tmp_path / "f").groups[0])
+    assert skew.most == pytest.approx(1.5e-3)
+    assert skew.n == 4
+    fleet(tmp_path / "v", [1, 1], virtual_time=True)
+    assert start_skew(read_fleet(tmp_path / "v").groups[0]).reason == "virtual_time"
+
+
+def test_json_and_page_hold_the_same_figures_and_say_simulated(tmp_path):
+    pytest.importorskip("plotly")
+    fleet(tmp_path / "f", OFFSETS, simulated=True, model="SIMULATED H100 <b>80GB</b>")
+    read = read_fleet(tmp_path / "f")
+    told = json.loads(json.dumps(to_dict(read, [find(group) for group in read.groups]), allow_nan=False))
+    assert told["simulated"] is True
+    assert told["groups"][0]["gpus"][7]["time_s"]["outlier"] == "high"
+    page = html.write(read, [find(group) for group in read.groups], tmp_path / "fleet.html").read_text()
+    assert "SIMULATED" in page
+    assert "GPU-0103" in page
+    assert "<b>80GB</b>" not in page, "names are escaped"
+    for words in ("Where the spread comes from", "What to do", "Each GPU, the fastest first", "Worth asking for?"):
+        assert words in page
+
+
+def test_a_table_of_many_gpus_shows_the_best_and_the_worst_and_says_what_it_leaves_out(one):
+    text = typeset(document(one, [find(one.groups[0])], top=2), 140)
+    assert "4 GPUs between these are left out" in text
+
+
+def test_half_written_and_damaged_results_are_left_out_and_said(tmp_path):
+    fleet(tmp_path / "f", [1, 1.01])
+    folder = tmp_path / "f" / "runs" / "node=node-0" / "gpu=GPU-0000"
+    (folder / ".repeat-0009.parquet.123.part").write_bytes(b"half")
+    (folder / "repeat-0001.parquet").write_bytes(b"PAR1 broken")
+    read = read_fleet(tmp_path / "f")
+    assert len(read.groups[0].runs["gpu"]) == 7
+    assert len(read.damaged) == 1
+    assert "repeat-0001.parquet can't be read" in read.damaged[0]
+
+
+def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
+    with pytest.raises(BadInputError, match="no fleet in"):
+        read_fleet(tmp_path)
+    (tmp_path / "fleet.json").write_text("[]")
+    with pytest.raises(BadInputError, match="not of a fleet"):
+        read_fleet(tmp_path)
+    (tmp_path / "fleet.json").write_text("{")
+    with pytest.raises(BadInputError, match="not valid JSON"):
+        read_fleet(tmp_path)
+
+
+def test_the_dataset_opens_with_pandas_with_host_and_gpu_as_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    fleet(tmp_path / "f", [1, 1.01])
+    for table, rows in (("runs", 8), ("windows", 64), ("iterations", 64), ("samples", 80)):
+        frame = pandas.read_parquet(tmp_path / "f" / table)
+        assert len(frame) == rows
+        assert set(frame["gpu"]) == {"GPU-0000", "GPU-0001"}
+        assert set(frame["node"]) == {"node-0"}
+
+
+def test_the_dataset_opens_with_duckdb(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    fleet(tmp_path / "f", [1, 1.01])
+    files = f"read_parquet('{tmp_path}/f/runs/*/*/*.parquet', hive_partitioning=true)"
+    assert len(duckdb.sql(f"select gpu, avg(time_s) from {files} group by 1").fetchall()) == 2
+
+
+def test_names_of_hosts_that_are_no_file_names_come_back_as_they_were(tmp_path):
+    dataset = Dataset(open_store(tmp_path / "f"))
+    gpu = FleetGpu("rack 3/ü=1", "GPU-1", 0, "GPU-1")
+    dataset.put(Task(gpu, 0), tables_of(Task(gpu, 0), [1.0, 2.0]))
+    assert dataset.done() == {("rack 3/ü=1", "GPU-1", 0)}
+    assert dataset.read("runs")[0]["node"].to_pylist() == ["rack 3/ü=1"]

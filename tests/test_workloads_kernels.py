@@ -1,0 +1,135 @@
+"""Workloads that are one kernel: products, copies, sums over processes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from jouletrace.errors import BadInputError
+from jouletrace.steps.simulated import simulate_workload
+from jouletrace.workloads import WorkloadOptions, resolve
+from jouletrace.workloads.gemm import best_size
+
+torch = pytest.importorskip("torch")
+
+
+def options(**config):
+    dtype = config.pop("dtype", None)
+    return WorkloadOptions(dtype=dtype, config={key: str(value) for key, value in config.items()})
+
+
+def test_a_gemm_is_the_product_of_its_two_matrices():
+    built = resolve("gemm").build("cpu", options(size=64))
+    (a, b), _ = built.inputs[0]
+    assert torch.equal(built.call(0), a @ b)
+    assert built.facts["flops"] == 2 * 64**3
+    assert built.facts["dtype"] == "fp32"
+    assert 0.5 < float(built.call(0).std()) < 1.5, "neither zeros nor beyond half precision"
+
+
+def test_iterations_count_each_product_as_an_item():
+    built = resolve("gemm").build("cpu", options(size=32, iterations=5))
+    assert (built.items, built.facts["flops"]) == (5, 5 * 2 * 32**3)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("sgemm", torch.float32), ("dgemm", torch.float64)])
+def test_sgemm_and_dgemm_are_what_blas_calls_so(name, dtype):
+    built = resolve(name).build("cpu", options(size=16))
+    assert built.call(0).dtype == dtype
+    assert built.facts["torch_flags"]["matmul_tf32"] is False, "IEEE single precision"
+    with pytest.raises(BadInputError, match="use gemm"):
+        resolve(name).build("cpu", options(size=16, dtype="fp16"))
+
+
+def test_auto_takes_the_smallest_size_that_all_but_reaches_the_best_rate():
+    assert best_size({1024: 300.0, 2048: 690.0, 4096: 796.0, 8192: 800.0, 16384: 799.0}) == 4096
+    built = resolve("gemm").build("cpu", options(size="auto"))
+    assert str(built.facts["size"]) in built.facts["size_tried"]
+
+
+def test_a_copy_copies_and_says_what_it_moves():
+    built = resolve("memcpy").build("cpu", options(size=1))
+    (target, source), _ = built.inputs[0]
+    built.call(0)
+    assert torch.equal(target, source)
+    assert source.std() > 0.5
+    assert built.facts["bytes_moved"] == 2 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "complaint"),
+    [
+        ("gemm", {"size": "0"}, "--config size=0: gemm needs a whole number"),
+        ("gemm", {"sise": "8"}, "no such setting; did you mean 'size'"),
+        ("memcpy", {"direction": "up"}, "memcpy goes d2d, h2d, d2h"),
+        ("memcpy", {"direction": "h2d"}, "only a GPU has memory apart from the host's"),
+        ("allreduce", {"size": "x"}, "allreduce needs a whole number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_in_a_line(name, config, complaint):
+    with pytest.raises(BadInputError, match=r"^.*$") as caught:
+        resolve(name).build("cpu", options(**config))
+    assert complaint in str(caught.value)
+
+
+def test_options_without_a_meaning_here_are_refused():
+    with pytest.raises(BadInputError, match="--batch 4: gemm has none"):
+        resolve("gemm").build("cpu", WorkloadOptions(batch=4))
+    with pytest.raises(BadInputError, match="no parameters to train"):
+        resolve("memcpy").build("cpu", WorkloadOptions(task="train"))
+
+
+def test_on_a_simulated_board_a_gemm_is_one_kernel_of_its_own_dtype():
+    from jouletrace.devices import open_device
+
+    device = open_device("sim:h100")
+    try:
+        for name, dtype in (("gemm", "fp16"), ("sgemm", "fp32"), ("dgemm", "fp64")):
+            built, step = simulate_workload(resolve(name), options(size=4096), device, "graph")
+            assert [kernel.flops for kernel in step.schedule.kernels] == [2 * 4096**3]
+            assert (built.facts["dtype"], step.schedule.kernels[0].name) == (dtype, f"mm_{dtype}")
+        _, step = simulate_workload(resolve("memcpy"), options(size=64), device, "graph")
+        assert [kernel.bytes_moved for kernel in step.schedule.kernels] == [2 * 64 * 2**20]
+    finally:
+        device.close()
+
+
+SUM = """
+import json, sys
+from jouletrace.workloads import WorkloadOptions, resolve
+built = resolve("allreduce").build("cpu", WorkloadOptions(seed=int(sys.argv[1]), config={"size": "1"}))
+(buffer,), _ = built.inputs[0]
+before = buffer.clone()
+built.call(0)
+print(json.dumps({"ranks": built.facts["ranks"], "before": before[:4].tolist(), "after": buffer[:4].tolist()}))
+"""
+
+
+def test_an_allreduce_over_two_processes_leaves_both_with_the_mean():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SUM, str(rank)], env={**shared, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in processes]
+    mean = [(a + b) / 2 for a, b in zip(said[0]["before"], said[1]["before"], strict=True)]
+    assert said[0]["ranks"] == 2
+    assert said[0]["before"] != said[1]["before"]
+    for one in said:
+        assert one["after"] == pytest.approx(mean)
+
+
+def test_half_of_what_names_a_group_of_processes_is_refused(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BadInputError, match="WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"):
+        resolve("allreduce").build("cpu", options(size=1))
