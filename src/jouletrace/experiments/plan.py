@@ -52,7 +52,7 @@ class PlanSettings:
             this share.
         window_s: Seconds of a window. Long against the sensor's period.
         ramp_s: Seconds that a variant runs before each of its windows.
-        capped_ramp_s: The same while a power cap acts, whose loop takes longer to settle.
+        capped_ramp_s: The same while a power cap acts, whose loop overshoots when the load changes.
         settle_s: Seconds that the reference runs first in each block, after the board has been idle for captures.
         capped_settle_s: The same while a power cap acts: an H100's loop, surprised by the load, holds the
             board 3 % below its cap at first and takes seconds to let go.
@@ -76,7 +76,7 @@ class PlanSettings:
     matters: float = 0.02
     window_s: float = 0.5
     ramp_s: float = 0.1
-    capped_ramp_s: float = 0.25
+    capped_ramp_s: float = 0.5
     settle_s: float = 0.4
     capped_settle_s: float = 4.0
     sensor_s: float = 0.02
