@@ -13,7 +13,7 @@ from jouletrace.cli.output import Place, check_form, print_runs, say
 
 def calibrate(
     device: options.Device = "auto",
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
     output: options.Output = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the fit of each sensor into this HTML file (needs plotly).")

@@ -32,7 +32,7 @@ def sweep(
     device: Device = "auto",
     dtype: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, amp. [default: fp16]")] = None,
     mode: Annotated[str, typer.Option(help="eager or graph.")] = "eager",
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Length of each measurement.")] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of each measurement.")] = 10.0,
     idle_apart: Annotated[
         bool, typer.Option("--idle-apart", help="Show idle power apart instead of sharing it by slices.")
     ] = False,
