@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not gpu"
 
 slow: $(READY)
 	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 1200
@@ -27,7 +27,7 @@ wheel: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,report,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,report,openvino,fleet,dev]'
 	touch $(READY)
 
 clean:

@@ -1,10 +1,11 @@
-"""What every test runs under: a cache of its own, and one thread for torch, since tests run side by side."""
+"""What every test runs under: a cache of its own, and one thread for torch and NumPy, since tests run side by side."""
 
 import os
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 
 @pytest.fixture(autouse=True)

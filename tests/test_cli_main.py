@@ -189,7 +189,7 @@ def shell(line, place):
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--help", "doctor -d sim:h100 --json", "monitor -d sim:h100 --duration 2 -f csv"]
+    "arguments", ["--help", "doctor -d sim:h100 --json", "monitor -d sim:h100 --duration 1 -f csv"]
 )
 def test_a_full_disk_under_the_output_is_one_line(place, arguments):
     done = shell(f"J {arguments} > /dev/full", place)
@@ -209,7 +209,7 @@ def test_a_closed_output_is_refused_before_anything_is_measured(place):
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "<&- 2>&-"])
 def test_a_closed_stderr_keeps_nothing_from_being_measured(place, closed):
-    done = shell(f"J monitor -d sim:h100 --duration 2 --json {closed}", place)
+    done = shell(f"J monitor -d sim:h100 --duration 1 --json {closed}", place)
     assert done.returncode == 0
     assert json.loads(done.stdout)["simulated"]
     assert len(list((place / "runs").iterdir())) == 1
