@@ -9,7 +9,7 @@ from jouletrace.workloads.trees import named_tensors
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-# As published: DeiT with distillation token and one head; GPT-2 with tied embeddings.
+# As published: DeiT with distillation token and one head; GPT-2 and Llama 3.2 with tied embeddings.
 PARAMETERS = {
     "deit-tiny": 5_717_800,
     "deit-small": 22_051_432,
@@ -24,6 +24,8 @@ PARAMETERS = {
     "mpnet": 109_488_002,
     "gpt2": 124_439_808,
     "gpt2-large": 774_030_080,
+    "llama-1b": 1_235_814_400,
+    "llama-tiny": 106_816,
 }
 ONE_LAYER = {"num_hidden_layers": "1"}
 

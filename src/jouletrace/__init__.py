@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
     from jouletrace.profiler.ab import ab
-    from jouletrace.profiler.callbacks import lightning_callback, trainer_callback
     from jouletrace.profiler.detail.kernel_profiler import KernelProfiler
     from jouletrace.profiler.detail.layer_profiler import LayerProfiler
-    from jouletrace.profiler.live import Recording, record, step
-    from jouletrace.profiler.live import range as range  # not in __all__, where it would hide the builtin
     from jouletrace.profiler.measure import Measurement, measure
+    from jouletrace.profiler.programs.callbacks import lightning_callback, trainer_callback
+    from jouletrace.profiler.programs.live import range as range  # not in __all__, where it would hide the builtin
+    from jouletrace.profiler.programs.live import record, step
+    from jouletrace.profiler.programs.merge_ranks import merge_ranks
+    from jouletrace.profiler.programs.recording import Recording
+    from jouletrace.profiler.programs.so_far import RangeSoFar, SoFar
     from jouletrace.profiler.python import profile
     from jouletrace.report.plots import plot
     from jouletrace.run import Estimate, Run, load
@@ -42,18 +45,21 @@ _HOMES = {
     "Measurement": "jouletrace.profiler.measure",
     "NotPossibleError": "jouletrace.errors",
     "RecorderDiedError": "jouletrace.errors",
-    "Recording": "jouletrace.profiler.live",
+    "Recording": "jouletrace.profiler.programs.recording",
+    "RangeSoFar": "jouletrace.profiler.programs.so_far",
     "Run": "jouletrace.run",
+    "SoFar": "jouletrace.profiler.programs.so_far",
     "ab": "jouletrace.profiler.ab",
-    "lightning_callback": "jouletrace.profiler.callbacks",
+    "lightning_callback": "jouletrace.profiler.programs.callbacks",
     "load": "jouletrace.run",
     "measure": "jouletrace.profiler.measure",
+    "merge_ranks": "jouletrace.profiler.programs.merge_ranks",
     "plot": "jouletrace.report.plots",
     "profile": "jouletrace.profiler.python",
-    "range": "jouletrace.profiler.live",
-    "record": "jouletrace.profiler.live",
-    "step": "jouletrace.profiler.live",
-    "trainer_callback": "jouletrace.profiler.callbacks",
+    "range": "jouletrace.profiler.programs.live",
+    "record": "jouletrace.profiler.programs.live",
+    "step": "jouletrace.profiler.programs.live",
+    "trainer_callback": "jouletrace.profiler.programs.callbacks",
 }
 
 __all__ = [
@@ -64,13 +70,16 @@ __all__ = [
     "LayerProfiler",
     "Measurement",
     "NotPossibleError",
+    "RangeSoFar",
     "RecorderDiedError",
     "Recording",
     "Run",
+    "SoFar",
     "ab",
     "lightning_callback",
     "load",
     "measure",
+    "merge_ranks",
     "plot",
     "profile",
     "record",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
+from jouletrace.analysis.communication import add_communication
+from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
+from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.parts import add_parts
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.ranges import add_ranges
+from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.work import add_work
 from jouletrace.run import Run
@@ -35,13 +39,16 @@ def analyse(run: Run) -> Run:
     if run.kind in ("monitor", "record"):
         add_devices(run, figures)
         if run.kind == "record":
-            add_ranges(run, figures)
+            units = add_ranges(run, figures)
+            add_ranks(run, figures, units)
+            add_communication(run, figures)
         add_work(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
     else:
-        add_model(run, figures)
-        add_parts(run, figures)
+        energies = add_model(run, figures)
+        add_generation(run, figures, energies)
+        (add_nodes if has_nodes(run) else add_parts)(run, figures)
     run.results = figures.results()
     run.units = figures.units()
     return run

@@ -15,10 +15,10 @@ LANE = "latency"
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-def latencies_s(run: Run) -> NDArray[np.float64]:
-    """Seconds of each measured iteration in the order in which they ran, shape (n,)."""
+def latencies_s(run: Run, lane: str = LANE) -> NDArray[np.float64]:
+    """Seconds of each iteration that was timed one by one, in the order in which they ran, shape (n,)."""
     spans = run.spans
-    rows = spans.filter(pc.and_(pc.equal(spans["kind"], "iteration"), pc.equal(spans["lane"], LANE)))
+    rows = spans.filter(pc.and_(pc.equal(spans["kind"], "iteration"), pc.equal(spans["lane"], lane)))
     start = rows["start_ns"].to_numpy().astype(np.int64)
     nanoseconds: NDArray[np.int64] = rows["end_ns"].to_numpy().astype(np.int64) - start
     return nanoseconds[np.argsort(start, kind="stable")] / 1e9
@@ -65,14 +65,19 @@ def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
     return {**figures, "median": median, "p25": p25, "p75": p75, "iqr": p75 - p25}
 
 
-def median(run: Run) -> Estimate:
+def median(run: Run, lane: str = LANE) -> Estimate:
     """Median latency in seconds with a 95 % interval between two order statistics.
 
     The interval is the narrowest symmetric pair of order statistics that holds the median with at
     least 95 % probability whatever the distribution (Conover, Practical Nonparametric Statistics,
     section 3.2); it takes iterations as independent. Below six iterations there is none.
     """
-    values = np.sort(latencies_s(run))
+    return median_of(latencies_s(run, lane))
+
+
+def median_of(seconds: NDArray[np.float64]) -> Estimate:
+    """The same of any values, shape (n,)."""
+    values = np.sort(seconds)
     n = len(values)
     if n == 0:
         return Estimate.null("no_iterations")

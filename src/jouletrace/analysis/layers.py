@@ -21,6 +21,8 @@ OUTSIDE = "(outside of modules)"
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
+_GENERATING = ("prefill", "decode")
+
 MOST_CALLS = 16
 """A module called more often than this in an iteration has its total alone: a row a token helps nobody."""
 
@@ -36,6 +38,8 @@ class Layer:
         flags: "grouped" (equal layers share an experiment), "pooled" (some of it is too small to be told apart),
             "split" (calls that are alike share an experiment).
         calls: Its calls by number, all of them together what it is; 0 is what others call in it while it doesn't run.
+            Where tokens are generated, 1 is prefill and 2 is decode.
+        weighed: How often each call of an experiment counts, where that isn't once.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Layer:
     total: dict[int, float] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
     calls: dict[int, Layer] = field(default_factory=dict)
+    weighed: dict[str, float] = field(default_factory=dict)
 
     @property
     def parent(self) -> str:
@@ -52,6 +57,8 @@ class Layer:
     @property
     def count(self) -> int:
         """How often it is called in an iteration; 1 for a container that is never called itself."""
+        if self.weighed:
+            return max(1, round(sum(self.weighed.values())))
         return max(1, sum(number > 0 for number in self.calls))
 
     def add(self, part: int, share: float, *, own: bool) -> None:
@@ -63,6 +70,10 @@ class Layer:
         """One of its calls."""
         name = f"{self.name} (call {number})" if number else f"{self.name} (called by others)"
         return self.calls.setdefault(number, Layer(name))
+
+    def in_phase(self, phase: str) -> Layer:
+        """Its calls in one phase of generating tokens."""
+        return self.calls.setdefault(_GENERATING.index(phase) + 1, Layer(f"{self.name} ({phase})"))
 
     def listed(self) -> list[Layer]:
         """Its calls in order, where they are worth rows of their own."""
@@ -89,7 +100,10 @@ def layers_of(rows: list[Row], traced: Mapping[int, float]) -> dict[str, Layer]:
         for depth, inner in enumerate(path):
             layer = found.setdefault(inner, Layer(inner))
             layer.add(site.part, site.share, own=inner == name)
-            if len(numbers) == len(path):
+            if site.row.get("weight") is not None and site.row["phase"] in _GENERATING:
+                layer.weighed[".".join(map(str, numbers[: depth + 1]))] = site.row["weight"]
+                layer.in_phase(site.row["phase"]).add(site.part, site.share, own=inner == name)
+            elif len(numbers) == len(path):
                 layer.call(numbers[depth]).add(site.part, site.share, own=inner == name)
     pools = {row["parent"] for row in ops.values() if row["parent"] in ops}
     for layer in found.values():

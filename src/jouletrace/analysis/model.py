@@ -19,8 +19,12 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 Floats = NDArray[np.float64]
 
 
-def add_model(run: Run, figures: Figures) -> None:
-    """Add the model's row: everything that a profile without further detail states."""
+def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
+    """Add the model's row: everything that a profile without further detail states.
+
+    Returns:
+        The energies of all windows, in the order of the table; None without a power record.
+    """
     name = str(run.workload.get("name", "model"))
     figures.unit(MODEL_UNIT, "model", name, count=1)
     energies = fill(run)
@@ -30,15 +34,15 @@ def add_model(run: Run, figures: Figures) -> None:
         figures.add(MODEL_UNIT, "iteration_time_s", time)
     items = float(run.workload.get("items") or 1)
     pace = time if time.value else latency.mean(run)
-    figures.add(MODEL_UNIT, "throughput_per_s", _inverse(pace).scaled(items))
+    figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
     device = run.devices[0].id if run.devices else ""
     if energies is None:
         _without_power(run, figures, no_power_reason(run, device))
-        return
+        return None
     flags = [*join(energies.flags), *_shortfall(run)]
-    total = _with_model_error(_mean(run, "energy_j"), energies)
+    total = with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
-    figures.add(MODEL_UNIT, "power_w", _with_model_error(_power(run), energies), flags)
+    figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)
     for kind in ("context_idle", "deep_idle"):
         level, level_flags = idle_level(run, device, kind)
         figures.add(MODEL_UNIT, f"baseline_{kind}_w", level, level_flags)
@@ -47,6 +51,7 @@ def add_model(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "counter_ratio", _counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
+    return energies
 
 
 def _mean(run: Run, column: str) -> Estimate:
@@ -89,7 +94,7 @@ def _shortfall(run: Run) -> list[str]:
     return flags
 
 
-def _with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
+def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
     """Widen by what all windows share: what isn't known of the sensor's response."""
     known = np.isfinite(energies.energy_j) & (energies.energy_j != 0)
     if estimate.value is None or not known.any():
@@ -105,7 +110,7 @@ def _active(total: Estimate, level: Estimate, time: Estimate) -> Estimate:
     return difference(total, level.scaled(time.value), METHOD)
 
 
-def _inverse(time: Estimate) -> Estimate:
+def inverse(time: Estimate) -> Estimate:
     """Iterations a second from seconds an iteration."""
     if not time.value:
         return Estimate.null(time.reason or "not_measured", time.method)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.spans import phase_edges
+from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.energy.baseline import idle_and_working_levels
 from jouletrace.energy.interval import widened
 from jouletrace.energy.record import Record
@@ -41,7 +41,7 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     figures.add(unit, "power_idle_w", widened(levels.idle, rounding))
     figures.add(unit, "power_working_w", widened(levels.working, rounding))
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding))
-    start, end = _watched(run, record, response)
+    start, end = _watched(run, device.id, record, response)
     window = energies(run, device.id, [start], [end])
     seconds = (end - start) / 1e9
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
@@ -70,7 +70,7 @@ def printed_step(power_w: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def _watched(run: Run, record: Record, response: Response) -> tuple[int, int]:
+def _watched(run: Run, device: str, record: Record, response: Response) -> tuple[int, int]:
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in
@@ -78,8 +78,8 @@ def _watched(run: Run, record: Record, response: Response) -> tuple[int, int]:
     """
     delay_ns = int(response.delay_s * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
-    starts, ends = phase_edges(run, "monitor")
+    starts, ends = device_phase_edges(run, "monitor", device)
     if len(starts) == 0:  # cut off before its end: all that there is
         return max(start, run.created_ns), end
-    start = max(start, int(starts[0]))
-    return start, max(start, min(end, int(ends[-1])))
+    start = max(start, int(starts.min()))
+    return start, max(start, min(end, int(ends.max())))

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from jouletrace.analysis.forwards import gaps_weight, part_weights, weigh
+from jouletrace.analysis.generation import between_forwards
 from jouletrace.analysis.layers import add_layers
 from jouletrace.analysis.phases import ORDER, add_phases
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.sites import sites_of
-from jouletrace.energy.interval import difference, ratio
+from jouletrace.energy.interval import difference, ratio, total
 from jouletrace.experiments.estimate import Cost, Estimator, Findings, PartCost
 from jouletrace.experiments.parts import GAPS_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -25,6 +27,9 @@ _SPLIT = ("time_s", "energy_total_j", "energy_active_j", "power_w", "share")
 RAW = ("op", "site", "group", "kernel")
 """Levels of units that say what was changed and traced; all others are computed from them."""
 
+BETWEEN_NAME = "between forwards"
+"""Name of the unit for what happens between the forwards that generate tokens."""
+
 HOST_NAME = "host gaps"
 """Name of the unit for what eager mode costs more than the same kernels in a graph."""
 
@@ -34,32 +39,40 @@ def add_parts(run: Run, figures: Figures) -> None:
 
     ``figures`` has the model's own figures already.
     """
-    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in RAW and row["name"] != HOST_NAME]
+    computed = (HOST_NAME, BETWEEN_NAME)
+    rows: list[Row] = [row for row in run.units.to_pylist() if row["level"] in RAW and row["name"] not in computed]
     ops = [row for row in rows if row["level"] == "op"]
     if not ops:
         return
+    weigh(run, rows)
     figures.keep(rows)
+    traced = _traced(run, rows)
+    of_ops = _of_operators(rows, traced)
     parts = [row["id"] for row in ops if row["parent"] == MODEL_UNIT and row["name"] != GAPS_NAME]
-    estimator = Estimator(run.windows)
+    estimator = Estimator(run.windows, part_weights(rows, of_ops))
     found = estimator.findings(parts)
     scale = _Scale(run, figures, found)
-    traced = _traced(run)
+    gaps = found.gaps.scaled(gaps_weight(run))
     for row in ops:
         if row["name"] == GAPS_NAME:
-            scale.add(row["id"], found.gaps)
+            scale.add(row["id"], gaps)
         elif row["id"] in found.parts:
             _add_part(figures, scale, row["id"], found.parts[row["id"]])
         else:
             _add_below_resolution(figures, row["id"], found)
     _add_kernels(figures, rows, traced)
     next_id = max(row["id"] for row in rows) + 1
-    by_op = {row["id"]: figures.get(row["id"], "time_traced_s").value for row in ops}
-    of_ops = {id: seconds for id, seconds in by_op.items() if seconds is not None}
     first = next_id + 1
-    add_phases(figures, sites_of(rows, of_ops), estimator, scale.add, range(first, first + len(ORDER)))
+    generates = "generation" in run.workload
+    if not generates:  # whose phases were measured as such
+        add_phases(figures, sites_of(rows, of_ops), estimator, scale.add, range(first, first + len(ORDER)))
     add_layers(figures, rows, estimator, of_ops, scale.add, first + len(ORDER))
     if _eager_beside_graph(run):
-        _add_host(run, figures, scale, next_id, found)
+        same = _together(estimator.sum(dict.fromkeys(parts, 1.0)), gaps) if generates else found.untouched
+        _add_host(figures, scale, next_id, same)
+    elif generates:
+        figures.unit(next_id, "op", BETWEEN_NAME, MODEL_UNIT, count=1)
+        scale.add(next_id, between_forwards(figures))
     _add_checks(figures, found)
 
 
@@ -78,10 +91,10 @@ class _Scale:
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         energy, time = (figures.get(MODEL_UNIT, name) for name in ("energy_total_j", "iteration_time_s"))
         self.by_energy = found.untouched.energy_j.value is not None
-        # In eager mode the user's step is not the one whose parts were changed.
+        # In eager mode the user's step is not the one whose parts were changed; nor is a whole generation.
         plain = energy if self.by_energy else time
         own = found.untouched.energy_j if self.by_energy else found.untouched.time_s
-        self._whole = (plain if _eager_beside_graph(run) else own).value
+        self._whole = (plain if _eager_beside_graph(run) or "generation" in run.workload else own).value
 
     def add(self, unit: int, cost: Cost, flags: Iterable[str] = (), alone: Cost | None = None) -> None:
         """Add what a unit costs.
@@ -98,7 +111,7 @@ class _Scale:
         self._figures.add(unit, "time_s", time, flags)
         self._figures.add(unit, "energy_total_j", energy, flags)
         self._figures.add(unit, "energy_active_j", self._active(energy, time), flags)
-        self._figures.add(unit, "power_w", mean_power(alone or cost), flags)
+        self._figures.add(unit, "power_w", mean_power(alone or cost), [*flags, *(["equal_clocks"] if alone else [])])
         of = energy if self.by_energy else time
         if of.value is not None and self._whole:
             self._figures.add(unit, "share", of.scaled(1 / self._whole), flags)
@@ -139,8 +152,24 @@ def _add_below_resolution(figures: Figures, unit: int, found: Findings) -> None:
         figures.add(unit, "energy_resolvable_j", Estimate(found.resolvable_j, None, None, 1, "experiment"))
 
 
-def _traced(run: Run) -> dict[int, float]:
+def _traced(run: Run, rows: list[Row]) -> dict[int, float]:
     """Seconds of an iteration in each kernel unit, by the trace."""
+    weights = {row["id"]: row.get("weight") or 1.0 for row in rows if row["level"] == "op"}
+    above = {row["id"]: weights.get(row["parent"], 1.0) for row in rows if row["level"] == "kernel"}
+    return {unit: seconds * above.get(unit, 1.0) for unit, seconds in _traced_once(run).items()}
+
+
+def _of_operators(rows: list[Row], traced: dict[int, float]) -> dict[int, float]:
+    """The same in each operator, where it was traced."""
+    found: dict[int, float] = {}
+    for row in rows:
+        if row["level"] == "kernel" and row["parent"] != MODEL_UNIT and traced.get(row["id"]):
+            found[row["parent"]] = found.get(row["parent"], 0.0) + traced[row["id"]]
+    return found
+
+
+def _traced_once(run: Run) -> dict[int, float]:
+    """Seconds of an iteration of the experiment in each kernel unit."""
     spans = run.spans.filter(pc.and_(pc.is_valid(run.spans["unit"]), pc.is_valid(run.spans["parent"])))
     if not len(spans):
         return {}
@@ -181,12 +210,16 @@ def _plain(seconds: float) -> Estimate:
     return Estimate(seconds, None, None, 1, "trace")
 
 
-def _add_host(run: Run, figures: Figures, scale: _Scale, unit: int, found: Findings) -> None:
+def _together(one: Cost, other: Cost) -> Cost:
+    return Cost(total([one.energy_j, other.energy_j]), total([one.time_s, other.time_s]))
+
+
+def _add_host(figures: Figures, scale: _Scale, unit: int, graph: Cost) -> None:
     """What the host's launches cost: the user's eager step less the same kernels in a graph."""
     figures.unit(unit, "op", HOST_NAME, MODEL_UNIT, count=1)
     eager = Cost(figures.get(MODEL_UNIT, "energy_total_j"), figures.get(MODEL_UNIT, "iteration_time_s"))
-    energy = difference(eager.energy_j, found.untouched.energy_j, "eager_less_graph")
-    time = difference(eager.time_s, found.untouched.time_s, "eager_less_graph")
+    energy = difference(eager.energy_j, graph.energy_j, "eager_less_graph")
+    time = difference(eager.time_s, graph.time_s, "eager_less_graph")
     scale.add(unit, Cost(energy, time), ["measured_apart"])
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.energy.interval import mean_estimate, total
 from jouletrace.energy.record import Record
 from jouletrace.energy.repeated import MIN_WINDOWS, repeated_energy
@@ -51,6 +52,14 @@ _GAP = 0.02
 Ints = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class RangeUnit:
+    """A unit of ranges: its id, and how many there were."""
+
+    id: int
+    count: int
+
+
 @dataclass
 class _Kind:
     """All spans of one path, in order of their start.
@@ -77,8 +86,12 @@ class _Kind:
         return np.asarray((self.end - self.start) / 1e9, np.float64)
 
 
-def add_ranges(run: Run, figures: Figures) -> None:
-    """Add a unit for each path of ranges, with the mean time and energy of one, all devices together."""
+def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
+    """Add a unit for each path of ranges, with the mean time and energy of one, all its devices together.
+
+    Returns:
+        The units by path: names from the outermost range inwards.
+    """
     kinds = _kinds(run)
     host = set(run.settings.get("not_synchronised") or ())
     first = len(run.devices) + 1
@@ -91,10 +104,19 @@ def add_ranges(run: Run, figures: Figures) -> None:
         )
         flags = ["host_time"] if kind.path[-1] in host else []
         figures.add(unit, "time_s", _time(kind), flags)
-        parts = [_energy(run, device.id, kind, kinds, short) for device in run.devices]
+        parts = [_energy(run, device, kind, kinds, short) for device in devices_of(run, kind.path)]
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
+    return {kind.path: RangeUnit(units[kind.path], len(kind)) for kind in kinds}
+
+
+def devices_of(run: Run, path: tuple[str, ...]) -> list[str]:
+    """The devices that spans of a path are about: all of the Run's, or those of the rank that it begins with."""
+    for member in run.settings.get("ranks") or ():
+        if member["name"] == path[0]:
+            return list(member["devices"])
+    return [device.id for device in run.devices]
 
 
 def _kinds(run: Run) -> list[_Kind]:
@@ -105,6 +127,7 @@ def _kinds(run: Run) -> list[_Kind]:
         return []
     columns = {name: marked[name].to_pylist() for name in ("id", "parent", "kind", "name", "lane")}
     start, end = (marked[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
+    traced = _traced(run, start, end)
     lanes = {name: i for i, name in enumerate(dict.fromkeys(columns["lane"]))}
     paths: dict[int, tuple[str, ...]] = {}
     rows: dict[tuple[str, ...], list[int]] = {}
@@ -120,10 +143,23 @@ def _kinds(run: Run) -> list[_Kind]:
             steps.add(path)
     found = []
     for path, which in rows.items():
-        order = np.array(which)[np.argsort(start[which], kind="stable")]
+        chosen = np.array(which)
+        undisturbed = ~traced[chosen]
+        chosen = chosen[undisturbed] if undisturbed.any() else chosen
+        order = chosen[np.argsort(start[chosen], kind="stable")]
         lane = np.array([lanes[columns["lane"][row]] for row in order.tolist()], np.int64)
         found.append(_Kind(path, path in steps, start[order], end[order], lane))
-    return sorted(found, key=lambda kind: int(kind.start[0]))
+    ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks") or ())}
+    return sorted(found, key=lambda kind: (ranks.get(kind.path[0], -1), int(kind.start[0])))
+
+
+def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
+    """Which spans the tracing of kernels disturbed; shape (n,). A range around all of it isn't one of them."""
+    since, until = phase_edges(run, "tracing")
+    disturbed = np.zeros(len(start), bool)
+    for a, b in zip(since, until, strict=True):
+        disturbed |= (start < b) & (end > a) & ~((start <= a) & (end >= b) & (end - start > 2 * (b - a)))
+    return disturbed
 
 
 def _time(kind: _Kind) -> Estimate:

@@ -25,6 +25,10 @@ class Figures:
         """Take over rows of a ``units`` table as they are."""
         self._units.extend(rows)
 
+    def last_unit(self) -> int:
+        """The highest id of a unit so far."""
+        return max((int(str(row["id"])) for row in self._units), default=0)
+
     def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
         """Add a figure of a unit, once; returns it."""
         self._figures.setdefault((unit, metric), (estimate, tuple(dict.fromkeys(flags))))

@@ -32,13 +32,16 @@ def sites_of(rows: Sequence[Row], traced: Mapping[int, float]) -> list[Site]:
         traced: Seconds of an iteration in each part, by id, as far as traced.
     """
     ops = {row["id"]: row for row in rows if row["level"] == "op"}
+    all_of: dict[int, float] = {}
+    for row in (row for row in rows if row["level"] == "site"):
+        all_of[row["parent"]] = all_of.get(row["parent"], 0.0) + _launches(row)
     found: list[tuple[Row, int, float, float]] = []
     by_count: dict[int, float] = {}
     by_time: dict[int, float] = {}
     for row in (row for row in rows if row["level"] == "site"):
         own = ops[row["parent"]]
         part = int(own["parent"] if own["parent"] in ops else own["id"])
-        launches = row["count"] / own["count"]
+        launches = _launches(row) / all_of[own["id"]]
         seconds = launches * traced.get(own["id"], 0.0)
         found.append((row, part, launches, seconds))
         by_count[part] = by_count.get(part, 0.0) + launches
@@ -47,3 +50,8 @@ def sites_of(rows: Sequence[Row], traced: Mapping[int, float]) -> list[Site]:
         Site(row, part, seconds / by_time[part] if by_time[part] > 0 else launches / by_count[part])
         for row, part, launches, seconds in found
     ]
+
+
+def _launches(row: Row) -> float:
+    """In an iteration; of what an experiment ran once for many, in all of them."""
+    return float(row["count"] * (row.get("weight") or 1.0))

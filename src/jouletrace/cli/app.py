@@ -13,10 +13,13 @@ from jouletrace.cli import (
     ab,
     calibrate,
     compare,
+    convert,
     demo,
     doctor,
     export,
+    fleet,
     import_,
+    merge,
     mig,
     mig_sweep,
     monitor,
@@ -24,6 +27,7 @@ from jouletrace.cli import (
     report,
     show,
     sweep,
+    trace,
 )
 from jouletrace.cli.failures import INTERRUPTED, complain
 from jouletrace.errors import BadInputError
@@ -95,7 +99,10 @@ app.command("compare")(_guarded(compare.compare))
 app.command("ab")(_guarded(ab.ab))
 app.command("sweep")(_guarded(sweep.sweep))
 app.command("import")(_guarded(import_.import_))
+app.command("merge")(_guarded(merge.merge))
 app.command("export")(_guarded(export.export))
+app.command("convert")(_guarded(convert.convert))
+app.command("trace")(_guarded(trace.trace))
 app.command("demo")(_guarded(demo.demo))
 
 mig_app = typer.Typer(help="Divide a GPU into slices (MIG), and see what workloads do on them.", rich_markup_mode=None)
@@ -106,6 +113,11 @@ mig_app.command("restore")(_guarded(mig.restore))
 mig_app.command("sweep")(_guarded(mig_sweep.sweep))
 mig_app.command("pack")(_guarded(mig_sweep.pack))
 app.add_typer(mig_app, name="mig", no_args_is_help=True)
+
+fleet_app = typer.Typer(help="The same load on many GPUs and hosts, and how much they differ.", rich_markup_mode=None)
+fleet_app.command("run")(_guarded(fleet.run))
+fleet_app.command("report")(_guarded(fleet.report))
+app.add_typer(fleet_app, name="fleet", no_args_is_help=True)
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from jouletrace.devices.base import Capability
     from jouletrace.profiler.doctor import DeviceDiagnosis
+    from jouletrace.run import DeviceInfo
 
 
 def doctor(
@@ -52,16 +53,7 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
     console.print(f"[bold]{escape(info.name)}[/bold]  {info.id}" + ("  SIMULATED" if info.simulated else ""))
     if one.problem:
         console.print(f"  {_mark(False)} {escape(one.problem)}", soft_wrap=True)
-    facts = []
-    if info.driver:
-        facts.append(f"driver {info.driver}")
-    if info.power_limit_w is not None:
-        limits = ", ".join(f"{name} {watts:g} W" for name, watts in info.power_limits_w.items())
-        facts.append(f"power limit {info.power_limit_w:g} W" + (f" ({limits})" if limits else ""))
-    if info.memory_bytes:
-        facts.append(f"{info.memory_bytes / 2**30:.0f} GiB")
-    if info.persistence is not None:
-        facts.append(f"persistence {'on' if info.persistence else 'off'}")
+    facts = _facts(info)
     if facts:
         console.print("  " + escape("; ".join(facts)), soft_wrap=True)
     for capability in one.capabilities:
@@ -73,6 +65,8 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
             console.print(f"  {_mark(True)} calibrated {one.calibrated_days_ago:.1f} days ago")
             for name, response in one.calibration.items():
                 console.print(f"      {name}: {_response(response)}", soft_wrap=True)
+    if one.power_step:
+        console.print(f"  {_mark(True)} {escape(_power_step(one))}", soft_wrap=True)
     for process in one.processes:
         used = f", {process.memory_bytes / 2**20:.0f} MiB" if process.memory_bytes else ""
         who = f"{process.name or 'a process'} (pid {process.pid}{used})"
@@ -80,10 +74,38 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
     console.print()
 
 
+def _facts(info: DeviceInfo) -> list[str]:
+    """What a device says of itself: driver, power limits, memory, persistence mode."""
+    facts = []
+    if info.driver:
+        facts.append(f"driver {info.driver}")
+    if info.power_limit_w is not None:
+        limits = ", ".join(f"{name} {watts:g} W" for name, watts in info.power_limits_w.items())
+        facts.append(f"power limit {info.power_limit_w:g} W" + (f" ({limits})" if limits else ""))
+    if info.memory_bytes:
+        facts.append(f"{info.memory_bytes / 2**30:.0f} GiB")
+    if info.persistence is not None:
+        facts.append(f"persistence {'on' if info.persistence else 'off'}")
+    return facts
+
+
 def _response(response: dict[str, Any]) -> str:
     times = {"period": "period_s", "window": "window_s", "rise": "rise_s", "delay": "delay_s"}
     parts = [f"{name} {_duration(response[key])}" for name, key in times.items()]
     return ", ".join([*parts, "gapless" if response["gapless"] else "leaves gaps"])
+
+
+def _power_step(one: DeviceDiagnosis) -> str:
+    step = one.power_step
+    watts = [step.get(f"step_{name}_w") for name in ("rest", "settled", "peak")]
+    text = f"power when a load begins ({step.get('load')}): {watts[0]:.0f} to {watts[1]:.0f} W"
+    if step.get("step_rise_s") is not None:
+        text += f", 90 % after {_duration(step['step_rise_s'])}"
+    if watts[2] is not None:
+        text += f", peak {watts[2]:.0f} W"
+        if step.get("step_return_s") is not None:
+            text += f", back after {_duration(step['step_return_s'])}"
+    return f"{text}; seen {one.power_step_days_ago or 0.0:.1f} days ago"
 
 
 def _mark(good: bool) -> str:

@@ -7,31 +7,53 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import Place, check_form, print_runs
+from jouletrace.cli.output import Place, check_form, print_runs, say
 
 WORKLOAD_HELP = (
     "A built-in name (deit-b, bert-l, resnet50, gpt2-large, ...), package.module:callable or file.py:callable "
-    "that returns (model, inputs) or (callable, args), or a local transformers folder."
+    "that returns (model, inputs) or (callable, args), a local transformers folder, or a .onnx file."
 )
 
 
 def profile(
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
-    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
+    task: Annotated[str, typer.Option(help="What an iteration does: infer, train or generate.")] = "infer",
     detail: options.Detail = "model",
     device: options.Device = "auto",
     batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    seq_len: Annotated[
+        int | None,
+        typer.Option(
+            "--seq-len",
+            "--prompt-len",
+            help="Tokens a sample; of a workload that generates, of its prompt. [default: the workload's]",
+        ),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Tokens to generate for each sample: exactly so many. [default: 64]")
+    ] = None,
+    early_stop: Annotated[
+        bool, typer.Option("--early-stop", help="Let a sample end where the model ends it; tokens are counted as made.")
+    ] = False,
     dtype: Annotated[
         str | None, typer.Option(help="fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
     ] = None,
     mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
+    backend: Annotated[
+        str, typer.Option(help="What runs it: torch, onnxruntime, openvino; trtexec for an engine of TensorRT.")
+    ] = "auto",
+    threads: Annotated[int | None, typer.Option(help="Threads of a runtime. [default: its own choice]")] = None,
+    streams: Annotated[int, typer.Option(help="Iterations that a runtime runs at once.")] = 1,
     l2: Annotated[str, typer.Option(help="L2 cache between iterations: warm, or cold (flushed).")] = "warm",
     config: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
     ] = None,
     optimizer: Annotated[str, typer.Option(help="Of a training step: adamw or sgd.")] = "adamw",
     label_smoothing: Annotated[float, typer.Option(help="Of a training step's loss.")] = 0.0,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Train on its images, a class a sub-folder. [default: random ones]"),
+    ] = None,
     target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
     max_time: Annotated[
         float | None,
@@ -66,6 +88,7 @@ def profile(
     from jouletrace.profiler.settings import ProfileSettings
 
     form = check_form(form, json)
+    by_trtexec = backend == "trtexec"
     settings = ProfileSettings(
         task=task,
         detail=detail,
@@ -74,10 +97,16 @@ def profile(
         seq_len=seq_len,
         dtype=dtype,
         mode=mode,
+        backend="auto" if by_trtexec else backend,
+        threads=threads,
+        streams=streams,
         l2=l2,
         config=options.parse_pairs(config or [], "--config"),
         optimizer=optimizer,
         label_smoothing=label_smoothing,
+        data=data,
+        max_new_tokens=max_new_tokens,
+        early_stop=early_stop,
         target_ci=options.parse_percent(target_ci, "--target-ci"),
         max_time_s=max_time,
         detail_time_s=detail_time,
@@ -87,6 +116,14 @@ def profile(
         seed=seed,
         input_sets=input_sets,
     )
+    if by_trtexec:
+        from jouletrace.toolchain.engine import profile_engine
+
+        with Place(output, workload.rpartition("/")[2]) as place:
+            run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
+            place.done(run)
+            print_runs([run], form=form, detail=detail, top=top)
+        return
     found = find(workload)
     with Place(output, f"{found.name}-b{batch}" if batch else found.name) as place:
         with ProgressLine() as progress:

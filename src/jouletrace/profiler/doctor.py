@@ -12,6 +12,7 @@ from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.base import Capability, Process
 from jouletrace.devices.registry import no_gpu_reason
 from jouletrace.errors import JouletraceError
+from jouletrace.profiler import board_store
 from jouletrace.profiler.calibrations import stored_calibration
 from jouletrace.profiler.environment import versions
 from jouletrace.run import DeviceInfo
@@ -38,6 +39,8 @@ class DeviceDiagnosis:
         processes: Who uses it now.
         calibrated_days_ago: Age of its stored calibration; None if there is none for this driver.
         calibration: By channel, what it found.
+        power_step: What its power did when a fleet's load began: watts, seconds, "load"; {} if that was never seen.
+        power_step_days_ago: How long that is ago.
         problem: Why it couldn't be opened, if so.
     """
 
@@ -46,6 +49,8 @@ class DeviceDiagnosis:
     processes: list[Process] = field(default_factory=list)
     calibrated_days_ago: float | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
+    power_step: dict[str, Any] = field(default_factory=dict)
+    power_step_days_ago: float | None = None
     problem: str = ""
 
 
@@ -97,6 +102,10 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
         if calibration is not None:
             found.calibrated_days_ago = (time.time_ns() - int(calibration.get("time_ns", 0))) / 86_400e9
             found.calibration = calibration.get("channels", {})
+        step = board_store.recall(device.info.id).get("power_step")
+        if isinstance(step, dict):
+            found.power_step = step
+            found.power_step_days_ago = (time.time_ns() - int(step.get("time_ns", 0))) / 86_400e9
         return found
     finally:
         device.close()

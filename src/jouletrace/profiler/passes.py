@@ -18,7 +18,7 @@ from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
-from jouletrace.steps.base import FlushedStep, Step
+from jouletrace.steps.base import FlushedStep, InStreams, Step
 
 RAMP_S = 0.4
 """Seconds run before the first energy window, so that it starts in steady state."""
@@ -91,6 +91,9 @@ def energy(session: Session, step: Step, settings: ProfileSettings, iteration_s:
     """Windows until the wanted interval is reached: a first stage, then as many as it asks for."""
     power = power_channel(session)
     if power is None:
+        if isinstance(step, InStreams) and step.streams > 1:  # how many a second isn't told by latencies that overlap
+            replays = max(1, math.ceil(LEAST_WINDOW_S / iteration_s))
+            _stage(session, step, "throughput", settings.first_stage, replays, iteration_s, progress)
         return
     replays = max(1, math.ceil(window_seconds(settings, power) / iteration_s))
     affordable = round(most_seconds(settings, power) / (replays * iteration_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from jouletrace import workloads
@@ -12,10 +12,14 @@ from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_index, show_alone
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import RunWarning
+from jouletrace.runtimes import registry as runtimes
 from jouletrace.steps import make_step, make_variable_step
 from jouletrace.steps.base import Step, VariableStep
+from jouletrace.steps.generation import GenerationSteps, make_generation_steps
 from jouletrace.steps.modes import check_options
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.model_file import ModelFile
 
 
 @dataclass
@@ -27,12 +31,16 @@ class Prepared:
         step: Runs it on the device.
         real: Whether it computes real numbers (a simulated board computes none).
         make_variable: Makes a step for experiments on parts, where ``step`` isn't one.
+        make_generation: Makes the pieces of an iteration that generates tokens; None of others.
+        warnings: Of its data, where ``steps.check_outputs`` can't look at them.
     """
 
     built: Built
     step: Step
     real: bool = True
     make_variable: Callable[[], VariableStep] | None = None
+    make_generation: Callable[[], GenerationSteps] | None = None
+    warnings: list[RunWarning] = field(default_factory=list)
 
     def variable_step(self) -> VariableStep:
         """The step whose parts experiments change: the step itself if it can, else one made for them."""
@@ -48,6 +56,21 @@ def resolve(workload: str | Workload) -> Workload:
         BadInputError: If there is none of that name; the nearest are offered.
     """
     return workloads.resolve(workload) if isinstance(workload, str) else workload
+
+
+def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettings:
+    """The settings with backend and device as they are meant for this workload.
+
+    Raises:
+        BadInputError: If the options don't go with the runtime that a model file is for.
+    """
+    if isinstance(workload, ModelFile) and settings.backend == "auto":
+        settings = replace(settings, backend=workload.backend)
+    if settings.backend in runtimes.BACKENDS:
+        return replace(settings, device=runtimes.device_for(settings.backend, settings.device))
+    if settings.threads is not None or settings.streams > 1:
+        return replace(settings, backend="torch")  # which says that it has no such options
+    return settings
 
 
 def check(device: Device, settings: ProfileSettings) -> None:
@@ -77,7 +100,16 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         config=settings.config,
         optimizer=settings.optimizer,
         label_smoothing=settings.label_smoothing,
+        data=settings.data,
+        max_new_tokens=settings.max_new_tokens,
+        early_stop=settings.early_stop,
     )
+    if settings.backend in runtimes.BACKENDS:
+        return _prepare_runtime(workload, device, settings, options)
+    if settings.task == "generate":
+        return _prepare_generation(workload, device, settings, options)
+    if device.info.simulated and settings.data is not None:
+        raise BadInputError(f"--data: images are loaded by a real host, and {device.spec} computes with shapes alone")
     if device.info.simulated:
         from jouletrace.steps.simulated import simulate_workload
 
@@ -94,6 +126,45 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
     if "fallback" in variable.describe():  # whoever asks for a graph wants the figures of a graph
         raise BadInputError(f"{workload.name} {variable.describe()['fallback']['text']}")
     return Prepared(built, variable)
+
+
+def _prepare_runtime(
+    workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions
+) -> Prepared:
+    """The same in a runtime other than torch."""
+    if device.info.simulated:
+        raise BadInputError(f"--backend {settings.backend} runs on a real device, not on {device.spec}")
+    on = torch_device_of(device)
+    cuda = int(on.partition(":")[2]) if on != "cpu" else None
+    made = runtimes.make(
+        workload, options, settings.backend, cuda=cuda, threads=settings.threads, streams=settings.streams
+    )
+    return Prepared(made.built, made.step, real=False, warnings=made.warnings)
+
+
+def _prepare_generation(
+    workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions
+) -> Prepared:
+    """The same of a workload that generates tokens; its parts are those of one forward of each kind."""
+    if device.info.simulated:
+        from jouletrace.steps.simulated_generation import simulate_generation
+
+        built, whole, pieces, forwards = simulate_generation(workload, options, device, settings.mode)
+        return Prepared(built, whole, real=False, make_variable=lambda: forwards, make_generation=lambda: pieces)
+    torch_device = torch_device_of(device)
+    # Transformers' loop asks the device after each token whether to go on, which a graph can't.
+    own_loop = "static" if settings.mode == "graph" else None
+    built = workload.build(torch_device, replace(options, own_loop=own_loop))
+    generation = built.generation
+    if generation is None:
+        raise BadInputError(f"--task generate: {workload.name} is no model that generates")
+    mode = "graph" if device.info.kind == "gpu" else "eager"
+    return Prepared(
+        built,
+        make_step(built, torch_device, settings.mode),
+        make_variable=lambda: make_variable_step(replace(built, call=generation.forwards), torch_device, mode),
+        make_generation=lambda: make_generation_steps(built, torch_device, settings.mode),
+    )
 
 
 def torch_device_of(device: Device) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
-from jouletrace.profiler import board_store, calibrations, passes
+from jouletrace.profiler import board_store, calibrations, generation, passes
+from jouletrace.profiler.detail.nodes import nodes
 from jouletrace.profiler.detail.parts import parts
-from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
+from jouletrace.profiler.prepare import Prepared, check, for_workload, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
@@ -18,6 +20,7 @@ from jouletrace.profiler.warmup import warm_up
 from jouletrace.run import Run
 from jouletrace.run.store import save
 from jouletrace.steps import check_outputs
+from jouletrace.steps.nodes import KnowsNodes
 from jouletrace.workloads.base import Workload
 
 
@@ -28,6 +31,7 @@ def profile_workload(
     folder: Path | None = None,
     command: str = "",
     progress: Progress | None = None,
+    ready: Callable[[Session], None] | None = None,
 ) -> Run:
     """Measure latency, power and energy of a workload.
 
@@ -37,6 +41,7 @@ def profile_workload(
         folder: Where the Run goes; None keeps it in memory.
         command: For ``Run.command``.
         progress: Told what is being measured.
+        ready: Called once all is warmed up; the first pass starts when it returns.
 
     Returns:
         The analysed Run. If interrupted, what was recorded is in ``folder``, marked incomplete.
@@ -47,6 +52,7 @@ def profile_workload(
     """
     progress = progress or Silent()
     found = resolve(workload)
+    settings = for_workload(found, settings)
     device = open_device(settings.device)
     try:
         check(device, settings)
@@ -66,7 +72,7 @@ def profile_workload(
             progress.begin("building the workload", 0)
             prepared = prepare(found, device, settings)
             try:
-                _measure(session, prepared, settings, progress)
+                _measure(session, prepared, settings, progress, ready)
             finally:
                 prepared.step.close()
             run = session.finish()
@@ -84,12 +90,18 @@ def finish(run: Run, folder: Path | None) -> Run:
     return run
 
 
-def _measure(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
+def _measure(
+    session: Session,
+    prepared: Prepared,
+    settings: ProfileSettings,
+    progress: Progress,
+    ready: Callable[[Session], None] | None,
+) -> None:
     step = prepared.step
-    workload = session.run.workload = {**prepared.built.facts, "mode": settings.mode, "step": step.describe()}
+    workload = session.run.workload = {"mode": settings.mode, **prepared.built.facts, "step": step.describe()}
     workload["items"] = prepared.built.items
     session.save_header()  # without these facts nobody could tell what a crash leaves
-    for warning in check_outputs(prepared.built) if prepared.real else []:
+    for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
         session.run.warn(warning.code, warning.message, warning.where)
     progress.begin("warming up", settings.warmup_s)
     with session.phase("warm-up"):
@@ -97,10 +109,17 @@ def _measure(session: Session, prepared: Prepared, settings: ProfileSettings, pr
     workload["warm_up"] = warm.to_dict()
     session.save_header()
     passes.idle(session, "context idle before", settings, progress)
-    passes.latency(session, step, settings, warm.iteration_s, progress)
-    passes.energy(session, step, settings, warm.iteration_s, progress)
+    if ready is not None:
+        ready(session)
+    if prepared.make_generation is None:
+        passes.latency(session, step, settings, warm.iteration_s, progress)
+        passes.energy(session, step, settings, warm.iteration_s, progress)
+    else:
+        generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress)
     passes.idle(session, "context idle after", settings, progress)
-    if settings.detail != "model":
+    if isinstance(step, KnowsNodes):
+        nodes(session, step, warm.iteration_s, progress)
+    elif settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase"):
         parts(session, prepared, settings, progress)
 
 

@@ -148,6 +148,12 @@ class Session:
         ]
         self._spans.append(rows)
 
+    def add_spans(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Add spans of one kind of rows; ids and parents are numbered from 0 among themselves."""
+        first, self._next_span = self._next_span, self._next_span + len(rows)
+        device = self.devices[0].info.id
+        self._spans.append([{"device": device, **row, **_moved(row, first)} for row in rows])
+
     def add_window(self, **columns: object) -> None:
         """Add one row of ``windows`` and spool it."""
         self._windows.append([{"order": len(self._windows), **columns}])
@@ -276,6 +282,11 @@ class Session:
 
     def _pair_clocks(self) -> None:
         self.run.clock_pairs.append({"time_ns": self.clock.time_ns(), "monotonic_ns": self.clock.monotonic_ns()})
+
+
+def _moved(row: Mapping[str, object], first: int) -> dict[str, object]:
+    ids = {name: row.get(name) for name in ("id", "parent")}
+    return {name: id + first if isinstance(id, int) else None for name, id in ids.items()}
 
 
 def _one_line(error: BaseException) -> str:

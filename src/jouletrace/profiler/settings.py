@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.runtimes.registry import BACKENDS
 from jouletrace.steps.modes import L2, MODES
 from jouletrace.workloads.options import TASKS
 from jouletrace.workloads.precision import DTYPES
 
 DETAILS = ("model", "phase", "layer", "kernel")
 RESOLVE = ("grouped", "each")
+RUN_BY = ("auto", "torch", *BACKENDS)
+"""What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,9 @@ class ProfileSettings:
         dtype: Number format; "fp32" is IEEE single precision, "tf32" is its own. None for fp16 on a
             GPU and fp32 on a CPU.
         mode: How an iteration is launched.
+        backend: One of ``RUN_BY``.
+        threads: Threads of a runtime; None for its own choice.
+        streams: Iterations that a runtime runs at once.
         l2: Whether the L2 cache holds what the last iteration left ("warm") or is flushed.
         target_ci: Wanted half-width of the energy's 95 % interval, relative.
         max_time_s: Most seconds of the energy pass; None for 9, or 15 where the sensor has long
@@ -46,6 +52,9 @@ class ProfileSettings:
         config: Overrides of the model's configuration.
         optimizer: "adamw" or "sgd", of a training step.
         label_smoothing: Of its loss.
+        data: Folder of images that it is trained on; None for random ones.
+        max_new_tokens: Tokens to generate for each sample; None for the usual number.
+        early_stop: Whether a sample may end before it has them.
         calibrated: Use a stored calibration of the board, where there is one.
     """
 
@@ -56,6 +65,9 @@ class ProfileSettings:
     seq_len: int | None = None
     dtype: str | None = None
     mode: str = "eager"
+    backend: str = "auto"
+    threads: int | None = None
+    streams: int = 1
     l2: str = "warm"
     target_ci: float = 0.01
     max_time_s: float | None = None
@@ -73,6 +85,9 @@ class ProfileSettings:
     config: dict[str, str] = field(default_factory=dict)
     optimizer: str = "adamw"
     label_smoothing: float = 0.0
+    data: str | None = None
+    max_new_tokens: int | None = None
+    early_stop: bool = False
     calibrated: bool = True
 
     def __post_init__(self) -> None:
@@ -86,13 +101,14 @@ class ProfileSettings:
             ("detail", DETAILS),
             ("dtype", DTYPES),
             ("mode", MODES),
+            ("backend", RUN_BY),
             ("l2", L2),
             ("resolve", RESOLVE),
         ):
             value = getattr(self, name)
             if value not in allowed and not (name == "dtype" and value is None):
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
-        for name in ("batch", "seq_len", "input_sets", "block", "latency_iterations"):
+        for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInputError(f"--{name.replace('_', '-')} {value}: must be at least 1")
@@ -100,17 +116,36 @@ class ProfileSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise BadInputError(f"--{name.removesuffix('_s').replace('_', '-')} {value}: must be more than 0 s")
-        if self.detail != "model":
-            for option, asked, why in (
-                ("--l2 cold", self.l2 == "cold", "flushes would be in the way"),
-                ("--mode compile", self.mode == "compile", "generated code has no operators to change; use graph"),
-            ):
-                if asked:
-                    raise BadInputError(f"{option} with --detail {self.detail}: {why}")
+        self._check_together()
         if not 0 < self.target_ci < 1:
             raise BadInputError(f"--target-ci {self.target_ci:g}: must lie between 0 and 100 %")
         if self.first_stage < 2:
             raise BadInputError(f"first_stage {self.first_stage}: an interval needs at least 2 windows")
+
+    def _check_together(self) -> None:
+        """Refuse options that don't go with one another."""
+        cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in BACKENDS
+        detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
+        detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
+        for asked, option, beside, why in (
+            (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
+            (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own way to run"),
+            (runtime and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
+            (runtime and self.detail not in ("model", "kernel"), detail, backend, "it tells of nodes: --detail kernel"),
+            (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(BACKENDS)}"),
+            (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(BACKENDS)}"),
+            (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
+            (detailed and compiled, "--mode compile", detail, "generated code has no operators to change; use graph"),
+            (generating and cold, "--l2 cold", "--task generate", "each token finds what the one before left there"),
+            (
+                generating and compiled,
+                "--mode compile",
+                "--task generate",
+                "use eager, or graph: a loop without a host",
+            ),
+        ):
+            if asked:
+                raise BadInputError(f"{option} with {beside}: {why}")
 
     def to_dict(self) -> dict[str, Any]:
         """All options, defaults included, for ``Run.settings``."""

@@ -144,7 +144,9 @@ def load(path: Path | str) -> Run:
 
 def _read_folder(folder: Path) -> dict[str, bytes]:
     if not (folder / RUN_JSON).is_file():
-        raise BadInputError(f"no Run in {folder}: it holds no {RUN_JSON}")
+        parts = any(folder.glob(f"rank-*/{RUN_JSON}"))
+        hint = f", but parts of ranks: jouletrace merge {folder}" if parts else ""
+        raise BadInputError(f"no Run in {folder}: it holds no {RUN_JSON}{hint}")
     return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).exists()}
 
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
-UNIT_LEVELS = ("model", "phase", "layer", "op", "kernel", "range", "device")
+UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device")
 """An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are under it,
-a ``site`` for each of those modules. A ``group`` is a module removed as a whole."""
+a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of one
+token at that length of the cache."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -64,6 +65,9 @@ UNITS = pa.schema(
         _field("module", pa.string(), "", "qualified name of the module"),
         _field("count", pa.int64(), "1/iteration", "how often it runs in an iteration"),
         _field("phase", _NAME, "", "forward, backward, optimizer, prefill or decode; null where there are no phases"),
+        _field(
+            "weight", pa.float64(), "1", "how often it counts in the whole for once in the experiment; null for once"
+        ),
         _field(
             "call", pa.string(), "", "of a site: which call, of each module in the qualified name; null where unknown"
         ),

@@ -126,13 +126,13 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
                 # an optimiser makes its state in the first iteration, and not again
                 count_operators(lambda: built.call(0), built.module)
                 operators = count_operators(lambda: built.call(0), built.module)
-            built.facts["least_memory_bytes"] = _least_memory(built, operators)
+            built.facts["least_memory_bytes"] = least_memory(built, operators)
         finally:
             built.restore()
     return built, operators
 
 
-def _least_memory(built: Built, operators: Sequence[Operator]) -> int:
+def least_memory(built: Built, operators: Sequence[Operator]) -> int:
     """Bytes without which an iteration can't run: weights and inputs, or what the largest operator touches.
 
     A lower bound: what else is alive meanwhile isn't known.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from jouletrace.workloads.marks import OPTIMIZER
+from jouletrace.workloads.marks import DATA, OPTIMIZER
 
 Key = tuple[str, str, str, bool]
 """What makes two operator calls the same unit: operator, input shapes, module, backward."""
@@ -41,8 +41,8 @@ class Unit:
 
     @property
     def phase(self) -> str:
-        """What of a training step it belongs to: "forward", "backward" or "optimizer"."""
-        return "backward" if self.backward else "optimizer" if self.module == OPTIMIZER else "forward"
+        """What of a training step it belongs to: "data", "forward", "backward" or "optimizer"."""
+        return "backward" if self.backward else {DATA: "data", OPTIMIZER: "optimizer"}.get(self.module, "forward")
 
     @property
     def key(self) -> Key:

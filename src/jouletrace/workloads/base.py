@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from jouletrace.workloads.generation import Generation
+
 
 @dataclass(frozen=True)
 class WorkloadOptions:
@@ -25,6 +27,11 @@ class WorkloadOptions:
         config: Overrides of the model's configuration, by key.
         optimizer: "adamw" or "sgd"; of a training step.
         label_smoothing: Of its cross entropy.
+        data: Folder of images that it is trained on; None for random ones.
+        max_new_tokens: Tokens to generate for each sample.
+        early_stop: Whether a sample may end before it has them, at a token that ends a sequence.
+        own_loop: Generate by a loop of our own with this kind of cache ("dynamic" or "static"): where nothing may
+            look at what the device computes. None for transformers' ``generate``.
     """
 
     task: str = "infer"
@@ -36,6 +43,10 @@ class WorkloadOptions:
     config: dict[str, str] = field(default_factory=dict)
     optimizer: str = "adamw"
     label_smoothing: float = 0.0
+    data: str | None = None
+    max_new_tokens: int | None = None
+    early_stop: bool = False
+    own_loop: str | None = None
 
 
 @dataclass
@@ -52,6 +63,7 @@ class Built:
         items: Samples in an iteration, for throughput (1 for a plain callable).
         restore: Puts a model that the user had before back as it was, where the device holds no
             values: there it was given tensors without any. Safe to call twice.
+        generation: What an iteration that generates tokens is made of; None of others.
     """
 
     call: Callable[[int], Any]
@@ -60,6 +72,7 @@ class Built:
     facts: dict[str, Any]
     items: int = 1
     restore: Callable[[], None] = lambda: None
+    generation: Generation | None = None
 
 
 class Workload(Protocol):

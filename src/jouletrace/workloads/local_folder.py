@@ -47,7 +47,7 @@ class LocalFolder:
             with refused_config(self.name, typed):
                 # Built anew, so that what the configuration derives from a setting follows.
                 changed = type(config).from_dict({**config.to_dict(), **typed}) if typed else config
-                model_class = self._model_class(transformers, changed)
+                model_class = self._model_class(transformers, changed, options.task)
                 if has_weights and holds_values(on):
                     return self._load(model_class, changed, on, dtype)
                 return random_model(model_class, changed, on, dtype, options.seed)
@@ -63,8 +63,8 @@ class LocalFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BadInputError(f"{path}: {_line(error)}") from error
 
-    def _model_class(self, transformers: Any, config: Any) -> Any:
-        """The architecture that the configuration names, else the bare model of its type."""
+    def _model_class(self, transformers: Any, config: Any, task: str) -> Any:
+        """The architecture that the configuration names, else the model of its type that fits the task."""
         named = [name for name in config.architectures or [] if hasattr(transformers, name)]
         if named:
             return getattr(transformers, named[0])
@@ -73,7 +73,9 @@ class LocalFolder:
                 f"{self.name}/config.json: transformers {transformers.__version__} has no {config.architectures[0]}"
             )
         try:
-            return transformers.MODEL_MAPPING[type(config)]
+            generates = task == "generate"
+            models = transformers.MODEL_FOR_CAUSAL_LM_MAPPING if generates else transformers.MODEL_MAPPING
+            return models[type(config)]
         except KeyError as error:
             raise BadInputError(f"{self.name}/config.json: no model known for {type(config).__name__}") from error
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OPTIMIZER = "(optimizer)"
+DATA = "(data)"
 
 _open: list[str] = []
 

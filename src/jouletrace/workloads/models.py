@@ -33,7 +33,25 @@ class ModelEntry:
 _DEIT = "class and distillation token; one classifier, on the class token"
 # Without a padding token, and with all tokens seen, the forward has nothing to look up on the host.
 _UNPADDED = "sequences without padding, no attention mask"
-_GPT2 = "all positions to logits; no cache, no attention mask"
+_CAUSAL = "all positions to logits; no cache, no attention mask"
+
+# The shape of Llama 3.2 1B. Its scaling of rotary positions changes a table of constants alone, and is left out.
+_LLAMA_1B: dict[str, Any] = {
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 8192,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "use_cache": False,
+}
 
 MODELS: dict[str, ModelEntry] = {
     "deit-tiny": ModelEntry(
@@ -88,13 +106,29 @@ MODELS: dict[str, ModelEntry] = {
         seq_len=128,
         note=_UNPADDED,
     ),
-    "gpt2": ModelEntry("GPT2LMHeadModel", {"use_cache": False}, seq_len=128, note=_GPT2),
+    "gpt2": ModelEntry("GPT2LMHeadModel", {"use_cache": False}, seq_len=128, note=_CAUSAL),
     "gpt2-large": ModelEntry(
         "GPT2LMHeadModel",
         {"n_embd": 1280, "n_layer": 36, "n_head": 20, "use_cache": False},
         ("gpt2-l",),
         seq_len=1024,
-        note=_GPT2,
+        note=_CAUSAL,
+    ),
+    "llama-1b": ModelEntry("LlamaForCausalLM", _LLAMA_1B, ("llama",), seq_len=128, note=_CAUSAL),
+    "llama-tiny": ModelEntry(
+        "LlamaForCausalLM",
+        {
+            **_LLAMA_1B,
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "intermediate_size": 128,
+            "vocab_size": 512,
+        },
+        seq_len=32,
+        note=_CAUSAL,
     ),
 }
 """By canonical name."""

@@ -9,6 +9,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Built, WorkloadOptions
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.generation import Generation, make_generation
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.options import check_options
@@ -125,10 +126,21 @@ def build_object(
     if options.task == "train":
         if module is None:
             raise BadInputError(f"--task train: {name} is no model: it has no parameters to train")
+        if options.data is not None:
+            raise BadInputError(f"--data: {name} comes with its inputs; a folder is for a model that classifies images")
         optimizer = make_optimizer(options.optimizer, module, on)
         call = TrainingIteration(target, [placed], how.training, loss_of_outputs(name), optimizer)
         facts |= {"optimizer": options.optimizer}
-    return Built(call, module, [placed], facts, items=batch or 1, restore=restore)
+    generation: Generation | None = None
+    if options.task == "generate":
+        try:
+            with memory_guard(f"{name} on {device}"):
+                call, generation, told = make_generation(module or target, [placed], how.settings, options, name)
+        except BaseException:
+            restore()
+            raise
+        facts |= told
+    return Built(call, module, [placed], facts, items=batch or 1, restore=restore, generation=generation)
 
 
 def arguments(inputs: Any) -> Inputs:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.generation import check_generation
 from jouletrace.workloads.training import check_training
 
-TASKS = ("infer", "train")
+TASKS = ("infer", "train", "generate")
 """What can be done with a workload."""
 
 
@@ -19,6 +20,7 @@ def check_options(name: str, options: WorkloadOptions) -> None:
     if options.task not in TASKS:
         raise BadInputError(f"{name}: no task '{options.task}': {', '.join(TASKS)}")
     check_training(name, options)
+    check_generation(name, options)
     for option, value in (
         ("--batch", options.batch),
         ("--seq-len", options.seq_len),

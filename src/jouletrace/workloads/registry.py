@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
+from jouletrace.workloads.allreduce import AllReduce
 from jouletrace.workloads.base import Workload
+from jouletrace.workloads.gemm import GEMMS, Gemm
 from jouletrace.workloads.loader import split
 from jouletrace.workloads.local_folder import LocalFolder
+from jouletrace.workloads.memcpy import Memcpy
+from jouletrace.workloads.model_file import SUFFIXES, ModelFile
 from jouletrace.workloads.models import ALIASES, MODELS
 from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload
 
-_OTHERS = "file.py:callable, package.module:callable, a local transformers folder"
+_OTHERS = "file.py:callable, package.module:callable, a local transformers folder, a .onnx file"
+
+_KERNELS: dict[str, Callable[[], Workload]] = {
+    **{name: partial(Gemm, name) for name in GEMMS},
+    "memcpy": Memcpy,
+    "allreduce": AllReduce,
+}
+"""Workloads that are one kernel, by name."""
 
 
 def names() -> list[str]:
-    """The built-in models, for help texts: canonical names in the order of their table."""
-    return list(MODELS)
+    """What is built in, for help texts: canonical names of models in the order of their table, then kernels."""
+    return [*MODELS, *_KERNELS]
 
 
 def resolve(spec: str) -> Workload:
@@ -32,17 +45,21 @@ def resolve(spec: str) -> Workload:
         BadInputError: If it names nothing; the nearest names are offered.
     """
     if not spec.strip():
-        raise BadInputError(f"no workload named (built in: {', '.join(MODELS)}; or {_OTHERS})")
+        raise BadInputError(f"no workload named (built in: {', '.join(names())}; or {_OTHERS})")
     canonical = ALIASES.get(spec.lower(), spec.lower())
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
+    if canonical in _KERNELS:
+        return _KERNELS[canonical]()
     path = Path(spec)
     if path.is_dir():
         return LocalFolder(spec)
+    if path.suffix.lower() in SUFFIXES:
+        return ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")
     if split(spec) is not None:
         return UserWorkload(spec)
     raise BadInputError(
-        f"unknown workload '{spec}'{nearest(spec, [*MODELS, *ALIASES])} (built in: {', '.join(MODELS)}; or {_OTHERS})"
+        f"unknown workload '{spec}'{nearest(spec, [*names(), *ALIASES])} (built in: {', '.join(names())}; or {_OTHERS})"
     )

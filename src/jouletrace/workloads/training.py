@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.image_folder import ImageLoader
 from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.marks import OPTIMIZER, marked
 
@@ -35,6 +36,7 @@ class TrainingIteration:
         settings: Makes the context of one iteration.
         loss: From outputs to the loss.
         optimizer: Of the model's parameters.
+        load: What the model is given instead of an input set, loaded in each iteration; None to take the set.
     """
 
     target: Callable[..., Any]
@@ -42,10 +44,13 @@ class TrainingIteration:
     settings: Callable[[], AbstractContextManager[None]]
     loss: Loss
     optimizer: torch.optim.Optimizer
+    load: Callable[[Inputs], Inputs] | None = None
 
     def __call__(self, i: int) -> Any:
         """One step on input set ``i % len(inputs)``; returns the loss."""
         given = self.inputs[i % len(self.inputs)]
+        if self.load is not None:
+            given = self.load(given)
         self.optimizer.zero_grad(set_to_none=True)
         with self.settings():
             loss = self.loss(self.target(*given[0], **given[1]), given)
@@ -97,6 +102,13 @@ def loss_on_labels(labels: list[Any], inputs: list[Inputs], smoothing: float) ->
     return loss
 
 
+def loss_on_loaded(loader: ImageLoader, smoothing: float) -> Loss:
+    """Cross entropy of logits, shape (batch, classes), against the labels that came with the last batch."""
+    from torch.nn.functional import cross_entropy
+
+    return lambda outputs, _: cross_entropy(outputs.logits, loader.labels, label_smoothing=smoothing)
+
+
 def loss_of_outputs(name: str) -> Loss:
     """The loss that a user's model states itself: its outputs' ``loss``, or a scalar that it returns.
 
@@ -124,5 +136,7 @@ def check_training(name: str, options: WorkloadOptions) -> None:
         raise BadInputError(f"--optimizer {options.optimizer}: must be one of {', '.join(OPTIMIZERS)}")
     if not 0 <= options.label_smoothing < 1:
         raise BadInputError(f"--label-smoothing {options.label_smoothing:g}: must be at least 0 and less than 1")
+    if options.task != "train" and options.data is not None:
+        raise BadInputError(f"{name}: --data is for --task train")
     if options.task != "train" and (options.label_smoothing or options.optimizer != "adamw"):
         raise BadInputError(f"{name}: --optimizer and --label-smoothing are for --task train")

@@ -11,6 +11,8 @@ from jouletrace.workloads.base import Built, WorkloadOptions
 from jouletrace.workloads.config import typed_overrides
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.generation import PROMPT, Generation, make_generation
+from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
 from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
@@ -19,7 +21,7 @@ from jouletrace.workloads.no_cache import cache_arguments
 from jouletrace.workloads.options import check_options
 from jouletrace.workloads.precision import Precision, precision
 from jouletrace.workloads.random_weights import random_model, seeded
-from jouletrace.workloads.training import TrainingIteration, loss_on_labels, make_optimizer
+from jouletrace.workloads.training import TrainingIteration, loss_on_labels, loss_on_loaded, make_optimizer
 
 if TYPE_CHECKING:
     import torch
@@ -53,14 +55,17 @@ class BuiltInModel:
                 config = config_class(**{**self._entry.config, **typed})
                 return random_model(model_class, config, on, dtype, options.seed)
 
-        facts = {"config": typed, "note": self._entry.note}
-        return build_model(make, device, options, facts={"name": self.name, **facts}, seq_len=self._entry.seq_len)
+        facts, seq_len = {"name": self.name, "config": typed, "note": self._entry.note}, self._entry.seq_len
+        if options.task == "generate":
+            del facts["note"]  # which is about plain forwards
+            seq_len = min(seq_len or PROMPT, PROMPT)
+        return build_model(make, device, options, facts=facts, seq_len=seq_len)
 
 
 def build_model(
     make: Make, device: str, options: WorkloadOptions, *, facts: dict[str, Any], seq_len: int | None = None
 ) -> Built:
-    """A model of transformers with random inputs, ready for inference.
+    """A model of transformers with random inputs, ready for its task.
 
     Args:
         make: Makes the model.
@@ -70,7 +75,7 @@ def build_model(
         seq_len: Default sequence length.
 
     Raises:
-        BadInputError: See ``random_inputs``.
+        BadInputError: See ``random_inputs`` and ``make_generation``.
         NotPossibleError: If the device isn't there or has no memory left.
     """
     on = require_device(device)
@@ -82,16 +87,20 @@ def build_model(
         model, weights = make(on, how.weights)
         model.train(training)
         inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
-        call, told_of_training = _iteration(model, inputs, how, options, on)
-    for _, keywords in inputs:
-        keywords.update(cache_arguments(model))
+        generation: Generation | None = None
+        if options.task == "generate":
+            call, generation, told_of_task = make_generation(model, inputs, how.settings, options, facts["name"])
+        else:
+            call, told_of_task = _iteration(model, inputs, how, options, on)
+            for _, keywords in inputs:
+                keywords.update(cache_arguments(model))
     told = {
         **facts,
         "task": options.task,
         "model": type(model).__name__,
         "weights": weights,
         **input_facts,
-        **told_of_training,
+        **told_of_task,
         **common_facts(model, how, on),
     }
     return Built(
@@ -100,6 +109,7 @@ def build_model(
         inputs=inputs,
         facts={key: value for key, value in told.items() if value not in ("", {})},
         items=int(input_facts["batch"]),
+        generation=generation,
     )
 
 
@@ -111,6 +121,8 @@ def _iteration(
 
     if options.task != "train":
         return Iteration(model, inputs, how.settings), {}
+    if options.data is not None:
+        return _on_images(model, inputs, how, options, on)
     classes = int(getattr(model.config, "num_labels", 2))
     labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
     loss = loss_on_labels(labels, inputs, options.label_smoothing)
@@ -121,6 +133,27 @@ def _iteration(
         "data": "synthetic, on the device",
     }
     return TrainingIteration(model, inputs, how.training, loss, optimizer), facts
+
+
+def _on_images(
+    model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
+) -> tuple[Callable[[int], Any], dict[str, Any]]:
+    """As ``_iteration``, on a folder of images."""
+    folder, classes = ImageFolder.of(str(options.data)), int(getattr(model.config, "num_labels", 2))
+    if model.main_input_name != "pixel_values" or not hasattr(model.config, "num_labels"):
+        raise BadInputError(f"--data {folder.path}: {type(model).__name__} doesn't classify images")
+    if len(folder.classes) > classes:
+        raise BadInputError(
+            f"--data {folder.path}: it has {len(folder.classes)} classes, and the model {classes} "
+            f"(--config num_labels={len(folder.classes)} makes room)"
+        )
+    like = inputs[0][1]["pixel_values"]
+    loader = ImageLoader(folder, like.shape[0], tuple(like.shape[1:]), like.dtype, on, options.seed)
+    del inputs[1:]  # each batch is another one anyway
+    loss, optimizer = loss_on_loaded(loader, options.label_smoothing), make_optimizer(options.optimizer, model, on)
+    call = TrainingIteration(model, inputs, how.training, loss, optimizer, loader.load)
+    facts = {"optimizer": options.optimizer, "label_smoothing": options.label_smoothing, **loader.facts()}
+    return call, {**facts, "inputs": f"images of {folder.path}"}
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.detail.part_profiler import PartProfiler
+from jouletrace.workloads.generation import NEW_TOKENS
 
 
 class LayerProfiler(PartProfiler):
@@ -20,6 +23,28 @@ class LayerProfiler(PartProfiler):
     """
 
     noun = "layer"
+
+    def profile_generation(self, inputs: Any = (), max_new_tokens: int = NEW_TOKENS, **options: Any) -> Self:
+        """Profile the model while it generates: prefill and decode, and the layers in each.
+
+        ::
+
+            profiler = jt.LayerProfiler(model).profile_generation(tokenizer(text, return_tensors="pt"), 128)
+            profiler.run.result("energy_per_token_j")
+
+        Args:
+            inputs: ``input_ids`` of shape (batch, tokens) and ``attention_mask``, as a mapping or in this order.
+            max_new_tokens: Tokens to generate for each sample; exactly so many, unless ``early_stop=True``.
+            **options: As of ``profile``.
+
+        Returns:
+            This profiler. Rows of layers are split into prefill and decode; ``run`` has the phases.
+
+        Raises:
+            BadInputError: If the model is none of transformers that generates, or the inputs don't fit it.
+            NotPossibleError: If something is missing here.
+        """
+        return self.profile(inputs, task="generate", max_new_tokens=max_new_tokens, **options)
 
     def _check(self) -> None:
         if self._module is None and not isinstance(self._model, str):

@@ -97,7 +97,7 @@ class PartProfiler:
         for _ in range(runs):
             with _kept_mode(self._module) as was_training:
                 run = profile(self._model, inputs, **given)
-            if was_training and options.get("task", "infer") == "infer":
+            if was_training and options.get("task", "infer") != "train":
                 run.warn(
                     "train_mode",
                     "the model was in train mode: it was profiled in eval mode (dropout off, running statistics) "

@@ -67,6 +67,8 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         window_s=max(PlanSettings.window_s, 25 * period_s) if power is not None else TIME_WINDOW_S,
         pace=power is not None and session.run.devices[0].kind == "gpu",
         together=settings.resolve == "grouped",
+        # a module of a few forwards is no sum of what its operators take in many
+        modules=0 if settings.task == "generate" else PlanSettings.modules,
         seed=settings.seed,
     )
     return Experiment(step, measured, plan, FIRST_ID)
