@@ -20,15 +20,19 @@ _KEPT = (RecorderDiedError, BrokenOffError)
 
 
 def print_runs(
-    runs: list[Run], *, form: str, detail: str = "model", top: int | None = None, to: TextIO | None = None
+    runs: list[Run], *, form: str, detail: str | None = None, top: int | None = None, to: TextIO | None = None
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout if not told otherwise.
+
+    Without a ``detail`` one Run is shown in that which it was made with, several as whole models.
 
     Raises:
         BadInputError: If there is no such format.
     """
     from jouletrace import report
 
+    if detail is None:
+        detail = runs[0].settings.get("detail", "model") if len(runs) == 1 else "model"
     sink = to or sys.stdout
     sink.write(report.render(runs, form, detail=detail, top=top).rstrip("\n") + "\n")
     sink.flush()

@@ -12,7 +12,9 @@ from jouletrace.cli.output import check_form, opened, print_runs
 
 def show(
     runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
-    detail: options.Detail = "model",
+    detail: Annotated[
+        str | None, typer.Option(help="model, phase, layer or kernel. [default: what one Run was made with, else model]")
+    ] = None,
     top: options.Top = None,
     form: options.Format = "table",
     json: options.Json = False,
