@@ -28,6 +28,7 @@ from jouletrace.experiments.run_plan import Experiment
 from jouletrace.profiler.session import Session
 from jouletrace.run import Estimate
 from jouletrace.steps.counting import Operator, count_workload
+from jouletrace.steps.base import DETACHED
 from jouletrace.steps.simulated import SimulatedStep, kernels_of
 from jouletrace.workloads import resolve
 from jouletrace.workloads.base import WorkloadOptions
@@ -132,7 +133,8 @@ def compare(step: SimulatedStep, parts: list[Part], findings: Findings, windows:
     for part in parts:
         cost = findings.parts[part.id]
         exact = sum(drawn[i] + gap_j for unit in part.units for i in step.places(unit))
-        marginal = steady_j(step) - steady_j(step.variant(part.changes(0))) if pause else exact
+        alone, without = (step.variant(part.changes(times)) for times in (DETACHED, 0))
+        marginal = steady_j(alone) - steady_j(without) if pause else exact
         share = exact / drawn.sum()
         rows.append(Row(name(part), share, marginal, cost.cost.energy_j, "in context"))
         if cost.matched is not None:

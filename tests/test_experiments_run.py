@@ -17,6 +17,7 @@ from jouletrace.experiments.parts import POOLED_OP
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
 from jouletrace.run import tables
+from jouletrace.steps.base import DETACHED
 from jouletrace.steps.simulated import SimulatedStep
 
 TOP_MHZ = 1980.0
@@ -92,7 +93,7 @@ class Lab:
         }
 
     def marginal(self):
-        """True marginal energy of each part: the steady step with it less that without, in this run's power."""
+        """True marginal energy of each part: the steady step with it detached less that without, in this run's power."""
         heat = np.mean([self.gpu.truth.temperature_c(r["end_ns"]) for r in self.rows if r["variant"] == REFERENCE])
 
         def steady_j(step):
@@ -100,7 +101,7 @@ class Lab:
             return self.gpu.truth.steady(self.gpu.board.schedule(kernels), temperature_c=heat).energy_j
 
         return {
-            part.id: steady_j(self.step) - steady_j(self.step.variant(part.changes(0)))
+            part.id: steady_j(self.step.variant(part.changes(DETACHED))) - steady_j(self.step.variant(part.changes(0)))
             for part in self.experiment.parts
         }
 
