@@ -27,8 +27,8 @@ from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
 from jouletrace.profiler.session import Session
 from jouletrace.run import Estimate
-from jouletrace.steps.counting import Operator, count_workload
 from jouletrace.steps.base import DETACHED
+from jouletrace.steps.counting import Operator, count_workload
 from jouletrace.steps.simulated import SimulatedStep, kernels_of
 from jouletrace.workloads import resolve
 from jouletrace.workloads.base import WorkloadOptions

@@ -93,7 +93,7 @@ class Lab:
         }
 
     def marginal(self):
-        """True marginal energy of each part: the steady step with it detached less that without, in this run's power."""
+        """True marginal energy of each part: steady steps with it detached less without, in this run's power."""
         heat = np.mean([self.gpu.truth.temperature_c(r["end_ns"]) for r in self.rows if r["variant"] == REFERENCE])
 
         def steady_j(step):
