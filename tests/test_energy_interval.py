@@ -55,15 +55,8 @@ def test_what_all_windows_share_does_not_shrink():
     assert found.half_width == pytest.approx(1.96 * 2, rel=1e-3)
 
 
-@pytest.mark.parametrize("n", [6, 11, 40])
-def test_the_median_is_covered_whatever_the_distribution(n):
-    truth = np.log(2)
-    assert coverage(lambda rng: interval.median_estimate(rng.exponential(1, n)), truth) >= 0.935
-
-
 def test_few_values_give_no_interval():
     assert interval.mean_estimate([1.0]).reason == "too_few_values"
-    assert interval.median_estimate([1.0, 2.0, 3.0, 4.0, 5.0]).reason == "too_few_values"
 
 
 def test_differences_and_ratios_are_covered():

@@ -10,8 +10,8 @@ from commands import command
 from jouletrace.errors import BadInputError
 from jouletrace.importers import FORMATS, base, import_files, importer, recognise
 from jouletrace.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
-from jouletrace.importers.columns import Coded, Partly, block, decoded
-from jouletrace.run import load
+from jouletrace.importers.columns import Coded, Partly, block
+from jouletrace.run import load, tables
 
 LAUNCHES = [(make.GEMM, (8, 1, 1))]
 MAKERS = {
@@ -116,7 +116,7 @@ def test_a_block_of_columns_is_a_table_of_the_run():
     assert table["name"].to_pylist() == ["a", None, "b"]
     assert table["bytes"].to_pylist() == [7, None, 9]
     assert table["start_ns"].to_pylist() == [5, 5, 5]
-    codes, texts = decoded(table["name"])
+    codes, texts = tables.decoded(table["name"])
     assert [texts[code] if code >= 0 else None for code in codes] == ["a", None, "b"]
     with pytest.raises(KeyError):
         block("spans", 1, nonsense=[1])

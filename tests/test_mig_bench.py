@@ -105,6 +105,17 @@ def test_a_process_that_does_not_answer_is_ended():
     assert child._process.poll() is not None
 
 
+def test_what_lies_in_the_folder_does_not_stand_in_for_our_modules(tmp_path, monkeypatch):
+    (tmp_path / "jouletrace.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    child = Child("toy", None)
+    try:
+        with pytest.raises(JobFailedError, match="unknown order"):
+            child.ask({"do": "dance"}, 120)
+    finally:
+        child.close()
+
+
 class Steady:
     """A source that says what slices do."""
 

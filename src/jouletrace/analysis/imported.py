@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -16,7 +15,7 @@ from jouletrace.analysis.inference import energy_per_inference, stated_latency
 from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.rows import Figures
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
 METHOD = "timeline"
 
@@ -104,7 +103,7 @@ class _Timeline:
     def of(cls, run: Run) -> _Timeline:
         spans = run.spans
         timed = spans.filter(pc.and_(pc.is_valid(spans["start_ns"]), pc.is_valid(spans["end_ns"])))
-        (kind, kinds), (name, names), (device, devices) = (_codes(timed[c]) for c in ("kind", "name", "device"))
+        (kind, kinds), (name, names), (device, devices) = (tables.decoded(timed[c]) for c in ("kind", "name", "device"))
         parent = pc.fill_null(timed["parent"], -1).to_numpy().astype(np.int64)
         numbers = (timed[c].to_numpy().astype(np.int64) for c in ("id", "start_ns", "end_ns"))
         id, start, end = numbers
@@ -114,14 +113,6 @@ class _Timeline:
         """Which spans are of one of these kinds."""
         codes = [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
         return np.isin(self.kind, codes)
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    if len(column) == 0:
-        return np.empty(0, np.int64), []
-    parts = column.unify_dictionaries().chunks
-    codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
-    return np.concatenate(codes), [str(text) for text in parts[0].dictionary.to_pylist()]
 
 
 def _add_model(timeline: _Timeline, figures: Figures) -> None:

@@ -93,22 +93,6 @@ def mean_estimate(
     return Estimate(mean, mean - half, mean + half, n, method)
 
 
-def median_estimate(values: ArrayLike, method: str = "median") -> Estimate:
-    """Median with the interval between two order statistics, which assumes no distribution.
-
-    Below six values no pair of order statistics covers 95 %: null ("too_few_values").
-    """
-    x = np.sort(_finite(values))
-    n = len(x)
-    rank = int(stats.binom.ppf(1 - _TAIL, n, 0.5)) if n else 0
-    # The largest rank whose tails hold at most 5 %: ppf gives the first that may exceed it.
-    while rank > 0 and stats.binom.cdf(rank - 1, n, 0.5) > 1 - _TAIL:
-        rank -= 1
-    if n < 6 or rank < 1:
-        return Estimate.null("too_few_values", method)
-    return Estimate(float(np.median(x)), float(x[rank - 1]), float(x[n - rank]), n, method)
-
-
 def standard_error(estimate: Estimate) -> tuple[float, float]:
     """Standard error and degrees of freedom behind an interval; infinitely many if n < 2."""
     free = float(estimate.n - 1) if estimate.n >= 2 else np.inf

@@ -12,7 +12,6 @@ from jouletrace.energy.response import Response
 
 Floats = NDArray[np.float64]
 
-_NOISE_SHARE = 0.3
 _USUAL_TAU_S, _TAU_SPREAD = 0.05, 0.5
 """Correlation time that boards have, and its spread as a logarithm: a sensor that is slow can't tell."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jouletrace.fleet.findings import Findings
 from jouletrace.fleet.spread import FIGURES, readings
+from jouletrace.fleet.words import NAMES
 from jouletrace.report.drawing import PALETTE, Spec, plain, short
 from jouletrace.report.plots import thinned
 from jouletrace.report.scale import unit_for
@@ -19,7 +20,6 @@ MOST_LINES = 6
 """GPUs whose power is drawn over time: the fastest and the slowest of more."""
 
 _MOST_POINTS = 1500
-_WORDS = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 
 
 def box_plots(found: Findings, figure: str) -> Spec | None:
@@ -32,7 +32,7 @@ def box_plots(found: Findings, figure: str) -> Spec | None:
     order = [place.gpu for place in found.spreads["time_s"].places if (gpu == place.gpu).any()]
     names = [found.group.gpus[code].label for code in order]
     trace = _boxes(names, _quantiles(values, gpu, order) / unit.factor)
-    axis = f"{_WORDS[figure]}, {unit.name}"
+    axis = f"{NAMES[figure]}, {unit.name}"
     return _spec(f"{axis} ({'windows' if kind == 'windows' else 'runs'})", [trace], axis)
 
 

@@ -10,33 +10,13 @@ from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
 from jouletrace.fleet.slowness import CONDITIONS
 from jouletrace.fleet.spread import FIGURES
-from jouletrace.report import reasons
+from jouletrace.fleet.words import NAMES, PERCENT, reason
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
 from jouletrace.run import Estimate
 
-_NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 _LEVELS = {"node": "between hosts", "gpu": "between GPUs", "run": "between runs", "within": "within a run"}
-_PERCENT = Unit(0.01, "%")
-
-WORDS = {
-    "one_node": "there is one host",
-    "one_gpu_a_node": "no host has two GPUs: GPUs and hosts can't be told apart",
-    "one_run_a_gpu": "every GPU ran once: runs and GPUs can't be told apart; use --repeats",
-    "one_window_a_run": "a run has one reading: it can't be told from its rest",
-    "one_gpu": "there is one GPU",
-    "no_spread": "nothing differs",
-    "few_gpus": "fewer than five",
-    "few_runs": "too few runs",
-    "did_not_vary": "it did not vary",
-    "no_temperature": "the temperature isn't known",
-    "temperature_did_not_vary": "the temperature of a GPU's runs did not vary enough",
-    "virtual_time": "simulated boards have a time of their own",
-    "collective": "GPUs wait for one another in every call",
-    "in_turn": "GPUs ran in turn",
-}
-"""Codes that only a fleet has."""
 
 
 def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
@@ -70,7 +50,7 @@ def spread_table(found: Findings) -> Section:
         observed = spread.observed_range
         section.rows.append(
             [
-                _NAMES[figure],
+                NAMES[figure],
                 quantity(float(spread.split.means.mean()), FIGURES[figure]),
                 _cell(spread.range, marks),
                 NONE if observed is None else fixed(100 * observed, 2),
@@ -86,21 +66,17 @@ def spread_table(found: Findings) -> Section:
 
 def variance_table(found: Findings) -> Section:
     """Where the variance is."""
-    columns = [Column("standard deviation"), *(Column(f"{name} (% of mean)", numeric=True) for name in _NAMES.values())]
-    section = Section("Where the spread comes from", columns)
+    numbers = [Column(name, numeric=True) for name in ("(% of mean)", "share of variance (%)")]
+    section = Section("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
     marks = Footnotes()
-    for number, (level, words) in enumerate(_LEVELS.items()):
-        row = [words]
-        for spread in found.spreads.values():
-            if spread.split is None:
-                row.append(NONE)
-                continue
-            part = spread.split.components[number]
-            assert part.level == level
-            share = "" if part.share.value is None else f" ({100 * part.share.value:.0f}{NBSP}%)"
-            row.append(_cell(part.sd.scaled(1 / float(spread.split.means.mean())), marks) + share)
-        section.rows.append(row)
-    section.notes = [*marks.lines(), "in brackets: share of the whole variance"]
+    for figure, spread in found.spreads.items():
+        if spread.split is None:
+            continue
+        mean = float(spread.split.means.mean())
+        for part in spread.split.components:
+            share = NONE if part.share.value is None else f"{100 * part.share.value:.0f}"
+            section.rows.append([NAMES[figure], _LEVELS[part.level], _cell(part.sd.scaled(1 / mean), marks), share])
+    section.notes = marks.lines()
     return section
 
 
@@ -199,12 +175,12 @@ def facts(found: Findings) -> list[tuple[str, str]]:
             )
         )
     else:
-        lines.append(("Temperature", f"no correction: {_why(found.slope.reason)}"))
+        lines.append(("Temperature", f"no correction: {reason(found.slope.reason)}"))
     if found.skew.most is not None and found.skew.median is not None:
         most, median = quantity(found.skew.most, "s"), quantity(found.skew.median, "s")
         lines.append(("Start skew", f"at most {most}, median {median}, over {found.skew.n} starts at once"))
     else:
-        lines.append(("Start skew", f"none: {_why(found.skew.reason)}"))
+        lines.append(("Start skew", f"none: {reason(found.skew.reason)}"))
     limits = group.gpus[0].facts if group.gpus else {}
     ends = [
         f"{end} {limits[f'power_limit_{end}_w']:g} W"
@@ -276,12 +252,12 @@ def _remark(found: Findings, code: int, time: str, energy: str, marks: Footnotes
 
 def _cell(estimate: Estimate, marks: Footnotes) -> str:
     if estimate.value is None:
-        return f"{NONE} {marks.mark(_why(estimate.reason))}"
-    return cell(estimate, _PERCENT)
+        return f"{NONE} {marks.mark(reason(estimate.reason))}"
+    return cell(estimate, PERCENT)
 
 
 def _signed(estimate: Estimate) -> str:
-    text = cell(estimate, _PERCENT)
+    text = cell(estimate, PERCENT)
     return (
         f"+{text}" if estimate.value is not None and estimate.value > 0 and not text.startswith(("−", "0 ")) else text
     )
@@ -303,8 +279,4 @@ def _less(gain: Estimate, what: str) -> str:
         return f"an unknown share of {what}"
     more = gain.value < 0
     shown = gain.scaled(-1) if more else gain
-    return f"{cell(shown, _PERCENT)}{NBSP}% {'more' if more else 'less'} {what}"
-
-
-def _why(code: str | None) -> str:
-    return WORDS.get(code or "", "") or reasons.reason(code)
+    return f"{cell(shown, PERCENT)}{NBSP}% {'more' if more else 'less'} {what}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -128,11 +127,6 @@ def simulated(device: str, gpus: str, nodes: int) -> list[FleetGpu]:
         info = open_device(spec).info
         found.append(FleetGpu(f"sim-node-{node}", info.id, number % count, spec, info.name))
     return found
-
-
-def on_node(gpus: Sequence[FleetGpu], node: str) -> list[FleetGpu]:
-    """The same GPUs under another name of their host."""
-    return [replace(gpu, node=node) for gpu in gpus]
 
 
 def _of(info: DeviceInfo, index: int) -> FleetGpu:

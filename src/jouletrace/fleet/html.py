@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,13 @@ from jouletrace.fleet.document import document, facts, slowness_table, spread_ta
 from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
 from jouletrace.fleet.store import FolderStore, Store, open_store
+from jouletrace.fleet.words import PERCENT
 from jouletrace.report.document import printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.tables import Cell, Heading, Table
 from jouletrace.report.scale import NONE, Unit, cell, fixed, quantity
 from jouletrace.run import Estimate
 
-_PERCENT = Unit(0.01, "%")
 _COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("clock_mhz", "SM (MHz)", 0),
     ("temperature_c", "die (°C)", 1),
@@ -61,9 +60,7 @@ class Section:
 
     def data(self) -> Markup:
         """What the scripts draw, as JSON that no name can break out of."""
-        told = {"plots": self.plots, "timeline": None, "simulated": self.simulated}
-        text = json.dumps(told, separators=(",", ":"), allow_nan=False)
-        return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+        return assets.embedded({"plots": self.plots, "timeline": None, "simulated": self.simulated})
 
 
 def write(fleet: Fleet, found: Sequence[Findings], path: Path, limit: float = LIMIT) -> Path:
@@ -155,7 +152,7 @@ def _cards(found: Findings) -> list[Card]:
 def _card(label: str, estimate: Estimate) -> Card:
     if estimate.value is None:
         return Card(label, NONE, "")
-    value, _, interval = cell(estimate, _PERCENT).partition(" ")
+    value, _, interval = cell(estimate, PERCENT).partition(" ")
     return Card(label, f"{value} %", interval)
 
 
@@ -201,11 +198,11 @@ def gpu_table(found: Findings) -> Table:
     return table
 
 
-def _percent(estimate: Estimate | None, unit: Unit = _PERCENT) -> Cell:
+def _percent(estimate: Estimate | None, unit: Unit = PERCENT) -> Cell:
     if estimate is None or estimate.value is None:
         return Cell(NONE)
     ends = (estimate.value, estimate.low, estimate.high)
-    if unit is not _PERCENT and estimate.low is not None and estimate.high is not None:
+    if unit is not PERCENT and estimate.low is not None and estimate.high is not None:
         low, high = round(estimate.low), round(estimate.high)
         return Cell(f"{low}" if low == high else f"{low}–{high}", *ends)
     return Cell(cell(estimate, unit), *ends)

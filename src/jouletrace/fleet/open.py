@@ -14,7 +14,7 @@ from jouletrace.fleet.plan import COLLECTIVE, ENGINES, TOGETHER, FleetGpu, Fleet
 from jouletrace.fleet.process import Child, listen
 from jouletrace.profiler.prepare import resolve
 from jouletrace.workloads.gemm import GEMMS
-from jouletrace.workloads.kernels import AUTO
+from jouletrace.workloads.kernels import AUTO, whole
 
 _SIZE_LIMIT_S = 300.0
 
@@ -71,6 +71,10 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
         raise BadInputError(f"--address {request.address}: only --engine ray has one")
     for name in (settings.workload, *(noise.workload for noise in settings.noise)):
         resolve(name)
+    if settings.workload in (*GEMMS, "memcpy", COLLECTIVE):
+        for key, text in settings.profile.config.items():
+            if key in ("size", "iterations") and text != AUTO:
+                whole(settings.workload, key, text)
     if settings.workload == COLLECTIVE and settings.placement != TOGETHER:
         raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
     if settings.workload == COLLECTIVE and settings.profile.mode != "eager":

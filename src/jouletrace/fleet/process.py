@@ -12,11 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import jouletrace
 from jouletrace.fleet.plan import FleetGpu
+from jouletrace.profiler.children import python_path
 
 PATIENCE_S = 10.0
 """Given to a child to end by itself."""
@@ -51,7 +50,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **_shown(gpu), **(environment or {}), "PYTHONPATH": _path()},
+            env={**os.environ, **_shown(gpu), **(environment or {}), "PYTHONPATH": python_path()},
             start_new_session=True,  # Ctrl-C is for the parent, which ends it
         )
         self._buffer = b""
@@ -174,8 +173,3 @@ def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, he
 def _shown(gpu: FleetGpu) -> dict[str, str]:
     """What CUDA is to show to it: this GPU, by UUID, whatever the order."""
     return {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {}
-
-
-def _path() -> str:
-    home = str(Path(jouletrace.__file__).resolve().parent.parent)
-    return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), home]))

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.files import write_whole
 
 
 class Store(Protocol):
@@ -65,13 +66,9 @@ class FolderStore:
     def write(self, name: str, data: bytes) -> None:
         """See ``Store.write``."""
         target = self._root / name
-        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(data)
-            partial.replace(target)
+            write_whole(target, data)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise BadInputError(f"cannot write {target}: {error.strerror or error}") from None
 
     def read(self, name: str) -> bytes | None:

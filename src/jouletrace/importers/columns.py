@@ -62,15 +62,6 @@ def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(blocks).unify_dictionaries()  # in their chunks: a copy would double a large file
 
 
-def decoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes of a column of text, -1 where null, and its distinct texts."""
-    if len(column) == 0:
-        return np.empty(0, np.int64), []
-    parts = column.unify_dictionaries().chunks
-    codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
-    return np.concatenate(codes), [str(text) for text in parts[0].dictionary.to_pylist()]
-
-
 def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
     if column is None:
         return pa.nulls(n, kind)

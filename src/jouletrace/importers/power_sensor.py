@@ -11,9 +11,7 @@ import re
 from dataclasses import dataclass
 
 from jouletrace.energy.response import Response
-
-GAIN_PCT = 5.0
-"""Proportional gain error of a board's power sensor by published work; software can't see it."""
+from jouletrace.run.channels import GAIN_PCT
 
 _SHORT_WINDOW = re.compile(r"\b(A100|A800|A30)\b", re.I)
 _FAST = re.compile(r"\b(V100|TITAN V|P100|P40|P4|GTX 10\d0|TITAN X\w*)\b", re.I)

@@ -6,12 +6,12 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import Any
 
 from jouletrace.mig.bench import JobFailedError
+from jouletrace.profiler.children import our_module, python_path
 
 _ENDING_S = 10.0
 
@@ -26,11 +26,11 @@ class Child:
 
     def __init__(self, name: str, visible: str | None) -> None:
         self._name = name
-        environment = dict(os.environ)
+        environment = {**os.environ, "PYTHONPATH": python_path()}
         if visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = visible
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jouletrace.mig.worker"],
+            our_module("jouletrace.mig.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

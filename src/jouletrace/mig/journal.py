@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.mig.layout import Layout
 from jouletrace.profiler.board_store import board_file
-from jouletrace.profiler.journal import write_journal
+from jouletrace.profiler.journal import locked_journal, write_journal
 
 VERSION = 1
 
@@ -92,20 +91,10 @@ def forget(board: str) -> None:
         path_of(board).unlink()
 
 
-@contextmanager
-def locked(board: str) -> Iterator[None]:
+def locked(board: str) -> AbstractContextManager[None]:
     """Nobody else divides this board meanwhile; ends with the process, however that ends.
 
     Raises:
         NotPossibleError: If somebody does.
     """
-    import fcntl  # MIG is there on Linux alone
-
-    path = path_of(board).with_suffix(".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise NotPossibleError(f"another jouletrace is dividing {board}: wait for it to end") from None
-        yield
+    return locked_journal(path_of(board), f"dividing {board}")

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from jouletrace.run.files import write_whole
+
 
 def cache_folder() -> Path:
     """``$JOULETRACE_CACHE``, else ``$XDG_CACHE_HOME/jouletrace``, else ``~/.cache/jouletrace``."""
@@ -39,10 +41,7 @@ def remember(board: str, **facts: Any) -> bool:
     """Store facts about a board, replacing those of the same name; False if it can't be written."""
     path = board_file(board)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        partial.write_text(json.dumps({**recall(board), **facts}, indent=1))
-        partial.replace(path)
+        write_whole(path, json.dumps({**recall(board), **facts}, indent=1).encode())
     except OSError:
         return False
     return True

@@ -6,14 +6,14 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.board_store import board_file, cache_folder
-from jouletrace.profiler.journal import write_journal
+from jouletrace.profiler.journal import locked_journal, write_journal
 
 
 def open_limiter(device: str) -> PowerLimiter:
@@ -66,7 +66,7 @@ def changing(limiter: PowerLimiter) -> Iterator[None]:
         BadInputError: If an earlier change has not been taken back.
     """
     board = limiter.info.id
-    with _locked(board):
+    with locked_journal(journal_of(board), f"changing the power limit of {board}"):
         if _read(board) is not None:
             raise BadInputError(f"an earlier change of the power limit of {board} has not been taken back yet")
         before = limiter.limit_w()
@@ -97,18 +97,3 @@ def _write(board: str, before_w: float) -> None:
     path = journal_of(board)
     data = {"board": board, "before_w": before_w, "time_ns": time.time_ns(), "pid": os.getpid()}
     write_journal(path, data)
-
-
-@contextmanager
-def _locked(board: str) -> Iterator[None]:
-    path = journal_of(board).with_suffix(".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        with suppress(ImportError):  # where there is no fcntl, no driver sets limits either
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise NotPossibleError(f"another jouletrace is changing the power limit of {board}") from None
-        yield

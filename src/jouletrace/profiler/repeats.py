@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import jouletrace
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
+from jouletrace.profiler.children import our_module, python_path
 from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
@@ -159,14 +159,12 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
         RuntimeError: If it failed by a bug, with what it printed.
     """
     task = {"workload": workload, "settings": asdict(settings), "folder": str(folder)}
-    home = str(Path(jouletrace.__file__).resolve().parent.parent)
-    places = [os.environ.get("PYTHONPATH", ""), home]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "jouletrace.profiler.repeats"],
+        our_module("jouletrace.profiler.repeats"),
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        env={**os.environ, "PYTHONPATH": python_path()},
         process_group=0,  # Ctrl-C comes from here, once, wherever it was pressed
     )
     try:

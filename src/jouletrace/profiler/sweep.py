@@ -21,6 +21,7 @@ from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.comparison.sweep import AXES, DONE, Entry
 from jouletrace.run import load
+from jouletrace.run.files import safe_name, write_whole
 
 RECORD = "sweep.json"
 POINTS = "points"
@@ -248,11 +249,8 @@ class _Record:
 
     def _write(self) -> None:
         path = self._folder / RECORD
-        partial = path.with_name(f".{RECORD}.part")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(self._data, indent=1))
-            partial.replace(path)
+            write_whole(path, json.dumps(self._data, indent=1).encode())
         except OSError as error:
             raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -275,4 +273,4 @@ def _slug(point: dict[str, Any]) -> str:
     """A folder name that says what the point is."""
     words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W"}
     parts = [words.get(name, "{}").format(value) for name, value in point.items()]
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in "-".join(parts)).strip("-.")[:80]
+    return safe_name("-".join(parts))

@@ -177,7 +177,7 @@ def _facts(fit: Fit | None) -> list[str]:
         return [NONE] * (len(_TIMES) + len(_OTHERS) - 1) + ["not calibrated"]
     r = fit.response
     return [
-        *(_time(fit, name) for name in _TIMES.values()),
+        *(response_time(fit, name) for name in _TIMES.values()),
         figure(Estimate(r.jitter_s), "s"),
         f"{number(r.noise_w)}{NBSP}W and {100 * r.noise_relative:.2g}{NBSP}%",
         f"{100 * r.wander_relative:.2g}{NBSP}% over {figure(Estimate(r.noise_tau_s), 's')}",
@@ -199,7 +199,7 @@ def _table(columns: list[list[str]]) -> str:
     return f"<table><thead><tr>{rows[0]}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _time(fit: Fit, name: str) -> str:
+def response_time(fit: Fit, name: str) -> str:
     """A time of the response with its standard error."""
     value, error = float(getattr(fit.response, name)), fit.response.uncertainty.get(name)
     if error is None or not np.isfinite(error):

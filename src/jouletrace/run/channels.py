@@ -8,6 +8,9 @@ POWER = "power_w"
 WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 """A counter of real work that was read beside the record: under the Run's first device, though all do the work."""
 
+GAIN_PCT = 5.0
+"""Proportional gain error of a board's power sensor by published work; software can't see it."""
+
 CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     POWER: ("W", "board power, the best record that the device keeps"),
     "power_average_w": ("W", "board power, averaged by the sensor over a long window (often 1 s)"),

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
+from jouletrace.run.files import safe_name, write_whole
 from jouletrace.run.header import RUN_JSON, decode, encode
 from jouletrace.run.limits import check_entry, check_table
 from jouletrace.run.model import Run
@@ -28,9 +29,7 @@ def fresh_folder(base: Path | str, name: str) -> Path:
     Raises:
         BadInputError: If the place can't be written.
     """
-    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.") or "run"
-    safe = safe.encode()[:80].decode(errors="ignore")  # file names are limited in bytes
-    stem = Path(base) / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe}"
+    stem = Path(base) / f"{time.strftime('%Y%m%d-%H%M%S')}-{safe_name(name) or 'run'}"
     for n in range(1, 10_000):
         folder = stem if n == 1 else stem.with_name(f"{stem.name}-{n}")
         try:
@@ -89,14 +88,13 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         if target.suffix.lower() == ".zip":
             if target.exists() and not overwrite:
                 raise BadInputError(f"{target} exists; results never go over older ones")
-            target.parent.mkdir(parents=True, exist_ok=True)
             _write_zip(target, files)
         else:
             if not overwrite and not _is_place_of(run, target):
                 raise BadInputError(f"{target} holds a Run already; results never go over older ones")
             target.mkdir(parents=True, exist_ok=True)
             for name, data in files.items():
-                _replace(target / name, data)
+                write_whole(target / name, data)
             for name in set(_FILES) - set(files):
                 (target / name).unlink(missing_ok=True)
             shutil.rmtree(target / SPOOL, ignore_errors=True)
@@ -112,8 +110,7 @@ def save_header(run: Run, folder: Path) -> None:
         BadInputError: If it can't be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / RUN_JSON, encode(run))
+        write_whole(folder / RUN_JSON, encode(run))
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -209,20 +206,9 @@ def _is_place_of(run: Run, folder: Path) -> bool:
     return not there.complete and (there.created_ns, there.command) == (run.created_ns, run.command)
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write so that the name holds the old bytes or the new ones, never half of them."""
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-
-
 def _write_zip(target: Path, files: dict[str, bytes]) -> None:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    _replace(target, sink.getvalue())
+    write_whole(target, sink.getvalue())

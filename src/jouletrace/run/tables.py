@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
 UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device")
@@ -208,6 +210,15 @@ def array(values: Any, kind: pa.DataType) -> pa.Array:
     except UnicodeEncodeError:
         spelt = [v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for v in values]
         return pa.array(spelt, type=kind)
+
+
+def decoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
+    """Codes of a column of text, -1 where null, and its distinct texts."""
+    if len(column) == 0:
+        return np.empty(0, np.int64), []
+    parts = column.unify_dictionaries().chunks
+    codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
+    return np.concatenate(codes), [str(text) for text in parts[0].dictionary.to_pylist()]
 
 
 def empty(name: str) -> pa.Table:

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from jouletrace.steps.counting import Operator
 from jouletrace.steps.module_names import ModuleNames
-from jouletrace.steps.operators import describe, has_kernel, op_name, storage_key, tensors_in, written
+from jouletrace.steps.operators import describe, has_kernel, is_bookkeeping, op_name, storage_key, tensors_in, written
 
 aten = torch.ops.aten
 
@@ -114,7 +114,7 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
     ) -> Any:
         """Call, and note what was called."""
         kwargs = kwargs or {}
-        if func.namespace in ("prim", "profiler"):
+        if is_bookkeeping(func):
             return func(*args, **kwargs)
         if func.overloadpacket is aten.dropout and not args[2]:
             return args[0]  # as torch does; taken apart below it would become a copy

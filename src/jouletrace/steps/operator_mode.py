@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from jouletrace.steps.operators import is_composite, without_kernel
+from jouletrace.steps.operators import is_bookkeeping, is_composite, without_kernel
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -43,7 +43,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
     ) -> Any:
         """Take composite operators apart; hand all others to ``operator``."""
         kwargs = kwargs or {}
-        if func.namespace in ("prim", "profiler"):
+        if is_bookkeeping(func):
             return func(*args, **kwargs)
         if is_composite(func, self._backend):
             with self, self._autocast_of(func):

@@ -87,6 +87,11 @@ def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:
 
 
 @cache
+def is_bookkeeping(func: Any) -> bool:
+    """Whether it is torch's own: of its compiler or its profiler, not of the model."""
+    return func.namespace in ("prim", "profiler")
+
+
 def without_kernel(func: Any) -> bool:
     """Whether an operator never has a kernel: a view, or memory is taken, or a shape or value asked for."""
     return func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import jouletrace
 from jouletrace.devices import open_device
 from jouletrace.errors import JouletraceError
+from jouletrace.profiler.children import our_module, python_path
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.steps.base import Step
@@ -22,15 +20,14 @@ WARM_UP = 3
 
 
 def command(workload: str, settings: ProfileSettings, iterations: int) -> list[str]:
-    """What starts such a process; ``-P`` keeps the modules of the folder that it is started in out."""
+    """What starts such a process."""
     task = {"workload": workload, "settings": asdict(settings), "iterations": iterations}
-    return [sys.executable, "-P", "-m", "jouletrace.toolchain.loop", json.dumps(task)]
+    return our_module("jouletrace.toolchain.loop", json.dumps(task))
 
 
 def environment() -> list[str]:
     """What goes before a command under which such a process finds this jouletrace, from whatever folder."""
-    places = [os.environ.get("PYTHONPATH", ""), str(Path(jouletrace.__file__).resolve().parent.parent)]
-    return ["env", f"PYTHONPATH={os.pathsep.join(filter(None, places))}"]
+    return ["env", f"PYTHONPATH={python_path()}"]
 
 
 def warm_up(step: Step) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from jouletrace.devices.base import Clock, Samples
 from jouletrace.devices.nvml.api import Nvml, Unavailable
-from jouletrace.devices.nvml.readings import GAIN_PCT
 from jouletrace.devices.samples import one_sample
 from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import GAIN_PCT
 
 SOURCE = "nvmlDeviceGetTotalEnergyConsumption"
 CHANNEL = "energy_counter_j"

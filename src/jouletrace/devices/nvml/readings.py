@@ -15,10 +15,7 @@ from jouletrace.devices.base import Clock, Samples
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.samples import one_sample
 from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
-
-GAIN_PCT = 5.0
-"""Proportional gain error of a board's power sensor by published work; software can't see it."""
+from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
 
 _POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMPERATURE = 185, 186, 82
 _SCOPE_GPU, _SCOPE_MEMORY = 0, 2

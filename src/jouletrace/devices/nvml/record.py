@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Clock, Samples
 from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
-from jouletrace.devices.nvml.readings import GAIN_PCT
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import GAIN_PCT, POWER
 
 SOURCE = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0

@@ -15,6 +15,7 @@ from jouletrace.devices.simulated.presets import find
 from jouletrace.devices.simulated.spec import parse
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
+from jouletrace.run.files import write_whole
 
 
 class SimulatedCrash(BaseException):
@@ -221,10 +222,7 @@ class SimulatedMig:
                 for i in self._instances
             ],
         }
-        self._state.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._state.with_suffix(".part")
-        partial.write_text(json.dumps(stored))
-        partial.replace(self._state)
+        write_whole(self._state, json.dumps(stored).encode())
 
 
 def _compute(one: ComputeInstance) -> list[Any]:

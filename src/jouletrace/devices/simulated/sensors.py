@@ -22,9 +22,8 @@ from jouletrace.devices.simulated.response import Faults, Response, smoothed
 from jouletrace.devices.simulated.spec import SimSpec
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
 
-_GAIN_PCT = 5.0
 _ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
 _POLLED_POWER_S = 0.005
 _CONTEXT_BYTES = 620 << 20
@@ -196,7 +195,7 @@ class SensorSet:
             period_s=period_s,
             window_s=window_s,
             gapless=gapless,
-            gain_pct=_GAIN_PCT,
+            gain_pct=GAIN_PCT,
         )
 
     def _state_channels(self) -> tuple[ChannelInfo, ...]:
@@ -219,7 +218,7 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
     gain, amplitude, zero, period, phase, share = rng.random(6)
     faults = Faults(noise_w=p.record_noise_w * spec.noise)
     if spec.gain:
-        faults = replace(faults, gain=1 + _GAIN_PCT / 100 * (2 * gain - 1))
+        faults = replace(faults, gain=1 + GAIN_PCT / 100 * (2 * gain - 1))
     if spec.sensor == "drifting":
         faults = replace(
             faults,

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.importers.columns import decoded
 from jouletrace.importers.joins import match_launch
+from jouletrace.run import tables
 
 Ints = NDArray[np.int64]
 
@@ -145,7 +145,7 @@ def _codes(launches: pa.Table, kernels: pa.Table) -> tuple[Ints, Ints]:
 
 
 def _numbered(column: pa.ChunkedArray, known: dict[str, int], plain: Callable[[str], str]) -> Ints:
-    codes, texts = decoded(column)
+    codes, texts = tables.decoded(column)
     numbers = np.array([*(known.setdefault(plain(text), len(known)) for text in texts), -1], np.int64)
     return numbers[codes]  # a missing text has code -1, which is the last
 

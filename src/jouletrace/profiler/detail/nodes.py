@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jouletrace.analysis.nodes import LANE
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
 from jouletrace.run import MODEL_UNIT
@@ -12,9 +13,6 @@ LEAST, MOST = 6, 200
 """Iterations of the pass; half as many at least where one takes more than ``LONG_S``."""
 
 LONG_S = 2.0
-
-LANE = "nodes"
-"""Lane of the spans; ``analysis.nodes`` looks there."""
 
 _MOST_SPANS = 30_000
 

@@ -9,6 +9,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
+from jouletrace.run.files import write_whole
 
 __all__ = ["render", "write"]
 
@@ -34,10 +35,7 @@ def write(
     target = Path(path)
     page = render(runs, comparisons, notes)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.part")
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(target)
+        write_whole(target, page.encode())
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise BadInputError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
     return target

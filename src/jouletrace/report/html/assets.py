@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from functools import cache
 from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.report.html.packing import squeezed
@@ -55,6 +59,12 @@ def policy(*scripts: str) -> str:
         "form-action 'none'",
     ]
     return "; ".join(rules)
+
+
+def embedded(value: Any) -> Markup:
+    """What the scripts draw, as JSON inside the page that no name can break out of."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def fingerprint(code: bytes) -> str:

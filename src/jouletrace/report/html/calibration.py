@@ -8,13 +8,13 @@ import numpy as np
 
 from jouletrace.analysis.calibration import CHANNELS, fit_channel, pulse_edges
 from jouletrace.errors import JouletraceError
-from jouletrace.report.calibration_plot import WAYS, folded, step_w
+from jouletrace.report.calibration_plot import WAYS, folded, response_time, step_w
 from jouletrace.report.document import printable
 from jouletrace.report.drawing import PALETTE, Spec, short
 from jouletrace.report.html.tables import Cell, Heading, Table
-from jouletrace.report.scale import NONE, figure, number
+from jouletrace.report.scale import NONE, number
 from jouletrace.report.traced import device_names
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Run
 
 if TYPE_CHECKING:
     from jouletrace.energy.fit import Fit
@@ -52,15 +52,8 @@ def _facts(fit: Fit) -> list[str]:
     r = fit.response
     explained = NONE if r.explained is None or not np.isfinite(r.explained) else f"{100 * r.explained:.2f} %"
     counter = NONE if r.counter_ratio is None else f"{r.counter_ratio:.4f}"
-    times = [_time(fit, name) for name in _TIMES.values()]
+    times = [response_time(fit, name) for name in _TIMES.values()]
     return [*times, "yes" if r.gapless else "no", counter, explained, ", ".join(r.flags) or "none"]
-
-
-def _time(fit: Fit, name: str) -> str:
-    value, error = float(getattr(fit.response, name)), fit.response.uncertainty.get(name)
-    if error is None or not np.isfinite(error):
-        return figure(Estimate(value), "s")
-    return figure(Estimate(value, value - error, value + error), "s")
 
 
 def _drawing(fit: Fit, title: str) -> Spec:

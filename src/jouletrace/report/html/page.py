@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +89,8 @@ class View:
 
     def data(self) -> Markup:
         """What the scripts draw, as JSON that no name can break out of."""
-        return _json({"plots": self.plots, "timeline": self.timeline, "simulated": bool(self.document.simulated)})
+        simulated = bool(self.document.simulated)
+        return assets.embedded({"plots": self.plots, "timeline": self.timeline, "simulated": simulated})
 
 
 def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()) -> str:
@@ -231,8 +231,3 @@ def _trace_cards(run: Run) -> list[Card]:
         Card("Names", str(len(by_kernel)), "", "kernels and copies that differ"),
         Card("Costliest", printable(short_name(longest)), "", share),
     ]
-
-
-def _json(value: Any) -> Markup:
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
