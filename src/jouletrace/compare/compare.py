@@ -64,7 +64,9 @@ def compare(
     known = solve(entries, options, gain)
     rows = judge(entries, known, options)
     checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)], options.alpha)
-    if (parts_a or parts_b) and not matched.pairs:
+    if bool(parts_a) != bool(parts_b):
+        notes.append(f"{'B' if parts_a else 'A'} lists no parts: only figures of the whole are compared")
+    elif parts_a and not matched.pairs:
         notes.append("no part of A is a part of B: the list of parts has changed completely (see --map)")
     elif len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
         notes.append("more parts are of one side only than of both: sums over parts can't be held against each other")

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy import special
 
+from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.rows import Figures as Results
 from jouletrace.analysis.windows import fill, of_variant
@@ -182,7 +182,5 @@ def _mean(values: Floats) -> float:
 
 
 def _median(run: Run, name: str) -> float:
-    rows = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "iteration"), pc.equal(run.spans["lane"], name)))
-    if not len(rows):
-        return math.nan
-    return float(np.median((rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()) / 1e9))
+    values = latencies_s(run, name)
+    return float(np.median(values)) if len(values) else math.nan

@@ -13,18 +13,16 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
+from jouletrace.energy.interval import mean_estimate
 from jouletrace.errors import BadInputError
 from jouletrace.report.facts import title
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import GAIN_PCT, POWER
 from jouletrace.run.header import RUN_JSON
 
 REPEATS = "repeats"
 """Folder beside a Run of several processes that holds the Run of each."""
-
-DEFAULT_GAIN_PCT = 5.0
-"""Of boards whose sensors don't say: what published comparisons with external meters find."""
 
 MODEL_METRICS = (
     "latency_s",
@@ -127,7 +125,7 @@ def _gain(found: Sequence[Source]) -> float:
             channel = source.run.channel(device.id, POWER)
             given = channel.gain_pct if channel is not None else None
             # A simulated board without a gain error says so by not stating one.
-            stated.append(given if given is not None else 0.0 if device.simulated else DEFAULT_GAIN_PCT)
+            stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
     return max(stated, default=0.0) / 100
 
 
@@ -172,10 +170,7 @@ def _latencies(run: Run) -> dict[int, Any]:
 def _mean(values: Any) -> Estimate:
     if not len(values):
         return Estimate.null("not_measured")
-    if len(values) < 2:
-        return _plain(values[0])
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
-    return Estimate(mean, mean - 2 * error, mean + 2 * error, len(values), "windows")
+    return _plain(values[0]) if len(values) < 2 else mean_estimate(values)
 
 
 def _plain(value: Any) -> Estimate:
