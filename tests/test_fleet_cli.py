@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
@@ -151,6 +152,11 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
         (("gemm", "--device", "sim:h100", "--repeats", "0"), "must be at least 1"),
         (("gemm", "--device", "sim:h100", "--engine", "slurm"), "local, ray"),
         (("allreduce", "--device", "sim:h100", "--placement", "in-turn"), "run together"),
+        (("gemm", "--device", "sim:h100", "--size", "0"), "--config size=0: gemm needs a whole number of 1 or more"),
+        (
+            ("memcpy", "--device", "sim:h100", "--iterations", "-1"),
+            "--config iterations=-1: memcpy needs a whole number",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line_before_anything_runs(arguments, complaint, capsys, workspace):
@@ -242,3 +248,19 @@ def test_a_board_is_waited_for_until_it_is_cool_or_the_time_is_up():
     assert found["to_c"] == 56
     found = wait_until_cool(Cooling(60), None, 60, Silent())
     assert (found["reached"], found["seconds"]) == (None, 0)
+
+
+def test_a_fleet_does_not_go_into_the_folder_of_a_run(capsys, workspace):
+    (workspace / "old").mkdir()
+    (workspace / "old" / "run.json").write_text("{}")
+    said = command(capsys, "fleet", "run", "gemm", "--device", "sim:h100", "-o", "old")
+    assert said.code == 2
+    assert said.complaint == "jouletrace: --output old: it holds a Run, not a fleet"
+    assert os.listdir(workspace / "old") == ["run.json"]
+
+
+@pytest.mark.parametrize("arguments", [("--limit", "nan"), ("--limit", "-5%"), ("--worth", "inf"), ("--worth", "200%")])
+def test_shares_of_a_report_lie_between_0_and_all(capsys, arguments):
+    said = command(capsys, "fleet", "report", "anything", *arguments)
+    assert said.code == 2
+    assert said.complaint == f"jouletrace: {' '.join(arguments)}: must lie between 0 and 100 %"

@@ -152,6 +152,16 @@ def test_a_line_says_simulated_and_names_what_took_most():
     assert str(LiveSums(run, Stream(run.samples), START).so_far("mine")).startswith("SIMULATED ")
 
 
+def test_without_a_power_sensor_the_line_says_time_and_ranges():
+    run = make_run([], kind="record", channels=[])
+    sums = LiveSums(run, Stream(run.samples), ns(0.0))
+    sums.update([span(1, "small", 0.0, 0.5), span(2, "big", 1.0, 3.0), span(3, "big", 3.0, 5.0)], [])
+    found = sums.so_far("mine")
+    assert found.energy_j is None
+    assert found.time_s == pytest.approx(5.0)
+    assert str(found).replace("\u00a0", " ") == "mine: 5 s, –, big 2 s × 2, small 500 ms × 1"
+
+
 # --- in a recording --------------------------------------------------------------------------------
 
 

@@ -311,3 +311,12 @@ def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
     assert energy(run, "all ranks/step").value == pytest.approx(700 * seconds, rel=0.05)
     assert {row["name"] for row in run.spans.to_pylist() if row["kind"] == "range"} == {"rank 0", "rank 1", "work"}
     assert Path(tmp_path / "run" / "rank-1" / "run.json").exists()
+
+
+def test_a_profile_is_no_part_of_a_program(tmp_path):
+    run = part(0, "GPU-a", 100.0)
+    run.kind = "profile"
+    run.save(str(tmp_path / "rank-0"))
+    with pytest.raises(BadInputError, match="a profile is no part of a program's ranks"):
+        merge_ranks.merge_ranks(tmp_path)
+    assert not (tmp_path / "run.json").exists()

@@ -167,6 +167,9 @@ def test_differences_are_relative_to_the_largest_value():
     assert shapes.relative == np.inf
     assert "2x1" in shapes.text
     assert difference.compare(a, [np.zeros(2)]).relative == np.inf
+    nothing = np.array([np.nan, np.inf])
+    assert "nothing can be compared" in difference.compare({"a": nothing}, [nothing]).text
+    assert difference.compare({"a": nothing}, [nothing]).relative == np.inf
     with pytest.raises(CheckFailedError, match=r"tolerance 0\.1"):
         difference.check(shapes, 0.1, "it")
     difference.check(difference.compare(a, list(a.values())), 0.0, "it")

@@ -62,7 +62,7 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
         if one.calibrated_days_ago is None:
             console.print("  [yellow]![/yellow] not calibrated: run jouletrace calibrate (under a minute)")
         else:
-            console.print(f"  {_mark(True)} calibrated {one.calibrated_days_ago:.1f} days ago")
+            console.print(f"  {_mark(True)} calibrated {_ago(one.calibrated_days_ago)}")
             for name, response in one.calibration.items():
                 console.print(f"      {name}: {_response(response)}", soft_wrap=True)
     if one.power_step:
@@ -105,7 +105,7 @@ def _power_step(one: DeviceDiagnosis) -> str:
         text += f", peak {watts[2]:.0f} W"
         if step.get("step_return_s") is not None:
             text += f", back after {_duration(step['step_return_s'])}"
-    return f"{text}; seen {one.power_step_days_ago or 0.0:.1f} days ago"
+    return f"{text}; seen {_ago(one.power_step_days_ago or 0.0)}"
 
 
 def _mark(good: bool) -> str:
@@ -115,7 +115,7 @@ def _mark(good: bool) -> str:
 def _line(capability: Capability) -> str:
     parts = [capability.name]
     if capability.period_s:
-        parts.append(f"every {capability.period_s * 1e3:.3g} ms")
+        parts.append(f"every {_duration(capability.period_s)}")
     if capability.cost_s is not None:
         parts.append(f"a read costs {_duration(capability.cost_s)}")
     if capability.source:
@@ -125,4 +125,12 @@ def _line(capability: Capability) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds * 1e6:.3g} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _ago(days: float) -> str:
+    hours = days * 24
+    return "less than an hour ago" if hours < 1 else f"{hours:.0f} h ago" if hours < 48 else f"{days:.0f} days ago"

@@ -89,6 +89,8 @@ def run(
     from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.run.store import fresh_folder
 
+    if output is not None and (Path(output) / "run.json").exists():
+        raise BadInputError(f"--output {output}: it holds a Run, not a fleet")
     given = options.parse_pairs(config or [], "--config")
     if size == "auto" and output is not None:
         size = _settled_size(output)
@@ -164,6 +166,9 @@ def report(
 ) -> None:
     """How much GPUs differ: spread, outliers, where the variance is, what goes with slowness, which is worth it."""
     gain, slow = options.parse_percent(worth, "--worth"), options.parse_percent(limit, "--limit")
+    for option, text, share in (("--worth", worth, gain), ("--limit", limit, slow)):
+        if not 0 <= share < 1:
+            raise BadInputError(f"{option} {text}: must lie between 0 and 100 %")
     fleet = _opened(places)
     found = _find(fleet, ask, gain)
     _print(fleet, found, top=top, json=json)

@@ -13,7 +13,8 @@ from jouletrace.cli.output import check_form, opened, print_runs
 def show(
     runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
     detail: Annotated[
-        str | None, typer.Option(help="model, phase, layer or kernel. [default: what one Run was made with, else model]")
+        str | None,
+        typer.Option(help="model, phase, layer or kernel. [default: what one Run was made with, else model]"),
     ] = None,
     top: options.Top = None,
     form: options.Format = "table",

@@ -18,7 +18,7 @@ from jouletrace.analysis.power import no_power_reason
 from jouletrace.devices import open_device
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.prepare import torch_device_of
+from jouletrace.profiler.prepare import check_own_time, torch_device_of
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
@@ -62,6 +62,7 @@ def calibrate(
     progress = progress or Silent()
     device = open_device(device_spec)
     try:
+        check_own_time(device)
         session = Session(
             "calibrate",
             [device],

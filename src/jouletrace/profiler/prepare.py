@@ -79,8 +79,19 @@ def check(device: Device, settings: ProfileSettings) -> None:
     Raises:
         BadInputError: Names the option.
     """
+    check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
     check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
+
+
+def check_own_time(device: Device) -> None:
+    """Refuse to run a load on a simulated board in real time.
+
+    Raises:
+        BadInputError: Names the device. The process that records would open a board of its own, on which nothing runs.
+    """
+    if device.info.simulated and not device.clock.virtual:
+        raise BadInputError(f"{device.spec}: what runs on a simulated board runs in its own time; leave out realtime=1")
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:

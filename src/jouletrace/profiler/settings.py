@@ -9,13 +9,15 @@ from typing import Any
 from jouletrace.errors import BadInputError
 from jouletrace.runtimes.registry import BACKENDS
 from jouletrace.steps.modes import L2, MODES
-from jouletrace.workloads.options import TASKS
+from jouletrace.workloads.options import TASKS, check_seed
 from jouletrace.workloads.precision import DTYPES
 
 DETAILS = ("model", "phase", "layer", "kernel")
 RESOLVE = ("grouped", "each")
 RUN_BY = ("auto", "torch", *BACKENDS)
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
+MOST_THREADS = 1024
+"""Of a runtime, and of its streams: more than any host has, which takes minutes to start, if it starts."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,11 @@ class ProfileSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInputError(f"--{name.replace('_', '-')} {value}: must be at least 1")
+        for name in ("threads", "streams"):
+            value = getattr(self, name)
+            if value is not None and value > MOST_THREADS:
+                raise BadInputError(f"--{name} {value}: must be at most {MOST_THREADS}")
+        check_seed(self.seed)
         for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s", "detail_time_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -60,6 +60,8 @@ def _one(name: str, a: NDArray[Any], b: NDArray[Any]) -> Difference:
     if not np.array_equal(np.isfinite(wide_a), np.isfinite(wide_b)):
         return Difference(name, float("inf"), f"output {name!r} has NaN or infinity in other places")
     finite = np.isfinite(wide_a)
+    if not finite.any():
+        return Difference(name, float("inf"), f"output {name!r} is NaN or infinite throughout: nothing can be compared")
     apart = float(np.abs(wide_a - wide_b)[finite].max(initial=0.0))
     largest = float(np.abs(wide_a[finite]).max(initial=0.0))
     relative = apart / largest if largest else (0.0 if apart == 0 else float("inf"))

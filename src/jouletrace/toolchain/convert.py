@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -54,6 +55,8 @@ class ConvertSettings:
             raise BadInputError(f"{asked}: only trtexec takes it, with --to tensorrt")
         if self.workspace_mib is not None and self.workspace_mib < 1:
             raise BadInputError(f"--workspace {self.workspace_mib}: must be at least 1 MiB")
+        if not 0 < self.limit_s < math.inf:
+            raise BadInputError(f"--time-limit {self.limit_s:g}: must be more than 0 s")
         if self.to == "tensorrt" and self.built.dtype not in (None, "fp32", "fp16"):
             raise BadInputError(f"--dtype {self.built.dtype}: fp32 or fp16; anything else goes to trtexec behind --")
 

@@ -48,6 +48,8 @@ class ImageFolder:
         Raises:
             BadInputError: If there is no such folder, it has no sub-folders, or one of them holds no image.
         """
+        if not str(path):
+            raise BadInputError("--data: no folder is named")
         folder = Path(path)
         if not folder.is_dir():
             what = "it is a file" if folder.exists() else "there is no such folder"

@@ -28,3 +28,14 @@ def check_options(name: str, options: WorkloadOptions) -> None:
     ):
         if value is not None and value < 1:
             raise BadInputError(f"{option} {value}: must be at least 1")
+    check_seed(options.seed)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what torch or numpy takes for no seed.
+
+    Raises:
+        BadInputError: Says what it may be.
+    """
+    if not 0 <= seed < 2**63:
+        raise BadInputError(f"--seed {seed}: must lie between 0 and {2**63 - 1}")

@@ -12,6 +12,8 @@ import numpy as np
 from jouletrace.energy.interval import mean_estimate
 from jouletrace.profiler.detail.files import TOP, iteration_time
 from jouletrace.profiler.detail.rows import PartRow
+from jouletrace.report import reasons
+from jouletrace.report.scale import NONE, Unit, cell
 from jouletrace.run import Estimate, Run
 
 
@@ -94,19 +96,21 @@ class Summary:
             ("Energy", self.energy, "J", 1.0),
             ("Mean power", self.power, "W", 1.0),
         ):
-            lines.append(f"{label:13} {_figure(figure, unit, scale)}{' an iteration' if unit != 'W' else ''}")
+            each = " an iteration" if unit != "W" and figure.value is not None else ""
+            lines.append(f"{label:13} {_figure(figure, unit, scale)}{each}")
         lines.append(f"{'Closure':13} {_figure(self.closure, 'of the whole step in the rows below', 1.0)}")
         lines += [f"Warning       {text}" for text in self.warnings]
         shown = self.rows[:TOP]
         width = max([len(self.noun), *(len(_short(row.name)) for row in shown)])
-        heads = ("count", "time (ms)", "mean (J)", "std", "min", "max", "total (J)", "± 95 %")
-        lines += ["", f"{self.noun:{width}}" + "".join(f"{head:>11}" for head in heads)]
+        heads = ("time (ms)", "mean (J)", "std", "min", "max", "total (J)", "± 95 %")
+        columns = len(heads) if any(row.energy.total is not None for row in self.rows) else 1
+        lines += ["", f"{self.noun:{width}}" + "".join(f"{head:>11}" for head in ("count", *heads[:columns]))]
         for row in shown:
             e = row.energy
             half = None if e.low is None or e.high is None else (e.high - e.low) / 2
             time_ms = None if row.time.total is None else row.time.total * 1e3
             numbers = (time_ms, e.mean, e.std, e.min, e.max, e.total, half)
-            cells = "".join(f"{_number(value):>11}" for value in numbers)
+            cells = "".join(f"{_number(value):>11}" for value in numbers[:columns])
             lines.append(f"{_short(row.name):{width}}{row.count:>11}{cells}")
         if len(self.rows) > TOP:
             rest = [row.energy.total for row in self.rows[TOP:] if row.energy.total is not None]
@@ -199,10 +203,8 @@ def _cost(row: SummaryRow, by_energy: bool) -> float:
 
 def _figure(figure: Estimate, unit: str, scale: float) -> str:
     if figure.value is None:
-        return f"– ({figure.reason})"
-    half = figure.half_width
-    interval = f" ± {_number(half * scale)}" if half is not None else ""
-    return f"{_number(figure.value * scale)}{interval} {unit}"
+        return f"{NONE} ({reasons.reason(figure.reason)})"
+    return f"{cell(figure, Unit(1 / scale, unit))} {unit}"
 
 
 def _number(value: float | None) -> str:

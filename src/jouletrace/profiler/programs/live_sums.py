@@ -106,7 +106,7 @@ class LiveSums:
     def so_far(self, label: str) -> SoFar:
         """The sums as they stand."""
         known = self._whole and bool(self._meters)
-        reached = self._reached() if known else self._start_ns
+        reached = self._reached()
         seconds = max((reached - self._start_ns) / 1e9, 0.0)
         energy = float(self._energy(reached)) if known and seconds > 0 else None
         if energy is not None and seconds > self._before[0]:
@@ -146,10 +146,14 @@ class LiveSums:
         self._stream.close()
 
     def _reached(self) -> int:
-        return min((meter.reached_ns for meter in self._meters), default=self._start_ns)
+        """Until when all is known; without a power sensor there is nothing to wait for but the spans themselves."""
+        if self._meters:
+            return min(meter.reached_ns for meter in self._meters)
+        return max((span.end_ns for span in self._spans), default=self._start_ns)
 
     def _energy(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return np.asarray(sum(meter.until(time_ns) for meter in self._meters), np.float64)
+        nothing = np.zeros(np.shape(time_ns))
+        return np.asarray(sum((meter.until(time_ns) for meter in self._meters), start=nothing), np.float64)
 
     def _note_starts(self, still_open: Iterable[Opened], reached: int) -> None:
         """An epoch may be longer than the curve is kept: what was drawn until its start is noted."""

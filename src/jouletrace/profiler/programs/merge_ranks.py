@@ -68,7 +68,10 @@ def merge_ranks(place: Path | str) -> Run:
         check_free(whole)
     elif (whole / RUN_JSON).exists() and decode((whole / RUN_JSON).read_bytes(), str(whole))[0].complete:
         raise BadInputError(f"{whole} holds the merged Run already")
-    run = merged(*_loaded(found))
+    runs, lost = _loaded(found)
+    if other := next((one.kind for one in runs if one.kind != "record"), None):
+        raise BadInputError(f"{parts}: a {other} is no part of a program's ranks, which jt.record records")
+    run = merged(runs, lost)
     save(run, whole, overwrite=not zipped)
     return run
 

@@ -38,7 +38,7 @@ class SoFar:
 
     Attributes:
         label: The recording's.
-        time_s: Seconds since it began that the power record has passed.
+        time_s: Seconds since it began that the power record has passed; where none is, until the last mark.
         energy_j: Joules of all devices in that time; None if one of them tells no power.
         power_w: Their mean power since the reading before.
         hole_s: Seconds of it without readings, in which the energy is a guess.
@@ -57,7 +57,7 @@ class SoFar:
     problem: str | None = None
 
     def __str__(self) -> str:
-        """One line: time, energy, power, and the ranges with the most energy."""
+        """One line: time, energy, power, and the ranges with the most energy, or time where there is no energy."""
         parts = [quantity(self.time_s, "s"), quantity(self.energy_j, "J")]
         if self.power_w is not None:
             parts.append(quantity(self.power_w, "W"))
@@ -65,6 +65,9 @@ class SoFar:
         known.sort(key=lambda item: -(item[1].energy_j or 0.0) * item[1].count)
         for path, found in known[:_SHOWN]:
             parts.append(f"{path} {quantity(found.energy_j, 'J')} × {found.count}")
+        if all(found.reason == "no_power_sensor" for found in self.ranges.values()):
+            longest = sorted(self.ranges.items(), key=lambda item: -item[1].time_s * item[1].count)
+            parts += [f"{path} {quantity(found.time_s, 's')} × {found.count}" for path, found in longest[:_SHOWN]]
         if self.hole_s:
             parts.append(f"{quantity(self.hole_s, 's')} without readings")
         if self.problem:
