@@ -238,6 +238,12 @@ def test_a_list_of_parts_that_changed_completely_is_said():
     assert any("changed completely" in note for note in found.notes)
 
 
+def test_a_side_without_parts_is_said_and_not_taken_for_a_change_of_them():
+    found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01))
+    assert "B lists no parts: only figures of the whole are compared" in found.notes
+    assert not any("changed completely" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("shapes", "flags"),
     [("f16[8,64]", ()), ("f32[8,64]", ("dtype_differs",)), ("f16[16,64]", ("shapes_differ",))],

@@ -208,6 +208,14 @@ def test_methods_say_how_from_the_facts_of_the_run(form):
         assert said in text, said
 
 
+def test_a_sensor_that_smooths_is_never_said_to_see_only_its_window():
+    run = profile_run()
+    run.channels[0].window_s = 0.003
+    run.channels[0].response["rise_s"] = 0.0125
+    assert "mean over 3 ms, time constant 12.5 ms" in words(table.render(run, width=200))
+    assert "each a mean over 3 ms, time constant 12.5 ms" in words("\n".join(content.document(run).methods))
+
+
 def test_methods_claim_nothing_that_was_not_measured():
     text = "\n".join(content.document(cpu_run()).methods)
     assert "Energy was not measured: no power sensor here." in text

@@ -64,6 +64,18 @@ def test_more_columns_come_with_more_room_the_most_telling_first():
     assert "by removal" in wider
 
 
+def test_equal_layers_of_one_phase_are_named_once_with_it():
+    run = graph_run()
+    units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "llama"}]
+    rows = [result(0, "energy_total_j", e(1.0, 0.01))]
+    for i in range(3):
+        for id, parent, name in ((i + 1, 0, f"layers.{i}"), (i + 11, i + 1, f"layers.{i} (decode)")):
+            units.append({"id": id, "parent": parent, "level": "layer", "name": name, "count": 1})
+            rows.append(result(id, "energy_total_j", e(0.1, 0.001), flags="grouped"))
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    assert "\n  0–2 (decode) " in table.render(run, detail="layer", width=100)
+
+
 def test_where_there_is_little_room_a_share_stands_without_its_interval():
     narrow, wide = (table.render(graph_run(), detail="kernel", width=width) for width in (80, 200))
     assert re.search(r"addmm .* 7\.00$", narrow, re.MULTILINE)

@@ -186,10 +186,10 @@ def _all_missing(results: Results, names: Sequence[str]) -> str | None:
 
 def _sensor_section(channels: Sequence[ChannelInfo]) -> Section:
     """How each sensor behaves in time: what ``calibrate`` found."""
-    names = ("channel", "source", "period", "window", "delay", "gapless", "known")
+    names = ("channel", "source", "period", "window", "rise", "delay", "gapless", "known")
     section = Section("Sensors", [Column(name, wide=int(name == "source")) for name in names])
     for c in channels:
         gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
-        times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.delay_s)]
+        times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.response.get("rise_s"), c.delay_s)]
         section.rows.append([c.name, c.source, *times, gapless, c.origin])
     return section

@@ -80,13 +80,22 @@ def sensor_line(channel: ChannelInfo) -> str:
     if channel.period_s is not None:
         parts.append(f"every {quantity(channel.period_s, 's')}")
     if channel.window_s is not None:
-        parts.append(f"mean over {quantity(channel.window_s, 's')}" if channel.window_s else "instantaneous")
+        parts.append(averaging(channel) or "instantaneous")
     if channel.gapless is not None:
         parts.append("gapless" if channel.gapless else "leaves gaps")
     parts.append(channel.origin)
     if channel.gain_pct is not None:
         parts.append(f"gain error ±{channel.gain_pct:g}{NBSP}% not in the intervals")
     return SEPARATOR.join(parts)
+
+
+def averaging(channel: ChannelInfo) -> str:
+    """Over what a reading is taken: a window, the exponential that smooths it, or both; "" for neither."""
+    rise_s = channel.response.get("rise_s") or 0.0
+    window = f"mean over {quantity(channel.window_s, 's')}" if channel.window_s else ""
+    # Without its time constant a sensor that mostly smooths would seem to look at a sliver of each period.
+    rise = f"time constant {quantity(rise_s, 's')}" if rise_s else ""
+    return ", ".join(words for words in (window, rise) if words)
 
 
 def latency_lines(run: Run) -> list[tuple[str, str]]:

@@ -84,9 +84,16 @@ def _last(unit: Unit) -> str:
 
 def _label(row: tuple[Unit, ...], whole: bool) -> str:
     names = list(dict.fromkeys(_last(unit) for unit in row))
-    last = names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
+    last = names[0] if len(names) == 1 else _span(names[0], names[-1])
     around = str(row[0]["name"] or "?").rpartition(".")[0]
     return f"{around}.{last}" if whole and around else last
+
+
+def _span(first: str, last: str) -> str:
+    """From one name to another, with a phase that both stand in once: "0–11", "0–11 (decode)"."""
+    number, bracket, phase = first.partition(" (")
+    same = bool(bracket) and last.endswith(bracket + phase)
+    return f"{number}–{last}" if same else f"{first}–{last}"
 
 
 def _together(results: Results, row: tuple[Unit, ...]) -> dict[str, Figure]:

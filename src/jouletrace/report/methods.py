@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 
 import jouletrace
 from jouletrace.report import reasons
-from jouletrace.report.facts import power_channels
+from jouletrace.report.facts import averaging, power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
@@ -90,8 +90,8 @@ def _sensor(channel: ChannelInfo) -> str:
     facts = []
     if channel.period_s is not None:
         facts.append(f"one reading every {quantity(channel.period_s, 's')}")
-    if channel.window_s:
-        facts.append(f"each a mean over {quantity(channel.window_s, 's')}")
+    if over := averaging(channel):
+        facts.append(f"each a {over}" if channel.window_s else over)
     if channel.gapless:
         facts.append("gapless")
     response = {
