@@ -143,6 +143,7 @@ def slices():
     return [Slice("MIG-a", table["3g.40gb"], 1), Slice("MIG-b", table["2g.20gb"], 2)]
 
 
+@pytest.mark.slow
 def test_two_slices_work_at_once_and_one_that_vanishes_is_said_to():
     board = open_device("sim:a100-80?realtime=1")
     activity = Activity([Steady(board.clock, {"MIG-a": 0.9, "MIG-b": 0.4}), Gone()])
