@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from jouletrace.cli.output import say
+from jouletrace.cli.progress import Drawn
 
 if TYPE_CHECKING:
     from jouletrace.fleet.node import Outcome
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _MOST_LINES = 16
 
 
-class FleetProgress:
+class FleetProgress(Drawn):
     """Draws ``fleet.engine.Watch`` with rich, if stderr is a terminal; failures are said in any case."""
 
     def __init__(self) -> None:
-        self._progress: Any = None
+        super().__init__()
         self._lines: dict[str, Any] = {}
         self._said: set[str] = set()
         if sys.stderr.isatty():
@@ -58,12 +58,3 @@ class FleetProgress:
         if found.reason and found.text not in self._said:
             self._said.add(found.text)
             say(f"{found.task.gpu}, repeat {found.task.repeat}: {found.text}")
-
-    def __enter__(self) -> Self:
-        if self._progress is not None:
-            self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._progress is not None:
-            self._progress.stop()

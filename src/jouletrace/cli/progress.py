@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 
-class ProgressLine:
+class Drawn:
+    """What rich draws on stderr between enter and exit; ``_progress`` is None where nobody looks."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+class ProgressLine(Drawn):
     """Draws ``profiler.progress.Progress`` with rich, if stderr is a terminal."""
 
     def __init__(self) -> None:
-        self._progress = None
+        super().__init__()
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -36,12 +52,3 @@ class ProgressLine:
         """Move the bar."""
         if self._progress is not None:
             self._progress.update(self._task, advance=seconds, note=note)
-
-    def __enter__(self) -> Self:
-        if self._progress is not None:
-            self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._progress is not None:
-            self._progress.stop()

@@ -29,9 +29,14 @@ def of_kind(levels: Levels, kind: str, paced: bool | None = None, part: int | No
     ]
 
 
+def first(levels: Levels, kind: str, paced: bool | None = None, part: int | None = None) -> Arm | None:
+    """The first of ``of_kind``, if there is one."""
+    return next(iter(of_kind(levels, kind, paced, part)), None)
+
+
 def reference(levels: Levels, paced: bool = False) -> Arm | None:
     """What variants are held against."""
-    return next(iter(of_kind(levels, REFERENCE, paced)), None)
+    return first(levels, REFERENCE, paced)
 
 
 def over_reference(levels: Levels, arm: Arm) -> Weights | None:
@@ -56,7 +61,7 @@ def per_pause(levels: Levels) -> Weights | None:
 
     (With nothing but the pause to run the board cools, and its idle power with it.)
     """
-    base, other = reference(levels, paced=True), next(iter(of_kind(levels, SLOPE)), None)
+    base, other = reference(levels, paced=True), first(levels, SLOPE)
     if base is None or other is None:
         return None
     span = other.spin_ns - base.spin_ns
@@ -65,7 +70,7 @@ def per_pause(levels: Levels) -> Weights | None:
 
 def saving(levels: Levels, part: int, paced: bool = False) -> Weights | None:
     """What the step saves without the part: less than the part costs, since others miss what it leaves in the cache."""
-    arm = next(iter(of_kind(levels, REMOVE, paced, part)), None)
+    arm = first(levels, REMOVE, paced, part)
     more = None if arm is None else over_reference(levels, arm)
     return None if more is None else added((-1.0, more))
 
@@ -75,8 +80,8 @@ def removal(levels: Levels, part: int, paced: bool = False) -> Weights | None:
 
     In both, later operators read a stored output. Where the part could not be detached, its saving.
     """
-    without = next(iter(of_kind(levels, REMOVE, paced, part)), None)
-    alone = next(iter(of_kind(levels, DETACH, paced, part)), None)
+    without = first(levels, REMOVE, paced, part)
+    alone = first(levels, DETACH, paced, part)
     if without is None or alone is None:
         return saving(levels, part, paced)
     more = over(levels, without, alone)
@@ -85,7 +90,7 @@ def removal(levels: Levels, part: int, paced: bool = False) -> Weights | None:
 
 def repetition(levels: Levels, part: int, paced: bool = False) -> Weights | None:
     """What a further launch of the part costs."""
-    arm = next(iter(of_kind(levels, REPEAT, paced, part)), None)
+    arm = first(levels, REPEAT, paced, part)
     more = None if arm is None else over_reference(levels, arm)
     return None if arm is None or more is None else added((1 / (arm.multiplicity - 1), more))
 
