@@ -62,6 +62,19 @@ def test_the_details_page_becomes_counters_in_si_units(tmp_path):
     ]
 
 
+def test_a_text_with_a_comma_changes_no_number(tmp_path):
+    metrics = [("S", "kernel", "", "f<4, 2>"), ("S", "a", "ns", "1,234"), ("S", "b", "ns", "(!) 2,345")]
+    found = readings(read(make.ncu_details(tmp_path / "a.csv", LAUNCHES, metrics=metrics)))
+    assert (found["S", "a"][0], found["S", "b"][0]) == (pytest.approx(1234e-9), pytest.approx(2345e-9))
+
+
+def test_a_percentage_below_zero_is_null_and_counted(tmp_path):
+    metrics = [("S", "a", "%", "-0.51"), ("S", "b", "cycle", "-3"), ("S", "c", "%", "0")]
+    run = read(make.ncu_details(tmp_path / "a.csv", LAUNCHES, metrics=metrics))
+    assert [value for value, _ in readings(run).values()] == [None, -3.0, 0.0]
+    assert codes(run)["below_zero"].startswith("2 ")
+
+
 def test_what_isnt_a_reading_is_counted(tmp_path):
     run = read(make.ncu_details(tmp_path / "a.csv", LAUNCHES))
     assert run.settings["imported"][0]["rules"] == 2
@@ -93,7 +106,7 @@ def test_numbers_of_another_locale_are_read(tmp_path):
 
 @pytest.mark.parametrize(("texts", "sign"), [
     (["1,234"], "."), (["1,234", "0.5"], "."), (["0,5"], ","), (["1.234", "1,5"], ","), (["1.234,5"], ","),
-    (["0.123"], "."), ([], "."), (["1.234.567"], "."),
+    (["0.123"], "."), ([], "."), (["1.234.567"], "."), (["f<4, 2>", "1,234"], "."), (["a,b", "0,5"], ","),
 ])  # fmt: skip
 def test_the_decimal_sign_is_told_from_what_leaves_no_doubt(texts, sign):
     assert decimal_sign(texts) == sign

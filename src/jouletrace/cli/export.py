@@ -26,8 +26,8 @@ def export(
 
 
 def _beside(run: Path, form: str) -> Path:
-    """A name of its own next to the Run: RUN-csv, RUN-parquet, RUN.zip, RUN.json, RUN.perfetto-trace."""
+    """A name of its own next to the Run: RUN-csv, RUN-parquet, RUN.zip, RUN.json, RUN.perfetto-trace, RUN.svg."""
     place = run.parent if run.name == "run.json" else run
     stem = place.name.removesuffix(".zip") or place.resolve().name
-    ending = {"zip": "", "chrome": ".json", "perfetto": ".perfetto-trace"}.get(form, f"-{form}")
+    ending = {"zip": "", "chrome": ".json", "perfetto": ".perfetto-trace", "svg": ".svg"}.get(form, f"-{form}")
     return place.resolve().with_name(stem + ending)

@@ -19,6 +19,7 @@ FORMATS: dict[str, str] = {
     "csv": "jouletrace.exporters.csv",
     "parquet": "jouletrace.exporters.parquet",
     "perfetto": "jouletrace.exporters.perfetto",
+    "svg": "jouletrace.exporters.svg",
     "zip": "jouletrace.exporters.zip",
 }
 """Name of each format and the module that writes it."""

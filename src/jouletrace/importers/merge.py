@@ -61,8 +61,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         first.workload = {**run.workload, **first.workload}
         first.versions = {**run.versions, **first.versions}
         first.environment = {**run.environment, **first.environment}
-        known = {device.id for device in first.devices} | _without_rows(run)
-        first.devices += [device for device in run.devices if device.id not in known]
+        _add_devices(first, run)
         first.channels += [c for c in run.channels if first.channel(c.device, c.name) is None]
         first.warnings += [warning for warning in run.warnings if warning not in first.warnings]
     return first
@@ -100,6 +99,16 @@ def _one_set_of_devices(runs: list[Run]) -> None:
         _rename_devices(run, new_ids)
         if new_ids:
             about(run)["devices"] = new_ids
+
+
+def _add_devices(first: Run, run: Run) -> None:
+    """Devices of another file; of one that is known already, what only that file tells."""
+    known = {device.id: device for device in first.devices}
+    for device in run.devices:
+        if device.id in known:
+            known[device.id].details = {**device.details, **known[device.id].details}
+        elif device.id not in _without_rows(run):
+            first.devices.append(device)
 
 
 def _without_rows(run: Run) -> set[str]:

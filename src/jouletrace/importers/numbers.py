@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([.,'\u2019\u00a0\u202f ])\d{3})+$")
+_NUMERIC = re.compile(r"[+-]?[\d.,'\u2019\u00a0\u202f ]+(?:[eE][+-]?\d+)?$")
 _SPACES = str.maketrans("", "", "'\u2019\u00a0\u202f ")
 
 MISSING = frozenset({"", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "[not supported]", "not supported"})
@@ -17,9 +18,11 @@ def decimal_sign(texts: Iterable[str]) -> str:
     """Whether numbers of one file have "." or "," as decimal sign, told from those that leave no doubt.
 
     "0,5" and "1.234,5" say comma; "0.5" and "1,234.5" say point; "1,234" alone says nothing. The
-    first that leaves no doubt decides; without one it is the point.
+    first that leaves no doubt decides; without one it is the point. Texts of another kind say nothing.
     """
     for text in texts:
+        if not _NUMERIC.match(text.strip()):
+            continue
         if "," not in text:
             if text.count(".") == 1 and not _GROUPED.match(text.strip()):
                 return "."

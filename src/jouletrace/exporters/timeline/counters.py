@@ -55,8 +55,8 @@ _METRICS = {
         "sm__warps_active.avg.pct_of_peak_sustained_active",
     ),
 }
-"""Counters that get a line, and what tools call them, by age; only in percent, since a throughput
-in bytes a second goes by the same name."""
+"""Counters that get a line, and what tools call them: headings of ncu's details page, by age, and the
+metric of its raw page behind them. Only in percent, since a throughput in bytes a second goes by the same name."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,11 @@ class _Counted:
         kind = np.array([heading.get(name.lower(), -1) for name in [*metrics, ""]], np.int64)[metric]
         good = (kind >= 0) & (row >= 0) & np.isfinite(value) & np.isfinite(factor)
         good[good] = spans.drawn[row[good]]
-        self._row, self._kind, self._value = row[good], kind[good], (value * factor)[good]
+        # Both pages of ncu, and pages of two of its runs, tell the same of a kernel: one of them is drawn.
+        rows = np.flatnonzero(good)
+        _, first = np.unique(row[rows] * len(_METRICS) + kind[rows], return_index=True)
+        rows = rows[np.sort(first)]
+        self._row, self._kind, self._value = row[rows], kind[rows], (value * factor)[rows]
 
     def lines(self, process: Process) -> Iterator[Counter]:
         """A line for each percentage that some kernel of the process has."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jouletrace.exporters.timeline.arrows import Arrows, arrows_of
 from jouletrace.exporters.timeline.tracks import FLAWS, Spans, Track, codes
+from jouletrace.exporters.timeline.units import NONE, units_of
 from jouletrace.run import Estimate, Run, tables
 
 T = TypeVar("T")
@@ -21,7 +22,8 @@ Encode = Callable[[str, str, Mapping[str, object]], T]
 """From name, kind and args of a span to what a format writes of it."""
 
 _BATCH = 1 << 15
-_ENERGIES = ("energy_total_j", "energy_active_j")
+_ENERGIES = ("energy_total_j", "energy_active_j", "energy_each_j")
+_EACH = "energy_each_j"
 _FIXED = (
     *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
     *("registers", "shared_static_bytes", "shared_dynamic_bytes", "bytes"),
@@ -30,7 +32,7 @@ _FIXED = (
 
 @dataclass(frozen=True)
 class Figure:
-    """An energy of a span's unit, for an iteration.
+    """An energy of a span's unit, for an iteration; or the mean of all spans of its name.
 
     Attributes:
         estimate: Joules.
@@ -83,9 +85,13 @@ class Slices:
         self.arrows: Arrows = arrows_of(spans)
         self._names = codes(spans.table["name"])[0]
         self._kinds = codes(spans.table["kind"])[0]
-        self._columns = [spans.table[name] for name in ("unit", *_FIXED)]
         self._figures = _figures(run)
-        self._units = {unit["id"]: _unit_name(unit) for unit in run.units.to_pylist()}
+        unit, by_name = units_of(run, spans, [unit for unit, found in self._figures.items() if _EACH in found])
+        units = pa.chunked_array([pa.array(unit, mask=unit == NONE)])
+        self._columns = [units, *(spans.table[name] for name in _FIXED)]
+        self._units = {unit["id"]: _unit_name(unit, unit["id"] in by_name) for unit in run.units.to_pylist()}
+        for number in by_name:  # what all of them took is no figure of one
+            self._figures[number] = {name: e for name, e in self._figures[number].items() if name == _EACH}
         self._counters = _Counters(run)
 
     def batches(self, track: Track, encode: Encode[T]) -> Iterator[Batch[T]]:
@@ -166,8 +172,12 @@ class _Counters:
         for row in rows:
             unit = f" ({row['value_unit']})" if row["value_unit"] not in (None, "", "1") else ""
             name = f"{row['metric']}{unit}"
-            if args.get(name, row["value"]) != row["value"]:  # two headings of a tool may share a name
-                name = f"{row['section']}: {name}"
+            if args.get(name, row["value"]) != row["value"]:  # two headings of a tool, or two files, may share a name
+                name = f"{row['section']}: {name}" if row["section"] else name
+            number, plain = 1, name
+            while args.get(name, row["value"]) != row["value"]:
+                number += 1
+                name = f"{plain}, {number}"
             args[name] = row["value"]
         return args
 
@@ -183,6 +193,8 @@ def _figures(run: Run) -> dict[int, dict[str, object]]:
     return found
 
 
-def _unit_name(unit: Mapping[str, Any]) -> str:
+def _unit_name(unit: Mapping[str, Any], by_name: bool) -> str:
     """Operator and module, which tell more than the unit's name; else that."""
+    if by_name:
+        return f"all {unit['count']} of this name"
     return " in ".join(filter(None, [unit["op"], unit["module"]])) if unit["op"] else str(unit["name"])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.importers.columns import Coded, Partly, block
+from jouletrace.importers.ncu.columns import board_name, is_curve, is_of_board
 from jouletrace.importers.ncu.units import to_si
 from jouletrace.importers.numbers import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
@@ -25,12 +26,15 @@ _NO_METRICS = frozenset((*_IDENTITY, "ID", "Process ID", "Host Name", "Kernel Ti
 _NVTX = "thread Domain:"
 """How the columns begin that tell NVTX ranges."""
 
+_DOUBT = "(!)"
+"""What stands before readings that ncu doesn't vouch for."""
+
 _LINES_OF_A_ROW = 100
 
 
 @dataclass
 class Counts:
-    """What a file says, row by row: launches in their order, and the readings of each."""
+    """What a file says, row by row: launches in their order, the readings of each, and the boards by number."""
 
     launches: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     launch: list[int] = field(default_factory=list)
@@ -38,6 +42,7 @@ class Counts:
     section: list[str] = field(default_factory=list)
     unit: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
+    boards: dict[str, dict[str, str]] = field(default_factory=dict)
     rules: int = 0
 
 
@@ -140,9 +145,16 @@ def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Lef
 
 
 def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -> Counts:
-    """The page with a row for each launch, a column for each metric and units in the second row."""
+    """The page with a row for each launch, a column for each metric and units in the second row.
+
+    What it says of the board in each row goes to the device, once.
+    """
     counts = Counts()
     units = [""] * len(header)
+    board, curves, metrics = (
+        [k for k, name in enumerate(header) if fits(name)] for fits in (is_of_board, is_curve, _is_metric)
+    )
+    device = header.index("Device") if "Device" in header else None
     for line, row in rows:
         if not counts.launches and len(row) == len(header) and not row[0].strip():
             units = row
@@ -151,14 +163,22 @@ def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -
         if launch is None:
             left.add("bad_rows", "rows can't be read", 1, f"line {line}")
             continue
-        for name, unit, cell in zip(header, units, row, strict=True):
-            if cell and name not in _NO_METRICS and not name.startswith(_NVTX):
+        if board:
+            counts.boards.setdefault(row[device] if device is not None else "", {header[k]: row[k] for k in board})
+        left.add("curves", "readings are sums over a curve", sum(1 for k in curves if row[k]))
+        for k in metrics:
+            if row[k]:
                 counts.launch.append(launch)
-                counts.metric.append(name)
+                counts.metric.append(header[k])
                 counts.section.append("")
-                counts.unit.append(unit)
-                counts.text.append(cell)
+                counts.unit.append(units[k])
+                counts.text.append(row[k])
     return counts
+
+
+def _is_metric(name: str) -> bool:
+    other = name in _NO_METRICS or name.startswith(_NVTX)
+    return not (other or is_of_board(name) or is_curve(name))
 
 
 def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
@@ -172,9 +192,8 @@ def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
     axes = np.full((6, n), -1, np.int64)
     for k, ((process, _), about) in enumerate(counts.launches.items()):
         lane = f"stream {about['Stream']}" if len(processes) == 1 else f"process {process} stream {about['Stream']}"
-        device = about["Device"] if about["Device"].isdigit() else "0"
         codes[0, k] = names.setdefault(about["Kernel Name"], len(names))
-        codes[1, k] = devices.setdefault(f"imported:{device}", len(devices))
+        codes[1, k] = devices.setdefault(f"imported:{_number(about['Device'])}", len(devices))
         codes[2, k] = lanes.setdefault(lane, len(lanes))
         for first, key in ((0, "Grid Size"), (3, "Block Size")):
             found = _AXES.match(about[key])
@@ -194,15 +213,19 @@ def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
             for j, axis in enumerate("xyz")
         },
     )
-    run.devices = [
-        DeviceInfo(
-            id=name,
-            name=options.device or f"device {name.removeprefix('imported:')}",
-            index=int(name.removeprefix("imported:")),
-        )
-        for name in devices
-    ]
+    boards = {_number(device): attributes for device, attributes in counts.boards.items()}
+    for name in devices:
+        number = name.removeprefix("imported:")
+        about_it = boards.get(number, {})
+        shown = options.device or board_name(about_it) or f"device {number}"
+        details = {"attributes": about_it} if about_it else {}
+        run.devices.append(DeviceInfo(id=name, name=shown, index=int(number), details=details))
     run.workload["processes"] = sorted({f"{p} ({a['Process Name']})" for (p, _), a in counts.launches.items()})
+
+
+def _number(device: str) -> str:
+    """Which device of the process a launch ran on; older versions don't say."""
+    return device if device.isdigit() else "0"
 
 
 def _known(values: NDArray[np.int64]) -> Partly:
@@ -210,8 +233,8 @@ def _known(values: NDArray[np.int64]) -> Partly:
 
 
 def _add_counters(run: Run, counts: Counts, left: Left) -> None:
-    """Readings in SI units; where the tool has none they are null, and texts are counted."""
-    decimal = decimal_sign(counts.text)
+    """Readings in SI units; where the tool has none, or one that can't be, they are null; texts are counted."""
+    decimal = decimal_sign(text.removeprefix(_DOUBT) for text in counts.text)
     values = np.full(len(counts.text), np.nan)
     units = []
     texts = np.zeros(len(counts.text), bool)
@@ -219,12 +242,15 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
         factor, si = to_si(unit)
         units.append(si)
         try:
-            value = number(text.removeprefix("(!)"), decimal)
+            value = number(text.removeprefix(_DOUBT), decimal)
         except ValueError:
             texts[k] = True
             continue
         if value is not None:
             values[k] = value * factor
+    impossible = (values < 0) & (np.array(units) == "%")
+    values[impossible] = np.nan
+    left.add("below_zero", "percentages are below 0, which can't be", int(impossible.sum()))
     left.add("text_metrics", "readings are text, not numbers", int(texts.sum()))
     keep = np.flatnonzero(~texts)
     run.counters = block(
