@@ -152,6 +152,7 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
         (("gemm", "--device", "sim:h100", "--repeats", "0"), "must be at least 1"),
         (("gemm", "--device", "sim:h100", "--engine", "slurm"), "local, ray"),
         (("allreduce", "--device", "sim:h100", "--placement", "in-turn"), "run together"),
+        (("memcpy", "--device", "sim:h100", "--size", "auto"), "--config size=auto: memcpy needs a whole number"),
         (("gemm", "--device", "sim:h100", "--size", "0"), "--config size=0: gemm needs a whole number of 1 or more"),
         (
             ("memcpy", "--device", "sim:h100", "--iterations", "-1"),
@@ -164,6 +165,23 @@ def test_what_makes_no_sense_is_refused_in_a_line_before_anything_runs(arguments
     assert said.code == 2
     assert complaint in said.complaint
     assert not (workspace / "runs").exists()
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_sums_between_simulated_boards_are_refused_before_anything_runs(engine, capsys, workspace):
+    said = command(capsys, "fleet", "run", "allreduce", "--device", "sim:h100", "--gpus", "2", "--engine", engine)
+    assert said.code == 3
+    assert said.complaint.endswith("allreduce needs real GPUs: simulated boards have no links to one another")
+    assert not (workspace / "runs").exists()
+
+
+def test_a_run_counts_once(capsys, tmp_path, monkeypatch):
+    """Given twice it would make a fleet of two repeats that agree."""
+    (tmp_path / "a.zip").touch()
+    monkeypatch.chdir(tmp_path)
+    said = command(capsys, "fleet", "report", "a.zip", f"{tmp_path}/a.zip")
+    assert said.code == 2
+    assert said.complaint.endswith("a.zip is given twice")
 
 
 def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsys):

@@ -4,33 +4,37 @@ import pytest
 
 from commands import command
 from fleet_data import gpus, tables_of
+from jouletrace.errors import BadInputError
 from jouletrace.fleet.dataset import Dataset
 from jouletrace.fleet.node import Outcome
 from jouletrace.fleet.plan import Task
 from jouletrace.fleet.store import open_store
 
 
-@pytest.fixture
-def broken_off(monkeypatch):
-    """An engine that has one result of two when Ctrl-C comes."""
+@pytest.fixture(params=[KeyboardInterrupt(), BadInputError("cannot write fleet/failed: No space left on device")])
+def broken_off(monkeypatch, request):
+    """An engine that has one result of two when Ctrl-C comes, or the disk is full; how the command ends."""
 
     def local(settings, boards, others, place, command):
         def work(todo, note, hear):
             task = Task(boards[0], 0)
             Dataset(open_store(place)).put(task, tables_of(task, [1.0, 1.1]))
             note(Outcome(task))
-            raise KeyboardInterrupt
+            raise request.param
 
         return work
 
     monkeypatch.setattr("jouletrace.fleet.open.local", local)
     monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (gpus(1, 2), []))
     monkeypatch.setattr("jouletrace.fleet.open.busy", lambda boards: {})
+    return getattr(request.param, "exit_code", 130), str(request.param) or "interrupted"
 
 
 def test_what_was_measured_is_kept_and_the_way_on_is_said(broken_off, capsys, workspace):
     said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "fleet")
-    assert said.code == 130
+    code, complaint = broken_off
+    assert said.code == code
+    assert said.err.splitlines()[-1] == f"jouletrace: {complaint}"
     assert "what was measured is in fleet; the same command with -o fleet does what is missing" in said.err
     report = command(capsys, "fleet", "report", "fleet")
     assert report.code == 0, report.err

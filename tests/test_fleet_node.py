@@ -1,7 +1,9 @@
 """What happens on a host: processes that begin at once or in turn, and what becomes of those that fail."""
 
 import json
+import tempfile
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,20 +13,24 @@ from fleet_data import gpus
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.fleet import gpus as gpus_of_fleet
 from jouletrace.fleet import process
+from jouletrace.fleet.child import reason_of
 from jouletrace.fleet.dataset import Dataset
 from jouletrace.fleet.engine import local, run_fleet, todo_of
 from jouletrace.fleet.node import Node
 from jouletrace.fleet.open import Request, open_fleet, settle_size
 from jouletrace.fleet.plan import IN_TURN, FleetSettings, Noise, Task, parse_noise, rounds
+from jouletrace.fleet.ray_engine import Cluster
 from jouletrace.fleet.store import open_store
 from jouletrace.profiler.settings import ProfileSettings
 
-FAKE = Path(__file__).parent / "fake_fleet_child.py"
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
-    monkeypatch.setattr(process, "PROGRAM", (str(FAKE),))
+    monkeypatch.setattr(process, "MODULE", "fake_fleet_child")
+    monkeypatch.setattr("jouletrace.fleet.node.HEAD_START_S", 0.1)
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
 
 
 def do(tmp_path, workload="works", boards=None, others=(), repeats=1, heard=None, **more):
@@ -59,15 +65,19 @@ def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
 
 
 def test_gpus_that_take_turns_never_overlap_and_go_in_an_order_that_the_seed_says(tmp_path):
-    do(tmp_path, placement=IN_TURN, repeats=3)
-    for repeat in range(3):
+    do(tmp_path, placement=IN_TURN, repeats=2)
+    for repeat in range(2):
         runs = sorted((seen(tmp_path, gpu, repeat) for gpu in range(3)), key=lambda run: run["order"])
         assert [run["order"] for run in runs] == [0, 1, 2]
         assert all(a["end_ns"] <= b["at_ns"] for a, b in pairwise(runs))
     settings = FleetSettings("works", placement=IN_TURN, seed=4)
-    orders = [tuple(group[0].gpu.index for group in rounds(gpus(1, 8), settings, n)) for n in range(10)]
+    boards = gpus(1, 8)
+    ids = [gpu.id for gpu in boards]
+    orders = [tuple(group[0].gpu.index for group in rounds(boards, settings, n, ids)) for n in range(10)]
     assert len(set(orders)) > 5
-    assert orders[0] == tuple(group[0].gpu.index for group in rounds(gpus(1, 8), settings, 0))
+    assert orders[0] == tuple(group[0].gpu.index for group in rounds(boards, settings, 0, ids))
+    (only,) = rounds(boards, settings, 0, ids[3:4])
+    assert (only[0].gpu.index, only[0].order) == (3, orders[0].index(3))
 
 
 def test_each_process_is_shown_its_own_gpu_by_uuid_whatever_else_the_environment_says(tmp_path, monkeypatch):
@@ -96,10 +106,38 @@ def test_a_gpu_that_falls_off_costs_its_own_result_only(tmp_path, workload, reas
     assert seen(tmp_path, 0)["at_ns"] == seen(tmp_path, 2)["at_ns"]
 
 
+def test_a_process_that_is_killed_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    assert do(tmp_path, "dies", gpus(1, 2))[1, 0].reason == "vanished"
+    assert list(scratch.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch / "none"))
+    with pytest.raises(BadInputError, match="no temporary folder on node-0: No such file"):
+        do(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NotPossibleError("NVML: the GPU is lost: it has fallen off the bus"), "lost_gpu"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "lost_gpu"),
+        (BadInputError("cannot write /data/f/raw/x: No space left on device"), "disk_full"),
+        (OSError(28, "No space left on device"), "disk_full"),
+        (NotPossibleError("gemm: out of memory"), "out_of_memory"),
+        (NotPossibleError("no driver"), "not_possible"),
+        (BadInputError("--batch 0"), "bad_input"),
+        (ValueError("No space left on device"), "failed"),
+    ],
+)
+def test_why_a_gpu_gave_no_result_is_told_apart(error, reason):
+    assert reason_of(error) == reason
+
+
 def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path):
-    found = do(tmp_path, "hangs", limit_s=1.5, cool_limit_s=0)
+    found = do(tmp_path, "hangs", limit_s=1, cool_limit_s=0)
     assert found[1, 0].reason == "timed_out"
-    assert "no result after 1.5 s" in found[1, 0].text
+    assert "no result after 1 s" in found[1, 0].text
     assert not found[0, 0].reason
 
 
@@ -206,6 +244,38 @@ def test_a_second_run_does_only_what_is_missing(tmp_path):
     assert dataset.failures() == []
 
 
+def test_a_result_that_was_half_written_when_its_host_went_down_is_measured_again(tmp_path):
+    boards = gpus(1, 2)
+    settings = FleetSettings("gemm", repeats=2, placement=IN_TURN)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    work, _ = fake_work(dataset, boards)
+    run_fleet(settings, boards, dataset, work)
+    folder = Path("node=node-0/gpu=GPU-0001")
+    for table, repeat in (("runs", 0), ("windows", 1)):
+        path = tmp_path / "f" / table / folder / f"repeat-000{repeat}.parquet"
+        path.write_bytes(path.read_bytes()[:-20])
+    work, done = fake_work(dataset, boards)
+    again = run_fleet(settings, boards, dataset, work)
+    assert done == [("GPU-0001", 0), ("GPU-0001", 1)]
+    assert (again.before, again.measured) == (2, 2)
+
+
+def test_results_that_a_host_has_put_where_nobody_else_sees_them_are_missed(tmp_path):
+    """As with ``--engine ray`` and a folder of each host's own."""
+    boards = gpus(2, 1)
+    own = Dataset(open_store(tmp_path / "of-another-host"))
+    settings = FleetSettings("gemm", repeats=1)
+    shared = Dataset(open_store(tmp_path / "f"))
+
+    def work(todo, note, hear):
+        for gpu, dataset in zip(boards, (shared, own), strict=True):
+            fake_work(dataset, [gpu])[0](todo, note, hear)
+
+    found = run_fleet(settings, boards, shared, work)
+    assert (found.measured, [one.reason for one in found.failed]) == (1, ["elsewhere"])
+    assert "a place that all hosts share" in shared.failures()[0]["text"]
+
+
 def test_gpus_that_run_together_are_measured_together_again(tmp_path):
     boards = gpus(2, 2)
     there = {(gpu.node, gpu.id, 0) for gpu in boards} - {("node-1", "GPU-0101", 0)}
@@ -240,6 +310,49 @@ def test_busy_gpus_are_listed_and_left_alone(tmp_path):
     assert {gpu for gpu, _ in done} == {"GPU-0000"}
     assert {one.reason for one in found.failed} == {"busy"}
     assert "pid 7" in dataset.failures()[0]["text"]
+
+
+def test_a_busy_gpu_is_not_measured_with_those_that_run_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (gpus(1, 3)[:2], gpus(1, 3)[2:]))
+    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda gpus: {gpus[1].id: "in use", gpus[2].id: "in use"})
+    with open_fleet(FleetSettings("memcpy", repeats=1), Request()) as fleet:
+        outcomes = []
+        fleet.engine(str(tmp_path), "")({"node-0": {0: ["GPU-0000"]}}, outcomes.append, lambda gpu, message: None)
+    assert [one.task.gpu.id for one in outcomes] == ["GPU-0000"]
+    assert [line["gpu"] for line in log(tmp_path)] == [0]
+    for place in (1, 2):
+        noise = (Noise("memcpy", (place,)),)
+        with (
+            pytest.raises(NotPossibleError, match=f"--noise memcpy@{place}: in use"),
+            open_fleet(FleetSettings("memcpy", noise=noise), Request()),
+        ):
+            pass
+
+
+@contextmanager
+def a_cluster(busy=()):
+    """Two hosts, of two GPUs and of one."""
+    boards = [*gpus(1, 2), *gpus(2, 1)[1:]]
+    yield Cluster(FleetSettings("gemm"), boards, [], {}, {gpu: f"{gpu} is in use" for gpu in busy})
+
+
+def opened(monkeypatch, busy=(), noise=(), **more):
+    monkeypatch.setattr("jouletrace.fleet.ray_engine.open_ray", lambda *given: a_cluster(busy))
+    with open_fleet(FleetSettings("gemm", noise=noise), Request(engine="ray", **more)) as fleet:
+        return fleet.excluded
+
+
+def test_over_ray_noise_must_find_its_gpu_on_every_host(monkeypatch):
+    assert opened(monkeypatch, noise=(Noise("memcpy", (0,)),)) == {}
+    with pytest.raises(BadInputError, match=r"--noise memcpy@1: node-1 has no GPU 1; it has \[0\]"):
+        opened(monkeypatch, noise=(Noise("memcpy", (1,)),))
+
+
+def test_over_ray_gpus_that_others_use_are_left_alone_too(monkeypatch):
+    assert opened(monkeypatch, ["GPU-0001"]) == {"GPU-0001": "GPU-0001 is in use"}
+    assert opened(monkeypatch, ["GPU-0001"], allow_busy=True) == {}
+    with pytest.raises(NotPossibleError, match="--allow-busy"):
+        opened(monkeypatch, ["GPU-0000", "GPU-0001", "GPU-0100"])
 
 
 def test_a_disk_that_takes_nothing_is_said_in_a_line(tmp_path, monkeypatch):

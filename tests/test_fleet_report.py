@@ -202,6 +202,35 @@ def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
     (tmp_path / "fleet.json").write_text("{")
     with pytest.raises(BadInputError, match="not valid JSON"):
         read_fleet(tmp_path)
+    for odd in ({"schema": "x"}, {"schema": 1, "settings": [], "gpus": []}, {"schema": 1, "settings": {}, "gpus": [1]}):
+        (tmp_path / "fleet.json").write_text(json.dumps({"format": "jouletrace-fleet", **odd}))
+        with pytest.raises(BadInputError, match="is damaged"):
+            read_fleet(tmp_path)
+
+
+def test_what_does_not_belong_into_a_fleet_is_named_and_left_out(tmp_path):
+    dataset, _ = fleet(tmp_path / "f", [1, 1.01], repeats=2)
+    rows = tmp_path / "f" / "runs" / "node=node-0" / "gpu=GPU-0000"
+    whole = (rows / "repeat-0000.parquet").read_bytes()
+    (rows / "repeat-0000 (copy).parquet").write_bytes(whole)
+    (rows.parent / "all.parquet").write_bytes(whole)
+    windows = tmp_path / "f" / "windows" / "node=node-0" / "gpu=GPU-0000"
+    (rows / "repeat-0001.parquet").write_bytes((windows / "repeat-0001.parquet").read_bytes())
+    (windows / "repeat-0000.parquet").write_bytes(b"")
+    for note in ("[1]", "{}", "{"):
+        dataset.store.write("failed/node-0/GPU-0000/repeat-0001.json", note.encode())
+        assert dataset.failures() == []
+    found = read_fleet(tmp_path / "f")
+    assert len(found.groups[0].runs["gpu"]) == 3
+    said = "\n".join(found.damaged)
+    for words in (
+        "all.parquet isn't named",
+        "(copy).parquet isn't named",
+        "8 rows, not one",
+        "1 result has no windows",
+    ):
+        assert words in said
+    assert dataset.done() == {("node-0", "GPU-0001", 0), ("node-0", "GPU-0001", 1)}
 
 
 def test_the_dataset_opens_with_pandas_with_host_and_gpu_as_columns(tmp_path):

@@ -91,7 +91,7 @@ def test_a_process_sees_its_slice_alone_and_its_prints_are_no_answers():
             child.ask(load("visible"), 120)
         assert child.ask(load("loud"), 60) == {"items": 1}
         os.kill(child.pid, signal.SIGKILL)
-        with pytest.raises(JobFailedError, match="ended by signal 9") as error:
+        with pytest.raises(JobFailedError, match="was killed by signal 9") as error:
             child.ask({"do": "run", "seconds": 1, "at_ns": 0}, 10)
         assert error.value.reason == "vanished"
     finally:

@@ -123,8 +123,9 @@ def run(
     request = Request(device=device, gpus=gpus, nodes=nodes, engine=engine, address=address, allow_busy=allow_busy)
     with open_fleet(settings, request) as fleet:
         place = output or str(fresh_folder("runs", f"fleet-{Path(workload).name}"))
+        progress = FleetProgress()
         try:
-            with FleetProgress() as progress:
+            with progress:
                 found = run_fleet(
                     fleet.settings,
                     fleet.gpus,
@@ -137,7 +138,7 @@ def run(
         except BaseException as error:
             if Path(place).is_dir() and not any(Path(place).iterdir()):
                 Path(place).rmdir()  # refused before anything was measured
-            elif not isinstance(error, JouletraceError):
+            elif progress.measured or not isinstance(error, JouletraceError):
                 say(f"what was measured is in {place}; the same command with -o {place} does what is missing")
             raise
     say(
@@ -200,11 +201,18 @@ def _opened(places: list[str]) -> Fleet:
     from jouletrace.fleet.results import fleet_of, read_fleet
 
     runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
+    twice = next((place for n, place in enumerate(places) if _same(place, places[:n])), None)
+    if twice is not None:
+        raise BadInputError(f"fleet report: {twice} is given twice")
     if not runs and len(places) == 1:
         return read_fleet(places[0])
     if len(runs) != len(places):
         raise BadInputError("fleet report: give one fleet, or several Runs")
     return fleet_of([opened(place) for place in places], "of Runs")
+
+
+def _same(place: str, others: list[str]) -> bool:
+    return Path(place).resolve() in [Path(other).resolve() for other in others]
 
 
 def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> list[Findings]:

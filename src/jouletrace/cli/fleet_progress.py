@@ -16,10 +16,15 @@ _MOST_LINES = 16
 
 
 class FleetProgress(Drawn):
-    """Draws ``fleet.engine.Watch`` with rich, if stderr is a terminal; failures are said in any case."""
+    """Draws ``fleet.engine.Watch`` with rich, if stderr is a terminal; failures are said in any case.
+
+    Attributes:
+        measured: New results so far.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.measured = 0
         self._lines: dict[str, Any] = {}
         self._said: set[str] = set()
         if sys.stderr.isatty():
@@ -53,6 +58,7 @@ class FleetProgress(Drawn):
 
     def outcome(self, found: Outcome) -> None:
         """Move the bar; say why there is no result, each reason once."""
+        self.measured += not found.reason
         if self._progress is not None:
             self._progress.update(self._all, advance=1)
         if found.reason and found.text not in self._said:

@@ -23,7 +23,7 @@ SURE = 0.975
 _HARDWARE = 0.01
 """Share of time slowed down by hardware from which on it is evidence."""
 
-_LOST = ("vanished", "lost_node", "timed_out")
+_LOST = ("vanished", "lost_gpu", "lost_node", "timed_out")
 
 
 @dataclass(frozen=True)

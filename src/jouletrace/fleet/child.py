@@ -18,7 +18,6 @@ import json
 import os
 import select
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,6 +48,12 @@ _SPIN_NS = 2_000_000
 """The last bit before the start is waited for awake: the scheduler may be late by more than that."""
 
 _CHUNK_S = 0.1
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""How a disk says that it takes no more; most errors reach us as a text."""
+
+_LOST = ("GPU is lost", "fallen off the bus", "uncorrectable ECC error")
+"""How the driver and CUDA say that a board is gone."""
 
 
 class Talk:
@@ -118,8 +123,7 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
         told["at_ns"] = int(talk.order()["at_ns"])
         wait_until(told["at_ns"], session.clock)
 
-    with tempfile.TemporaryDirectory(prefix="jouletrace-fleet-") as folder:
-        run = _profile(settings.workload, how, Path(folder) / "run", order["command"], talk, gate)
+    run = _profile(settings.workload, how, Path(order["scratch"]) / str(task.gpu.index), order["command"], talk, gate)
     if not run.devices[0].host:
         run.devices[0].host = task.gpu.node
     found = Measured(run)
@@ -211,12 +215,16 @@ def _fixed_length(settings: FleetSettings, device: Device) -> ProfileSettings:
 
 def reason_of(error: BaseException) -> str:
     """A short code for why a task failed."""
-    text = str(error).lower()
+    text = str(error)
+    if isinstance(error, JouletraceError | OSError) and any(os.strerror(code) in text for code in _FULL):
+        return "disk_full"
+    if any(words in text for words in _LOST):
+        return "lost_gpu"
     if isinstance(error, JouletraceError):
-        if "out of memory" in text:
+        if "out of memory" in text.lower():
             return "out_of_memory"
         return {NotPossibleError: "not_possible", BadInputError: "bad_input"}.get(type(error), "failed")
-    return "disk_full" if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) else "failed"
+    return "failed"
 
 
 def main(orders: IO[str], answers: IO[str]) -> int:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -34,6 +36,8 @@ SCHEMA = 1
 
 _FREE = ("repeats", "limit_s", "cool_limit_s")
 """Settings in which a resumed fleet may differ from what it began with."""
+
+_NAME = re.compile(r"\w+/node=([^/]+)/gpu=([^/]+)/repeat-([0-9]+)\.parquet")
 
 
 class Dataset:
@@ -88,7 +92,9 @@ class Dataset:
             raise BadInputError(f"{self.store.root}/{ABOUT} is not valid JSON: {error}") from None
         if not isinstance(found, dict) or found.get("format") != "jouletrace-fleet":
             raise BadInputError(f"{self.store.root}/{ABOUT} is not of a fleet")
-        if int(found.get("schema", 0)) > SCHEMA:
+        if not _is_about(found):
+            raise BadInputError(f"{self.store.root}/{ABOUT} is damaged: it lacks what fleet run writes")
+        if found["schema"] > SCHEMA:
             raise BadInputError(f"{self.store.root} was written by a newer jouletrace: upgrade")
         return found
 
@@ -112,9 +118,12 @@ class Dataset:
         told = {"node": task.gpu.node, "gpu": task.gpu.id, "repeat": task.repeat, "reason": reason, "text": text}
         self.store.write(_place("failed", task, "json"), json.dumps(told).encode())
 
-    def done(self) -> set[tuple[str, str, int]]:
-        """Node, GPU and repeat of all results that are there."""
-        return {_parts(name) for name in self.store.names("runs", ".parquet")}
+    def done(self, gpus: set[str] | None = None) -> set[tuple[str, str, int]]:
+        """Node, GPU and repeat of all results that are there, whole; of these GPUs only, if any are given.
+
+        What was half written when its host went down counts as missing, and so is measured again.
+        """
+        return self._whole("runs", gpus) & self._whole("windows", gpus)
 
     def failures(self) -> list[dict[str, Any]]:
         """What has no result, and why; a note that can't be read is left out, as the result is missing anyway."""
@@ -122,9 +131,11 @@ class Dataset:
         for name in self.store.names("failed", ".json"):
             data = self.store.read(name)
             try:
-                found.append(json.loads(data or b""))
+                note = json.loads(data or b"")
             except ValueError:
                 continue
+            if isinstance(note, dict) and note.keys() >= {"node", "gpu", "repeat", "reason", "text"}:
+                found.append(note)
         return found
 
     def read(
@@ -149,13 +160,18 @@ class Dataset:
         lengths: list[int] = []
         damaged: list[str] = []
         for name in self.store.names(table, ".parquet"):
-            node, gpu, _ = _parts(name)
+            parts_of_name = _parts(name)
+            if parts_of_name is None:
+                damaged.append(f"{self.store.root}/{name} isn't named as a result is: left out")
+                continue
+            node, gpu, _ = parts_of_name
             if gpus is not None and gpu not in gpus:
                 continue
             try:
-                part = _read(self.store.read(name) or b"", schema)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                damaged.append(f"{self.store.root}/{name} can't be read: {str(error).splitlines()[0]}")
+                part = _read(self.store.read(name) or b"", schema, alone=table == "runs")
+            except (pa.ArrowException, OSError, ValueError, BadInputError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                damaged.append(f"{self.store.root}/{name} can't be read: {reason}")
                 continue
             parts.append(part)
             nodes.append(node)
@@ -165,6 +181,30 @@ class Dataset:
         for column, values in (("gpu", ids), ("node", nodes)):
             whole = whole.add_column(0, column, _repeated(values, lengths))
         return whole, damaged
+
+    def _whole(self, table: str, gpus: set[str] | None) -> set[tuple[str, str, int]]:
+        """What has a file of a table that is there to its end, where Parquet says what is in it."""
+        found = set()
+        for name in self.store.names(table, ".parquet"):
+            key = _parts(name)
+            if key is None or (gpus is not None and key[1] not in gpus):
+                continue
+            with suppress(pa.ArrowException, OSError, ValueError, BadInputError):
+                rows = pq.read_metadata(io.BytesIO(self.store.read(name) or b"")).num_rows
+                if table != "runs" or rows == 1:
+                    found.add(key)
+        return found
+
+
+def _is_about(found: dict[str, Any]) -> bool:
+    """Whether all that is read of ``fleet.json`` later on has its form."""
+    gpus = found.get("gpus")
+    return (
+        isinstance(found.get("schema"), int)
+        and isinstance(found.get("settings"), dict)
+        and isinstance(gpus, list)
+        and all(isinstance(gpu, dict) and gpu.keys() >= {"node", "id"} for gpu in gpus)
+    )
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +216,20 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read(data: bytes, schema: pa.Schema) -> pa.Table:
+def _read(data: bytes, schema: pa.Schema, alone: bool = False) -> pa.Table:
+    """A file of a table; ``alone`` if it must hold one row.
+
+    Raises:
+        ValueError: If it holds something else.
+    """
     # without Arrow's threads, which may abort a process that ends right after a read
     with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, pre_buffer=False) as file:
         there = set(file.schema_arrow.names)
         part = file.read(columns=[name for name in schema.names if name in there], use_threads=False)
+    if alone and len(part) != 1:
+        raise ValueError(f"it holds {len(part)} rows, not one")
+    if "repeat" in schema.names and ("repeat" not in there or part["repeat"].null_count):
+        raise ValueError("it holds another table")
     if part.schema.equals(schema):
         return part
     columns = [part[f.name].cast(f.type) if f.name in there else pa.nulls(len(part), f.type) for f in schema]
@@ -201,9 +250,10 @@ def _place(folder: str, task: Task, ending: str) -> str:
     return f"{folder}/{inside}/repeat-{task.repeat:04d}.{ending}"
 
 
-def _parts(name: str) -> tuple[str, str, int]:
-    _, node, gpu, file = name.rsplit("/", 3)
-    return unquote(node.removeprefix("node=")), unquote(gpu.removeprefix("gpu=")), int(file[7:-8])
+def _parts(name: str) -> tuple[str, str, int] | None:
+    """Node, GPU and repeat in the name of a result's file; None if it is named otherwise."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (unquote(found[1]), unquote(found[2]), int(found[3]))
 
 
 def _brief(text: str) -> str:

@@ -42,6 +42,9 @@ class Unwatched:
         """Ignore."""
 
 
+_THEIRS = ("bad_input", "disk_full", "elsewhere")
+"""Reasons that are for the user to mend."""
+
 Work = Callable[[Todo, Note, Hear], None]
 """An engine: does what is to do, and tells each outcome."""
 
@@ -97,7 +100,8 @@ def run_fleet(
     dataset.begin(settings, command, [asdict(gpu) for gpu in gpus])
     excluded = excluded or {}
     wanted = len(gpus) * settings.repeats
-    there = dataset.done() & {(gpu.node, gpu.id, n) for gpu in gpus for n in range(settings.repeats)}
+    asked_for = {(gpu.node, gpu.id, n) for gpu in gpus for n in range(settings.repeats)}
+    there = dataset.done({gpu.id for gpu in gpus}) & asked_for
     watch.begin(wanted, len(there))
     outcomes: list[Outcome] = []
 
@@ -115,13 +119,29 @@ def run_fleet(
     todo = todo_of(settings, free, there)
     if todo:
         work(todo, note, watch.hear)
+        outcomes = _found(outcomes, dataset, {gpu.id for gpu in free})
     failed = tuple(one for one in outcomes if one.reason)
     if outcomes and len(failed) == len(outcomes) and not there:
         reasons = list(dict.fromkeys(one.text for one in failed))
-        kind = BadInputError if all(one.reason == "bad_input" for one in failed) else NotPossibleError
+        kind = BadInputError if all(one.reason in _THEIRS for one in failed) else NotPossibleError
         raise kind(f"not one of {wanted} results could be had: {'; '.join(reasons[:3])}")
     new = {(one.task.gpu.node, one.task.gpu.id, one.task.repeat) for one in outcomes if not one.reason}
     return Summary(wanted, len(there), len(new - there), failed)
+
+
+def _found(outcomes: Sequence[Outcome], dataset: Dataset, gpus: set[str]) -> list[Outcome]:
+    """The outcomes, those without reason where the result isn't there after all: another host has put it elsewhere."""
+    there = dataset.done(gpus)
+    text = f"its result is not in {dataset.store.root}: give a place that all hosts share"
+    found = []
+    for one in outcomes:
+        key = one.task.gpu.node, one.task.gpu.id, one.task.repeat
+        if not one.reason and key not in there:
+            dataset.fail(one.task, "elsewhere", text)
+            found.append(Outcome(one.task, "elsewhere", text))
+        else:
+            found.append(one)
+    return found
 
 
 def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: set[tuple[str, str, int]]) -> Todo:

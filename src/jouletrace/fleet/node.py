@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jouletrace.errors import BadInputError
 from jouletrace.fleet.cooling import MARGIN_C
 from jouletrace.fleet.plan import CALLS_PORT, COLLECTIVE, FleetGpu, FleetSettings, Task, rounds
 from jouletrace.fleet.process import Child, Hear, listen
@@ -75,11 +77,23 @@ class Node:
             note: Told each outcome.
             hear: Told what children say of their progress.
         """
-        for group in rounds(self._measured, self._settings, number):
-            if any(task.gpu.id in todo for task in group):
-                self._at_once(group, note, hear)
+        for group in rounds(self._measured, self._settings, number, todo):
+            self.at_once(group, note, hear)
 
-    def _at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
+    def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
+        """Do tasks that run together; see ``repeat``.
+
+        Raises:
+            BadInputError: If there is no room for what they record meanwhile.
+        """
+        try:
+            scratch = tempfile.TemporaryDirectory(prefix="jouletrace-fleet-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
+        with scratch:  # ours, since a child that is killed leaves what it has recorded
+            self._in_folder(group, scratch.name, note, hear)
+
+    def _in_folder(self, group: Sequence[Task], scratch: str, note: Note, hear: Hear) -> None:
         noises: list[Child] = []
         children: list[Child] = []
         try:
@@ -91,7 +105,7 @@ class Node:
                 return
             ranks = self._ranks(group)
             for task, own in zip(group, ranks, strict=True):
-                children.append(Child(task.gpu, self._order(task), own))
+                children.append(Child(task.gpu, self._order(task, scratch), own))
             limit_s = self._settings.limit_s
             listen(children, ("ready",), limit_s + self._settings.cool_limit_s, hear)
             at_ns = time.time_ns() + round(HEAD_START_S * 1e9)
@@ -134,7 +148,7 @@ class Node:
             self.begun_c.setdefault(task.gpu.id, float(begun))
         return Outcome(task)
 
-    def _order(self, task: Task) -> dict[str, Any]:
+    def _order(self, task: Task, scratch: str) -> dict[str, Any]:
         wanted = self._settings.cool_to_c
         if wanted is None and task.gpu.id in self.begun_c:
             wanted = self.begun_c[task.gpu.id] + MARGIN_C
@@ -146,6 +160,7 @@ class Node:
                 "order": task.order,
                 "cool_to_c": wanted,
                 "store": self._store,
+                "scratch": scratch,
                 "command": self._command,
             }
         }

@@ -47,7 +47,7 @@ class OpenFleet:
     Attributes:
         settings: With everything settled that all GPUs must have in common.
         gpus: Those that are measured.
-        excluded: Of these, those that can't be, by id, and why.
+        excluded: GPUs that can't be measured, by id, and why.
         engine: Makes the engine, given where results go and the command for the record.
     """
 
@@ -73,10 +73,12 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
         resolve(name)
     if settings.workload in (*GEMMS, "memcpy", COLLECTIVE):
         for key, text in settings.profile.config.items():
-            if key in ("size", "iterations") and text != AUTO:
+            if key in ("size", "iterations") and not _size_wanted(settings, key):
                 whole(settings.workload, key, text)
     if settings.workload == COLLECTIVE and settings.placement != TOGETHER:
         raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
+    if settings.workload == COLLECTIVE and request.device.startswith("sim:"):
+        raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated boards have no links to one another")
     if settings.workload == COLLECTIVE and settings.profile.mode != "eager":
         raise BadInputError(
             f"--mode {settings.profile.mode}: calls of {COLLECTIVE} are announced one by one: use eager"
@@ -87,20 +89,45 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
         from jouletrace.fleet.ray_engine import open_ray
 
         with open_ray(settings, request.address, request.device, request.gpus, request.nodes) as cluster:
-            yield OpenFleet(settings, cluster.gpus, {}, lambda place, command: partial(cluster.work, place, command))
+            for node in dict.fromkeys(gpu.node for gpu in cluster.gpus):
+                check_noise(settings, [gpu for gpu in [*cluster.gpus, *cluster.others] if gpu.node == node])
+            gpus = cluster.gpus
+            excluded = {} if request.allow_busy else cluster.busy
+            cluster.gpus = _free(settings, gpus, cluster.others, excluded)
+            yield OpenFleet(settings, gpus, excluded, lambda place, command: partial(cluster.work, place, command))
         return
     gpus, others = find_gpus(request.device, request.gpus, request.nodes)
     check_noise(settings, [*gpus, *others])
-    excluded = {} if request.allow_busy or gpus[0].simulated else busy(gpus)
-    free = [gpu for gpu in gpus if gpu.id not in excluded]
-    if not free:
-        raise NotPossibleError(f"{'; '.join(excluded.values())}; --allow-busy measures all the same")
+    excluded = {} if request.allow_busy or gpus[0].simulated else busy([*gpus, *others])
+    free = _free(settings, gpus, others, excluded)
     settled = settle_size(settings, free[0])
-    yield OpenFleet(settled, gpus, excluded, lambda place, command: local(settled, gpus, others, place, command))
+    yield OpenFleet(settled, gpus, excluded, lambda place, command: local(settled, free, others, place, command))
+
+
+def _free(
+    settings: FleetSettings, gpus: list[FleetGpu], others: list[FleetGpu], users: dict[str, str]
+) -> list[FleetGpu]:
+    """The GPUs that nobody uses.
+
+    Raises:
+        NotPossibleError: If there is none, or noise would run on one that somebody uses.
+    """
+    for noise in settings.noise:
+        for gpu in [*gpus, *others]:
+            if noise.on(gpu) and gpu.id in users:
+                raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy makes it all the same")
+    free = [gpu for gpu in gpus if gpu.id not in users]
+    if not free:
+        raise NotPossibleError(f"{'; '.join(users[gpu.id] for gpu in gpus)}; --allow-busy measures all the same")
+    return free
 
 
 def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
     """Refuse noise that would run nowhere, or on boards that don't feel it.
+
+    Args:
+        settings: What is asked for.
+        gpus: All of one host.
 
     Raises:
         BadInputError: Names it.
@@ -111,11 +138,11 @@ def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
         there = {gpu.index for gpu in gpus}
         missing = [place for place in noise.gpus if place not in there]
         if missing:
-            raise BadInputError(f"--noise {noise}: there is no GPU {missing[0]}; there are {sorted(there)}")
+            raise BadInputError(f"--noise {noise}: {gpus[0].node} has no GPU {missing[0]}; it has {sorted(there)}")
 
 
-def _size_wanted(settings: FleetSettings) -> bool:
-    return settings.workload in GEMMS and settings.profile.config.get("size") == AUTO
+def _size_wanted(settings: FleetSettings, key: str = "size") -> bool:
+    return settings.workload in GEMMS and key == "size" and settings.profile.config.get(key) == AUTO
 
 
 def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:

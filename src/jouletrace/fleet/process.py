@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from jouletrace.fleet.plan import FleetGpu
-from jouletrace.profiler.children import python_path
+from jouletrace.profiler import children
 
-PATIENCE_S = 10.0
-"""Given to a child to end by itself."""
+MODULE = "jouletrace.fleet.child"
 
 Hear = Callable[[FleetGpu, dict[str, Any]], None]
 """Told what a child says of its progress."""
 
 
-PROGRAM: tuple[str, ...] = ("-P", "-m", "jouletrace.fleet.child")
-"""What a child runs, after Python's own name."""
-
-
-class Child:
+class Child(children.Child):
     """One ``jouletrace.fleet.child``.
 
     Args:
@@ -42,102 +30,33 @@ class Child:
     """
 
     def __init__(self, gpu: FleetGpu, order: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(MODULE, {**_shown(gpu), **(environment or {})})
         self.gpu = gpu
         self.said: dict[str, Any] = {}
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the child
-        self._process = subprocess.Popen(
-            [sys.executable, *PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, **_shown(gpu), **(environment or {}), "PYTHONPATH": python_path()},
-            start_new_session=True,  # Ctrl-C is for the parent, which ends it
-        )
-        self._buffer = b""
         self.tell(order)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def output(self) -> int:
-        """File descriptor of what it says."""
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
 
     @property
     def over(self) -> bool:
         """Whether it has said its last word."""
         return self.said.get("is") in ("done", "failed")
 
-    @property
-    def alive(self) -> bool:
-        """Whether its process runs."""
-        return self._process.poll() is None
-
-    def tell(self, order: Mapping[str, Any]) -> None:
-        """Send a line; a child that is gone is noticed when it is listened to."""
-        assert self._process.stdin is not None
-        with suppress(OSError, ValueError):
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            self._process.stdin.flush()
-
     def hear(self) -> list[dict[str, Any]]:
-        """What it has said since; reading may wait, so ask ``select`` first. The end is a message too."""
-        data = os.read(self.output, 1 << 16)
-        if not data:
+        """See ``profiler.children.Child``; the end is a message too."""
+        heard = super().hear()
+        if heard is None:
             if not self.over:
-                self.said = self._gone()
+                text = f"the process on {self.gpu} {self.how_it_ended()}"
+                self.said = {"is": "failed", "reason": "vanished", "text": text}
             return [self.said]
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        found = []
-        for line in lines:
-            with suppress(ValueError):  # half a line of a process that was killed
-                message = json.loads(line)
-                found.append(message)
-                if message.get("is") != "phase":
-                    self.said = message
-        return found
+        for message in heard:
+            if message.get("is") != "phase":
+                self.said = message
+        return heard
 
     def fail(self, reason: str, text: str) -> None:
         """End it and note why."""
         self.said = {"is": "failed", "reason": reason, "text": text}
         self.close(now=True)
-
-    def stop(self) -> None:
-        """Close its input, by which noise ends."""
-        assert self._process.stdin is not None
-        with suppress(OSError, ValueError):
-            self._process.stdin.close()
-
-    def interrupt(self) -> None:
-        """Let it end early by itself, as by Ctrl-C."""
-        with suppress(ProcessLookupError):
-            if self.alive:
-                self._process.send_signal(signal.SIGINT)
-
-    def close(self, now: bool = False) -> None:
-        """End it, with what it has started. Safe to call twice."""
-        self.stop()
-        try:
-            self._process.wait(0 if now else PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
-
-    def _gone(self) -> dict[str, Any]:
-        code = self._process.wait(PATIENCE_S)
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        last = f": {lines[-1]}" if lines and code > 0 else ""
-        return {"is": "failed", "reason": "vanished", "text": f"the process on {self.gpu} {how}{last}"}
 
 
 def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, hear: Hear) -> None:

@@ -1,4 +1,7 @@
-"""A fleet over a Ray cluster: on every host one task a repeat, which starts a process a GPU there.
+"""A fleet over a Ray cluster: a task of Ray's for what runs at once on a host, which starts a process a GPU there.
+
+It isn't a task a GPU: none can ask Ray for a certain GPU, and processes that begin at one moment, beside noise, need
+one who tells them. The task holds all GPUs of its host, so that nobody else's work runs on a neighbour.
 
 A host that is lost costs its own results only; they are noted as such, and the same command tries again.
 """
@@ -12,18 +15,25 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.fleet.engine import Todo
-from jouletrace.fleet.gpus import chosen, simulated, visible
+from jouletrace.fleet.gpus import busy, chosen, simulated, visible
 from jouletrace.fleet.node import Node, Note, Outcome
-from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task, rounds
 from jouletrace.fleet.process import Hear
 
 _REACH_S = 5.0
 _FIND_S = 120.0
 _LOOK_S = 2.0
+
+_RAY_DEFAULTS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_NUM_REDIS_GET_RETRIES": "2",  # of 40 s each: twenty of them are a quarter of an hour
+}
 
 
 @dataclass(frozen=True)
@@ -49,9 +59,10 @@ class Cluster:
         gpus: The GPUs that are measured.
         others: Other GPUs, for noise.
         hosts: Who has them, by the name of the node.
+        busy: Of all these, those that somebody uses now: who, by id.
 
     Attributes:
-        settings, gpus: As given.
+        settings, gpus, others, busy: As given.
     """
 
     def __init__(
@@ -60,51 +71,54 @@ class Cluster:
         gpus: Sequence[FleetGpu],
         others: Sequence[FleetGpu],
         hosts: dict[str, Host],
+        busy: dict[str, str] | None = None,
     ) -> None:
         self.settings = settings
         self.gpus = list(gpus)
-        self._others = list(others)
+        self.others = list(others)
+        self.busy = dict(busy or {})
         self._hosts = hosts
 
     def work(self, store: str, command: str, todo: Todo, note: Note, hear: Hear) -> None:
-        """Do what is missing: hosts at once, each one repeat after the other."""
+        """Do what is missing: hosts at once, each one round after the other."""
         ray = _ray()
-        left = {name: sorted(repeats) for name, repeats in todo.items()}
+        left = {
+            name: [
+                group
+                for repeat in sorted(repeats)
+                for group in rounds(self._of(self.gpus, name), self.settings, repeat, repeats[repeat])
+            ]
+            for name, repeats in todo.items()
+        }
         begun_c: dict[str, dict[str, float]] = {name: {} for name in left}
-        running: dict[Any, tuple[str, int]] = {}
+        running: dict[Any, tuple[str, list[Task]]] = {}
 
         def submit(name: str) -> None:
             if left[name]:
-                repeat = left[name].pop(0)
-                wanted = (self.settings, self._of(self.gpus, name), self._of(self._others, name), store, command)
-                running[_on(self._hosts[name], do_repeat, *wanted, begun_c[name], repeat, todo[name][repeat])] = (
-                    name,
-                    repeat,
-                )
+                group = left[name].pop(0)
+                places = self._of(self.gpus, name), self._of(self.others, name)
+                asked = _on(self._hosts[name], do_round, self.settings, *places, store, command, begun_c[name], group)
+                running[asked] = (name, group)
 
         for name in left:
             submit(name)
         while running:
             done, _ = ray.wait(list(running), num_returns=1, timeout=_LOOK_S)
             for ref in done:
-                name, repeat = running.pop(ref)
+                name, group = running.pop(ref)
                 try:
-                    outcomes, begun_c[name] = ray.get(ref)
+                    outcomes, begun_c[name] = _answer(ref)
                 except JouletraceError:
                     raise
                 except Exception as error:  # Ray has many names for what is gone
-                    if isinstance(cause := getattr(error, "cause", None), JouletraceError):
-                        raise cause from None
-                    self._lost(name, repeat, left, todo, error, note)
+                    self._lost(name, group, left[name], error, note)
                 else:
                     for outcome in outcomes:
                         hear(outcome.task.gpu, {"is": "failed" if outcome.reason else "done"})
                         note(outcome)
                 submit(name)
 
-    def _lost(
-        self, name: str, repeat: int, left: dict[str, list[int]], todo: Todo, error: Exception, note: Note
-    ) -> None:
+    def _lost(self, name: str, group: list[Task], left: list[list[Task]], error: Exception, note: Note) -> None:
         """Note what a host that is gone, or a process of Ray's there, takes with it."""
         host = self._hosts[name]
         alive = host.ray_id in {one.ray_id for one in alive_hosts()}
@@ -114,13 +128,12 @@ class Cluster:
             if alive
             else f"the host {name} was lost"
         )
-        repeats = [repeat] if alive else [repeat, *left[name]]
+        lost = [group]
         if not alive:
-            left[name] = []
-        for number in repeats:
-            for gpu in self._of(self.gpus, name):
-                if gpu.id in todo[name][number]:
-                    note(Outcome(Task(gpu, number), reason, text))
+            lost += left
+            left.clear()
+        for task in chain.from_iterable(lost):
+            note(Outcome(task, reason, text))
 
     @staticmethod
     def _of(gpus: Sequence[FleetGpu], name: str) -> list[FleetGpu]:
@@ -156,11 +169,13 @@ def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: st
         found = _find(hosts)
         measured: list[FleetGpu] = []
         others: list[FleetGpu] = []
-        for there in found.values():
+        users: dict[str, str] = {}
+        for there, used in found.values():
             own, rest = chosen(there, gpus)
             measured += own
             others += rest
-        yield Cluster(settings, measured, others, {host.name: host for host in hosts if host.name in found})
+            users |= used
+        yield Cluster(settings, measured, others, {host.name: host for host in hosts if host.name in found}, users)
     finally:
         ray.shutdown()
 
@@ -180,38 +195,38 @@ def alive_hosts() -> list[Host]:
     ]
 
 
-def do_repeat(
+def do_round(
     settings: FleetSettings,
     measured: Sequence[FleetGpu],
     others: Sequence[FleetGpu],
     store: str,
     command: str,
     begun_c: dict[str, float],
-    repeat: int,
-    todo: Sequence[str],
+    group: Sequence[Task],
 ) -> tuple[list[Outcome], dict[str, float]]:
-    """One repeat on the host that this runs on: what became of it, and how warm its GPUs were at first."""
+    """What runs at once on the host that this runs on: what became of it, and how warm its GPUs were at first."""
     node = Node(settings, measured, others, store, command, begun_c)
     outcomes: list[Outcome] = []
-    node.repeat(repeat, todo, outcomes.append, lambda gpu, message: None)
+    node.at_once(group, outcomes.append, lambda gpu, message: None)
     return outcomes, node.begun_c
 
 
-def gpus_here() -> list[FleetGpu]:
-    """The GPUs that Ray gives a task that asks for all of its host."""
-    return visible()
+def gpus_here(name: str) -> tuple[list[FleetGpu], dict[str, str]]:
+    """The GPUs that Ray gives a task that asks for all of its host, and who uses them besides."""
+    gpus = [replace(gpu, node=name) for gpu in visible()]
+    return gpus, busy(gpus)
 
 
-def _find(hosts: Sequence[Host]) -> dict[str, list[FleetGpu]]:
+def _find(hosts: Sequence[Host]) -> dict[str, tuple[list[FleetGpu], dict[str, str]]]:
     ray = _ray()
-    asked = {host.name: _on(host, gpus_here) for host in hosts if host.gpus > 0}
+    asked = {host.name: _on(host, gpus_here, host.name) for host in hosts if host.gpus > 0}
     if not asked:
         raise NotPossibleError("no host of this Ray cluster has a GPU")
     _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_FIND_S)
     if late:
         names = ", ".join(name for name, ref in asked.items() if ref in late)
         raise NotPossibleError(f"Ray has given the GPUs of {names} to others: try again when they are free")
-    return {name: [replace(gpu, node=name) for gpu in ray.get(ref)] for name, ref in asked.items()}
+    return {name: _answer(ref) for name, ref in asked.items()}
 
 
 def _on(host: Host, call: Any, *args: Any) -> Any:
@@ -222,14 +237,25 @@ def _on(host: Host, call: Any, *args: Any) -> Any:
     return _ray().remote(**options)(call).remote(*args)
 
 
+def _answer(ref: Any) -> Any:
+    """What a call has returned; what it has raised of ours is raised as it was, without Ray's traceback in its text."""
+    try:
+        return _ray().get(ref)
+    except Exception as error:
+        if isinstance(cause := getattr(error, "cause", None), JouletraceError):
+            raise cause from None
+        raise
+
+
 def _ray() -> Any:
     """Ray, which need not be installed; untyped, so that nothing depends on whether it is."""
     return importlib.import_module("ray")
 
 
 def _connect(address: str | None) -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in _RAY_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray itself would take, and try for minutes
     try:
         ray = _ray()
     except ImportError:

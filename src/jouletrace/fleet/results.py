@@ -100,7 +100,16 @@ def read_fleet(root: str | Path) -> Fleet:
     if not len(runs):
         reasons = list(dict.fromkeys(str(one.get("text")) for one in failures))
         raise BadInputError(f"the fleet in {root} has no result yet{': ' + '; '.join(reasons[:3]) if reasons else ''}")
-    return Fleet(str(root), _groups(runs, windows), failures, [*damaged, *more], about)
+    return Fleet(str(root), _groups(runs, windows), failures, [*damaged, *more, *_bare(runs, windows)], about)
+
+
+def _bare(runs: pa.Table, windows: pa.Table) -> list[str]:
+    """A line on results whose windows are gone: they count in the means, and tell nothing of noise."""
+    with_windows = set(_owners(windows)[0])
+    keys = zip(*(runs[name].to_pylist() for name in ("node", "gpu", "repeat")), strict=True)
+    bare = sum(key not in with_windows for key in keys)
+    said = "1 result has" if bare == 1 else f"{bare} results have"
+    return [f"{said} no windows that can be read: only their means count"] if bare else []
 
 
 def fleet_of(runs: Sequence[Run], source: str = "") -> Fleet:

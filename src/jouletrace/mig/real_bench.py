@@ -56,7 +56,7 @@ class RealBench:
         """Let jobs run at once; they begin at one moment."""
         at_ns = time.time_ns() + round(_HEAD_START_S * 1e9)
         for slot in slots:
-            self._children[slot].send({"do": "run", "seconds": seconds, "at_ns": at_ns})
+            self._children[slot].tell({"do": "run", "seconds": seconds, "at_ns": at_ns})
         served = []
         failure: JobFailedError | None = None
         for slot in slots:  # every answer is taken, or the next order would get an old one

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
-from jouletrace.profiler.children import our_module, python_path
+from jouletrace.profiler.children import our_child, python_path
 from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
@@ -160,7 +160,7 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
     """
     task = {"workload": workload, "settings": asdict(settings), "folder": str(folder)}
     process = subprocess.Popen(
-        our_module("jouletrace.profiler.repeats"),
+        our_child("jouletrace.profiler.repeats"),
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
