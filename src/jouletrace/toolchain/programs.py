@@ -121,12 +121,18 @@ def run(
         except subprocess.TimeoutExpired:
             said = Ended(0, _tail(log), 0, 0).last_complaint()
             raise NotPossibleError(
-                f"{Path(command[0]).name} did not end within {limit_s:g} s and was ended (--time-limit gives it more)"
+                f"{_named(command)} did not end within {limit_s:g} s and was ended (--time-limit gives it more)"
                 + (f"; the last that it said: {said}" if said else "")
             ) from None
         finally:
             _end(process)
     return Ended(process.returncode, _tail(log), start_ns, time.time_ns())
+
+
+def _named(command: Sequence[str]) -> str:
+    """The program that a command runs, past the ``env`` that sets variables for it."""
+    words = [word for word in command[1:] if "=" not in word] if command[0] == "env" else command
+    return Path(words[0]).name
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float, check: Callable[[], None] | None) -> None:
