@@ -1,6 +1,8 @@
 """Profiles that generate tokens: phases and their operators against the truth of a simulated board."""
 
 import json
+from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -8,16 +10,22 @@ from jsonschema import Draft202012Validator
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.forwards import gaps_weight
+from jouletrace.analysis.windows import fill
 from jouletrace.compare import compare
 from jouletrace.devices import open_device
+from jouletrace.devices.simulated import SimKernel
 from jouletrace.errors import BadInputError
+from jouletrace.profiler import generation
 from jouletrace.profiler.detail.layer_profiler import LayerProfiler
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.table import render
 from jouletrace.run import Run
+from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.workloads import ObjectWorkload
 
 torch = pytest.importorskip("torch")
@@ -96,6 +104,34 @@ def test_interpolated_decode_is_the_sum_over_all_lengths():
     )
     assert parts == pytest.approx(device.truth.steady(prepared.step.schedule).time_s, rel=0.005)
     device.close()
+
+
+def test_each_window_lies_amid_a_run_that_goes_on_alike_on_either_side(captured):
+    windows = [row for row in captured.windows.to_pylist() if row["variant"] in ("untouched", "segment")]
+    margins = [row["beyond"] / 2 * (row["end_ns"] - row["start_ns"]) / row["replays"] for row in windows]
+    assert min(margins) >= 0.1e9
+    for (before, after), (one, other) in zip(pairwise(windows), pairwise(margins), strict=True):
+        pause = after["start_ns"] - other - before["end_ns"] - one
+        assert -1e3 < pause < 0.03e9, "a random pause of at most a period of the sensor, and what launching takes"
+
+
+def test_what_an_iteration_draws_at_its_head_is_in_its_energy():
+    """Windows that began with a run would lose some of the head, and say 0.2 % less."""
+    device = open_device("sim:h100?noise=0&cap=off&seed=1")
+    head, tail = SimKernel("prefill", 5e-3, 600.0), SimKernel("decode", 27.5e-3, 250.0)
+    steps = {"untouched": SimulatedStep(device, [head, tail]), "segment": SimulatedStep(device, [tail])}
+    parts = [generation._Part(name, None, step, 21, 7, 0.0) for name, step in steps.items()]
+    session = Session("profile", [device], workload={"name": "uneven"})
+    with session:
+        generation._stage(session, parts, "energy", 14, Random(1), Silent())
+        device.clock.sleep(1.0)
+        run = session.finish()
+    fill(run)
+    windows = [row for row in run.windows.to_pylist() if row["variant"] == "untouched"]
+    schedule = steps["untouched"].schedule
+    truth = sum(device.truth.step(schedule, row["start_ns"], row["end_ns"]).energy_j * 21 for row in windows)
+    device.close()
+    assert sum(row["energy_j"] for row in windows) == pytest.approx(truth, rel=0.001)
 
 
 def test_figures_a_token_are_those_of_the_whole(captured):

@@ -67,13 +67,15 @@ def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
     return len(stamps) < 3 or float(np.median(np.diff(stamps))) < 0.9e9 * period_s
 
 
-def energies(run: Run, device: str, start_ns: ArrayLike, end_ns: ArrayLike) -> WindowEnergies | None:
-    """Energies of windows on one device; None if it has no power record."""
+def energies(
+    run: Run, device: str, start_ns: ArrayLike, end_ns: ArrayLike, edges_ns: ArrayLike | None = None
+) -> WindowEnergies | None:
+    """Energies of windows on one device, with edges as of ``window_energy``; None if it has no power record."""
     found = power_record(run, device)
     if found is None:
         return None
     record, response = found
-    return window_energy(record, response, start_ns, end_ns)
+    return window_energy(record, response, start_ns, end_ns, edges_ns=edges_ns)
 
 
 def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estimate:

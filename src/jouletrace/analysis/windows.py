@@ -24,7 +24,7 @@ def fill(run: Run) -> WindowEnergies | None:
         return None
     device = run.devices[0].id
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
-    found = energies(run, device, start, end)
+    found = energies(run, device, start, end, _edges(run.windows))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
     if found is not None:
@@ -40,6 +40,14 @@ def fill(run: Run) -> WindowEnergies | None:
         columns[column] = pa.array(means, pa.float64())
     run.windows = tables.conform(pa.table(columns), "windows")
     return found
+
+
+def _edges(windows: pa.Table) -> NDArray[np.int64]:
+    """When the load changed: at the ends of windows, or of the runs amid which they lie."""
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    replays, beyond = (pc.fill_null(windows[name], 0).to_numpy() for name in ("replays", "beyond"))
+    margin_ns = np.round(beyond / 2 * (end - start) / np.maximum(replays, 1)).astype(np.int64)
+    return np.concatenate([start - margin_ns, end + margin_ns])
 
 
 def of_variant(run: Run, variant: str) -> pa.Table:

@@ -81,8 +81,9 @@ def window_energy(
         response: The sensor's response, best calibrated.
         start_ns: Starts in ns since the Unix epoch, shape (m,).
         end_ns: Ends, shape (m,).
-        edges_ns: Other times at which the load is known to change. The windows' own ends always
-            count; windows that neighbour each other are best asked for together.
+        edges_ns: Times at which the load is known to change. None for the windows' own ends, which
+            is why windows that neighbour each other are best asked for together. A window amid a
+            load that goes on alike has none at its ends: there a jump would be looked for that isn't.
 
     Returns:
         Energies in the order given. One is null, with a reason, where the record doesn't reach,
@@ -96,7 +97,7 @@ def window_energy(
     end = np.atleast_1d(np.asarray(end_ns, np.int64))
     if start.shape != end.shape or start.ndim != 1:
         raise BadInputError(f"windows: {start.shape} starts do not go with {end.shape} ends")
-    other = np.empty(0, np.int64) if edges_ns is None else np.asarray(edges_ns, np.int64).ravel()
+    edges = np.concatenate([start, end]) if edges_ns is None else np.asarray(edges_ns, np.int64).ravel()
 
     m = len(start)
     reason: list[str | None] = [None] * m
@@ -105,7 +106,7 @@ def window_energy(
     a, b = record.seconds(start), record.seconds(end)
     ok = _judge(record, response, a, b, missing, reason)
     if ok.any():
-        shared = _Edges(record, response, np.concatenate([start, end, other]))
+        shared = _Edges(record, response, edges)
         found, crowded = shared.energies(a[ok], b[ok], response)
         mean[ok], misfit[ok] = found.mean, found.misfit
         # Nobody knows what went on in a hole: anything from nothing to twice the mean power.

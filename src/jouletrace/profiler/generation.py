@@ -2,6 +2,11 @@
 
 A round is a window of the whole and one of each piece, in random order: what drifts from round to round drifts
 for all of them, so that sums of pieces can be held against the whole round by round.
+
+A window lies in the middle of a longer run, so that it ends at the same point of an iteration as it begins, and the
+load goes on alike beyond both ends: prefill, at the head of an iteration, draws far more than what was before it,
+which at a window's start a slow sensor would put on its wrong side. And windows begin after a random pause of up to
+one period of the sensor: where iterations keep pace with it, its readings would see the same part of each of them.
 """
 
 from __future__ import annotations
@@ -30,8 +35,8 @@ MOST_S = 40.0
 TIME_WINDOW_S = 0.15
 """Length of windows where there is no power sensor to wait for."""
 
-RAMP_S = 0.1
-"""Seconds of each piece before its window, so that it is in steady state."""
+MARGIN_S = 0.1
+"""Seconds at least that each piece runs before its window, so that it is in steady state, and after it."""
 
 LEAST_LATENCIES = 6
 """Iterations without which their median has no interval."""
@@ -45,15 +50,15 @@ class _Part:
         variant, unit: Of its windows.
         step: Runs it.
         replays: Iterations of a window.
-        ramp: Iterations before it.
-        seconds: Of both.
+        beyond: Iterations before and after it together.
+        seconds: Of all of them.
     """
 
     variant: str
     unit: int | None
     step: Step
     replays: int
-    ramp: int
+    beyond: int
     seconds: float
 
 
@@ -133,8 +138,8 @@ def _parts(
         steps.append((SEGMENT, FIRST_UNIT + i, piece, _seconds(piece)))
     found = []
     for variant, unit, one, seconds in steps:
-        replays, ramp = math.ceil(window_s / seconds), math.floor(RAMP_S / seconds)
-        found.append(_Part(variant, unit, one, replays, ramp, (replays + ramp) * seconds))
+        replays, beyond = math.ceil(window_s / seconds), math.ceil(2 * MARGIN_S / seconds)
+        found.append(_Part(variant, unit, one, replays, beyond, (replays + beyond) * seconds))
     return found
 
 
@@ -169,17 +174,21 @@ def _stage(
     session: Session, parts: Sequence[_Part], name: str, rounds: int, order: random.Random, progress: Progress
 ) -> None:
     progress.begin(name, rounds * sum(part.seconds for part in parts))
+    power = passes.power_channel(session)
+    period_s = (power.period_s or 0.0) if power is not None else 0.0
     with session.phase("energy"):
         for _ in range(rounds):
             for part in order.sample(list(parts), len(parts)):
+                session.clock.sleep(order.uniform(0, period_s))
                 _window(session, part)
                 progress.advance(part.seconds)
     session.recorder.check()
 
 
 def _window(session: Session, part: _Part) -> None:
-    if part.ramp:
-        part.step.replay(part.ramp)
-    interval = part.step.replay(part.replays)
+    interval = part.step.replay(part.replays + part.beyond)
+    iteration_ns = (interval.end_ns - interval.start_ns) / (part.replays + part.beyond)
+    start_ns = interval.start_ns + round(part.beyond / 2 * iteration_ns)
     columns: dict[str, Any] = {"variant": part.variant, "unit": part.unit, "multiplicity": 1.0, "block": 0}
-    session.add_window(**columns, replays=part.replays, start_ns=interval.start_ns, end_ns=interval.end_ns)
+    end_ns = start_ns + round(part.replays * iteration_ns)
+    session.add_window(**columns, replays=part.replays, beyond=part.beyond, start_ns=start_ns, end_ns=end_ns)

@@ -86,6 +86,7 @@ WINDOWS = pa.schema(
         _field("block", pa.int32(), "", "block of the plan"),
         _field("order", pa.int32(), "", "place in the order in which windows ran"),
         _field("replays", pa.int64(), "", "iterations in the window"),
+        _field("beyond", pa.int64(), "", "iterations right before and after it, half each; null for none"),
         _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
         _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
         _field("energy_j", pa.float64(), "J", "energy of the board in the window; null if none"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jouletrace.devices.base import Device
 from jouletrace.devices.simulated import SimulatedGpu
@@ -18,6 +18,51 @@ from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL, TOGETHER, Generation, Segment
 
 Operators = list[Operator]
+
+
+@dataclass(frozen=True)
+class CountedGeneration:
+    """A workload that generates, counted without running it: what it is on any simulated board.
+
+    Attributes:
+        built: The workload.
+        mode: "graph" or "eager".
+        pieces: Operators of each piece of an iteration.
+        whole: Operators of an iteration.
+        forwards: Operators of one forward of each kind.
+    """
+
+    built: Built
+    mode: str
+    pieces: tuple[Operators, ...]
+    whole: Operators
+    forwards: Operators
+
+    def on(self, device: SimulatedGpu) -> tuple[SimulatedStep, GenerationSteps, SimulatedStep]:
+        """An iteration, its pieces, and one forward of each kind as a step whose parts can be changed.
+
+        Raises:
+            NotPossibleError: If the board has too little memory.
+        """
+        check_memory(self.built, device)
+        generation, mode = self.built.generation, self.mode
+        assert generation is not None
+        tf32 = self.built.facts.get("dtype") == "tf32"
+
+        def step(operators: Sequence[Operator], launch: str = mode) -> SimulatedStep:
+            return SimulatedStep(device, kernels_of(device, operators, tf32), launch)
+
+        counted = list(zip(generation.segments, self.pieces, strict=True))
+        by_phase = {segment.phase: operators for segment, operators in counted}
+        pieces = GenerationSteps(
+            generation,
+            tuple(
+                (_together(segment, mode), step(operators * _together(segment, mode).times))
+                for segment, operators in counted
+            ),
+            step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]]),
+        )
+        return step(self.whole), pieces, step(self.forwards, "graph")
 
 
 def simulate_generation(
@@ -39,34 +84,25 @@ def simulate_generation(
     """
     if not isinstance(device, SimulatedGpu):
         raise BadInputError(f"{device.info.name} is no simulated board")
+    counted = count_generation(workload, options, mode)
+    steps = counted.on(device)
+    counted.built.facts["device"] = device.info.name
+    return counted.built, *steps
+
+
+def count_generation(workload: Workload, options: WorkloadOptions, mode: str) -> CountedGeneration:
+    """Count a workload that generates, for any simulated board; see ``simulate_generation``."""
     check_options("simulated", mode)
     options = replace(with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
-    built, counted, forwards = _count(workload, options)
-    generation = built.generation
-    assert generation is not None
-    check_memory(built, device)
-    whole = _whole(generation, counted)
-    built.facts["device"] = device.info.name
+    built, pieces, forwards = _count(workload, options)
+    assert built.generation is not None
+    whole = _whole(built.generation, pieces)
     built.facts["counted"] = {
         "operators": len(whole),
         "flops": sum(operator.flops for operator in whole),
         "bytes_moved": sum(operator.bytes_moved for operator in whole),
     }
-    tf32 = built.facts.get("dtype") == "tf32"
-
-    def step(operators: Sequence[Operator], launch: str = mode) -> SimulatedStep:
-        return SimulatedStep(device, kernels_of(device, operators, tf32), launch)
-
-    by_phase = {segment.phase: operators for segment, operators in zip(generation.segments, counted, strict=True)}
-    pieces = GenerationSteps(
-        generation,
-        tuple(
-            (_together(segment, mode), step(operators * _together(segment, mode).times))
-            for segment, operators in zip(generation.segments, counted, strict=True)
-        ),
-        step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]]),
-    )
-    return built, step(whole), pieces, step(forwards, "graph")
+    return CountedGeneration(built, mode, tuple(pieces), whole, forwards)
 
 
 def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operators], Operators]:

@@ -1,0 +1,144 @@
+"""How well phases of generating are told on simulated boards, where every joule is known.
+
+A model is counted once and made an iteration and its pieces on boards drawn by seed. What the profile says
+of each phase, of a forward at each length, of the whole and of the closure, from the board's own noisy
+sensors, is held against the truth: the noiseless steady state at the heat of the windows, at the load's mean
+power in this run. How far a run's power is from that of other runs no single run can tell (``--repeats``
+does); "any run" holds the same figures against the board's mean over all runs.
+
+    python benchmarks/generation_sim.py --seeds 245 --modes graph
+"""
+
+import argparse
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace import analysis
+from jouletrace.analysis.generation import SEGMENT
+from jouletrace.devices import open_device
+from jouletrace.energy.interval import standard_error
+from jouletrace.profiler import generation, passes
+from jouletrace.profiler.prepare import resolve
+from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.warmup import warm_up
+from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.steps.simulated_generation import CountedGeneration, count_generation
+from jouletrace.workloads.base import WorkloadOptions
+
+QUIET = Silent()
+HEADER = (
+    "| workload, board, mode, figure | n | covered | covered, any run | median half-width | RMS error "
+    "| RMS error / standard error |\n|---|---|---|---|---|---|---|"
+)
+
+
+def measured(counted: CountedGeneration, spec: str, settings: ProfileSettings) -> list[tuple]:
+    """A profile's passes on one board: figure, estimate, truth in this run, truth in any."""
+    device = open_device(spec)
+    step, pieces, _ = counted.on(device)
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session("profile", [device], folder=Path(folder) / "run", settings=settings.to_dict())
+        with session:
+            session.run.workload = {**counted.built.facts, "items": counted.built.items}
+            warm = warm_up(session, step, settings.warmup_s, QUIET)
+            passes.idle(session, "context idle before", settings, QUIET)
+            generation.measure(session, step, lambda: pieces, settings, warm.iteration_s, QUIET)
+            passes.idle(session, "context idle after", settings, QUIET)
+            run = session.finish()
+    analysis.analyse(run)
+    found = compared(run, device.truth, step, pieces)
+    device.close()
+    return found
+
+
+def compared(run: Run, truth, step, pieces) -> list[tuple]:
+    told = run.workload["generation"]["segments"]
+    steps = {None: step, **{one["unit"]: piece for one, (_, piece) in zip(told, pieces.segments, strict=True)}}
+    windows = [row for row in run.windows.to_pylist() if row["variant"] in ("untouched", SEGMENT)]
+    heat = np.mean([truth.temperature_c(row["end_ns"]) for row in windows])
+    steady = {unit: truth.steady(one.schedule, temperature_c=heat) for unit, one in steps.items()}
+    seconds, active, expected = [], [], []
+    for row in windows:
+        one = truth.step(steps[row["unit"]].schedule, row["start_ns"], row["end_ns"])
+        seconds.append(row["replays"] * one.time_s)
+        active.append(row["replays"] * one.kernel_active_j.sum())
+        expected.append(row["replays"] * steady[row["unit"]].kernel_active_j.sum())
+    scale = sum(active) / sum(expected)
+
+    def joules(weights: dict[int | None, float], scale: float) -> float:
+        return sum(
+            weight * (steady[unit].energy_j + (scale - 1) * steady[unit].kernel_active_j.sum())
+            for unit, weight in weights.items()
+        )
+
+    weights = {one["unit"]: one["weight"] / one["times"] for one in told}
+    rows = run.units.to_pylist()
+    wanted = {"whole": (MODEL_UNIT, {None: 1.0})}
+    for row in rows:
+        if row["level"] == "phase":
+            of = {one["unit"]: weights[one["unit"]] for one in told if one["phase"] == row["phase"]}
+            wanted[row["name"]] = (row["id"], of)
+        if row["level"] == "length":
+            times = next(one["times"] for one in told if one["unit"] == row["id"])
+            wanted.setdefault("one token, first length", (row["id"], {row["id"]: 1 / times}))
+    found = [
+        (name, run.result("energy_total_j", unit), joules(of, scale), joules(of, 1.0))
+        for name, (unit, of) in wanted.items()
+    ]
+    closures = [joules(weights, s) / joules({None: 1.0}, s) for s in (scale, 1.0)]
+    return [*found, ("closure", run.result("closure_phases"), *closures)]
+
+
+def summary(title: str, rows: list[tuple]) -> str:
+    estimates, here, anywhere = ([row[i] for row in rows] for i in (1, 2, 3))
+    covered, of_any = (
+        np.mean([e.low <= value <= e.high for e, value in zip(estimates, truth, strict=True)])
+        for truth in (here, anywhere)
+    )
+    errors = np.array([e.value - value for e, value in zip(estimates, here, strict=True)])
+    own = np.array([standard_error(e)[0] for e in estimates])
+    width = np.median([e.half_width / value for e, value in zip(estimates, here, strict=True)])
+    rms = np.sqrt(np.mean((errors / np.array(here)) ** 2))
+    ratio = np.sqrt(np.mean((errors / own) ** 2))
+    return f"| {title} | {len(rows)} | {covered:.1%} | {of_any:.1%} | {width:.2%} | {rms:.2%} | {ratio:.2f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20, help="boards of each kind")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--workload", default="llama-1b")
+    parser.add_argument("--prompt", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--boards", nargs="+", default=["h100"])
+    parser.add_argument("--modes", nargs="+", default=["graph", "eager"])
+    parser.add_argument("--target", type=float, default=0.01, help="half-width wanted of the whole, relative")
+    arguments = parser.parse_args()
+    print(HEADER, flush=True)
+    shape = {"batch": arguments.batch, "seq_len": arguments.prompt, "max_new_tokens": arguments.tokens}
+    for mode in arguments.modes:
+        options = WorkloadOptions(task="generate", **shape)
+        counted = count_generation(resolve(arguments.workload), options, mode)
+        for board in arguments.boards:
+            rows = defaultdict(list)
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+                spec = f"sim:{board}{'&' if '?' in board else '?'}seed={seed}"
+                settings = ProfileSettings(
+                    task="generate", device=spec, mode=mode, seed=seed, latency_s=0.1, target_ci=arguments.target
+                )
+                for row in measured(counted, spec, settings):
+                    rows[row[0]].append(row)
+            for name, some in rows.items():
+                print(summary(f"{arguments.workload}, {board}, {mode}, {name}", some), flush=True)
+            phases = [row for name in ("prefill", "decode", "between forwards") for row in rows[name]]
+            print(summary(f"{arguments.workload}, {board}, {mode}, all phases", phases), flush=True)
+
+
+if __name__ == "__main__":
+    main()
