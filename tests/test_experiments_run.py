@@ -248,10 +248,10 @@ class Counted:
             raise NotPossibleError("some unit can't be removed")
         return self._open(self.step.empty())
 
-    def paced(self, spin_s):
+    def paced(self, spin_s, pieces=1):
         if not self.pace:
             raise NotPossibleError("steps on the CPU aren't paced")
-        return self._open(self.step.paced(spin_s))
+        return self._open(self.step.paced(spin_s, pieces))
 
     def _open(self, step):
         fresh = Counted(step, self.refuse, self.pace, self.opened)

@@ -199,6 +199,22 @@ def test_pacing_keeps_every_variant_below_the_cap():
     assert len(paced.variant({paced.units()[0]: 0}).schedule.kernels) == 16
 
 
+def test_a_pause_in_pieces_takes_as_long_and_keeps_the_kernels_in_order():
+    one = step("sim:h100?noise=0")
+    whole, split = one.paced(600e-6), one.paced(600e-6, pieces=3)
+    split.check()
+    assert sum(kernel.time_s for kernel in split.schedule.kernels) == pytest.approx(
+        sum(kernel.time_s for kernel in whole.schedule.kernels)
+    )
+    names = [kernel.name for kernel in split.schedule.kernels]
+    assert names.count("spin") == 3
+    assert names[-1] == "spin"
+    assert "spin" in names[3:8]
+    split.variant({split.units()[0]: 0}).check()
+    eager = SimulatedStep(open_simulated("sim:h100?noise=0"), one._kernels, launch="eager").paced(600e-6, pieces=3)
+    assert [kernel.name for kernel in eager.schedule.kernels].count("spin") == 1
+
+
 def test_the_host_makes_an_eager_step_of_small_kernels_longer():
     small = [SimKernel("k", 4e-6, 200.0, host_calls=3) for _ in range(20)]
     gpu = open_simulated("sim:h100?noise=0")

@@ -9,7 +9,9 @@ from torch import nn  # noqa: E402
 from fake_capture import CPU, install  # noqa: E402
 from jouletrace.errors import BadInputError, JouletraceError  # noqa: E402
 from jouletrace.steps import Unit  # noqa: E402
+from jouletrace.steps.base import DETACHED  # noqa: E402
 from jouletrace.steps.cuda.graph_variants import VariableGraphStep  # noqa: E402
+from jouletrace.steps.pacing import with_spin  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
 
 
@@ -117,6 +119,22 @@ def test_a_paced_step_and_all_its_variants_end_with_the_spin():
     assert launched(paced.paced(0)) == launched(step)
     with pytest.raises(BadInputError, match="0 seconds or more"):
         step.paced(-1.0)
+
+
+def test_a_pause_in_pieces_is_spread_over_the_operators_of_the_step_and_of_all_its_variants():
+    step = VariableGraphStep(make(), CPU)
+    paced = step.paced(1e-3, pieces=4)
+    paced.check()
+    spread = [name for one in zip(launched(step)[::2], launched(step)[1::2], strict=True) for name in (*one, "full")]
+    assert launched(paced) == spread
+    assert paced.describe()["nodes_of_no_operator"] == 0
+    for multiplicity in (0, 1, 3, DETACHED):
+        variant = paced.variant({unit(paced, "aten.addmm", "0.up"): multiplicity})
+        variant.check()
+        assert launched(variant).count("full") == 4
+    assert launched(paced.empty()) == ["full"] * 4
+    assert launched(step.paced(1e-3, pieces=100)).count("full") == 8, "no more pieces than operators"
+    assert with_spin(make(), 1e-3, CPU, 4, 8).call.cycles * 4 == with_spin(make(), 1e-3, CPU).call.cycles
 
 
 def test_work_of_no_operator_is_counted_and_keeps_all_removed_outputs_alive():

@@ -5,6 +5,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.steps import make_variable_step
+from jouletrace.steps.base import DETACHED
+from jouletrace.steps.cuda.captured_nodes import check_same
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, names, resolve
 from jouletrace.workloads.base import Built
 
@@ -17,13 +19,23 @@ pytestmark = [
 CUDA = "cuda:0"
 SHALLOW = {
     "bert": {"num_hidden_layers": "1"}, "deit": {"num_hidden_layers": "1"}, "vit": {"num_hidden_layers": "1"},
+    "minilm": {"num_hidden_layers": "1"}, "llama": {"num_hidden_layers": "1"}, "distilbert": {"n_layers": "1"},
     "gpt2": {"n_layer": "1"}, "resnet50": {"depths": "[1, 1, 1, 1]"}, "swin": {"depths": "[2]", "num_heads": "[3]"},
 }  # fmt: skip
+MODELS = [name for name in names() if name.startswith(tuple(SHALLOW))]
+"""All that are models and can be captured."""
+
+LANGUAGE = ("bert", "distilbert", "gpt2", "llama", "minilm")
 
 
 def shallow(name, **options):
     config = next(config for prefix, config in SHALLOW.items() if name.startswith(prefix))
     return resolve(name).build(CUDA, WorkloadOptions(config=config, **options))
+
+
+def two_sets(name):
+    """A batch of two in each of two input sets."""
+    return shallow(name, batch=2, input_sets=2, **({"seq_len": 64} if name.startswith(LANGUAGE) else {}))
 
 
 def of(target, *inputs):
@@ -40,18 +52,22 @@ def per_iteration(step, n):
     return np.median([step.replay(n).seconds / n for _ in range(5)])
 
 
-@pytest.mark.parametrize("name", names())
+def outputs_of_both_sets(step):
+    found = []
+    for _ in range(2):
+        step.replay(1)
+        found.append(logits(step).clone())
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_every_unit_of_every_model_is_removed_and_repeated_with_all_other_kernels_and_data_as_they_were(name):
-    built = shallow(name, batch=2, input_sets=2, **({"seq_len": 64} if name.startswith(("bert", "gpt2")) else {}))
-    step = make_variable_step(built, CUDA, "graph")
+    step = make_variable_step(two_sets(name), CUDA, "graph")
     step.check()
     facts = step.describe()
     assert facts["nodes_of_no_operator"] == 0
     assert all(node.name for _, node in step.nodes[0].sequence if node.kind == "kernel")
-    wanted = []
-    for _ in range(2):
-        step.replay(1)
-        wanted.append(logits(step).clone())
+    wanted = outputs_of_both_sets(step)
     total = 0
     for unit in step.units():
         removed = step.variant({unit: 0})
@@ -72,6 +88,40 @@ def test_every_unit_of_every_model_is_removed_and_repeated_with_all_other_kernel
     empty.check()
     assert len(empty.nodes[0].sequence) == 0
     assert empty.replay(100).seconds > 0
+
+
+@pytest.mark.parametrize("name", ["deit-tiny", "gpt2", "resnet50", "swin-tiny"])
+def test_detached_units_launch_the_kernels_of_the_untouched_step_and_leave_its_outputs(name):
+    step = make_variable_step(two_sets(name), CUDA, "graph")
+    wanted = outputs_of_both_sets(step)
+    units = step.units()
+    for detached in (*([unit] for unit in units), units):
+        variant = step.variant(dict.fromkeys(detached, DETACHED))
+        variant.check()
+        for reference, nodes in zip(step.reference, variant.nodes, strict=True):
+            check_same(reference, nodes, "the step with detached units")
+        variant.replay(98)  # what runs for nobody writes over nothing that a later replay reads
+        for found, one in zip(outputs_of_both_sets(variant), wanted, strict=True):
+            torch.testing.assert_close(found, one, rtol=5e-3, atol=1e-3)
+        variant.close()
+
+
+def test_what_reads_a_detached_product_gets_the_stored_one_and_the_product_takes_its_time():
+    a = torch.randn(4096, 4096, dtype=torch.float16)
+    step = make_variable_step(of(lambda x: (x @ x).relu(), a), CUDA, "graph")
+    product = next(unit for unit in step.units() if unit.op == "aten.mm")
+    step.replay(1)
+    wanted = logits(step).clone()
+    detached, removed = (step.variant({product: multiplicity}) for multiplicity in (DETACHED, 0))
+    detached.replay(1)
+    assert torch.equal(logits(detached), wanted)
+    whole, without = per_iteration(step, 200), per_iteration(removed, 200)
+    assert per_iteration(detached, 200) - without == pytest.approx(whole - without, rel=0.15)
+    (stored,) = detached._altered.stored[0].values()
+    torch.cuda.synchronize()
+    stored.outputs.kept.fill_(0)  # every byte: the product is zero from here on, for whoever reads what is stored
+    detached.replay(1)
+    assert not logits(detached).any()
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "tf32", "fp16", "bf16", "fp64", "amp"])
@@ -172,6 +222,13 @@ def test_pacing_adds_its_time_and_keeps_the_kernels():
     assert per_iteration(paced, 200) - per_iteration(step, 200) == pytest.approx(2e-3, rel=0.1)
     paced.variant({paced.units()[0]: 0}).check()
     paced.empty().check()
+    spread = step.paced(2e-3, pieces=12)
+    spread.check()
+    assert len(spread.nodes[0].sequence) == len(step.nodes[0].sequence) + 12
+    assert spread.describe()["nodes_of_no_operator"] == 0
+    assert per_iteration(spread, 200) - per_iteration(step, 200) == pytest.approx(2e-3, rel=0.1)
+    spread.variant({spread.units()[0]: 0}).check()
+    spread.variant({spread.units()[0]: DETACHED}).check()
 
 
 def test_kept_outputs_are_few_and_go_when_the_variant_is_closed():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from jouletrace.errors import JouletraceError
 from jouletrace.experiments.arms import GAPS, PACE, STEP, TOGETHER, Arm
-from jouletrace.experiments.pacing import whole_periods
+from jouletrace.experiments.pacing import pieces, whole_periods
 from jouletrace.experiments.parts import Part
 from jouletrace.experiments.protocols import Replayable, VariableStep
 
@@ -73,15 +73,20 @@ class Bench:
         self.iteration_s = 0.0
         self.refused: dict[tuple[str, int], str] = {}
         self.notes: list[tuple[str, str]] = []
+        self._refusals: list[tuple[int, tuple[str, str]]] = []
         self.began_ns = self.resumed_ns = self.ended_ns = 0
         self._step = step
         self._sensor_s = sensor_s
-        self._paced: dict[int, VariableStep] = {}
+        self._paced: dict[tuple[int, int], VariableStep] = {}
 
     @property
     def spent_s(self) -> float:
         """Seconds from the first to the last replay."""
         return (self.ended_ns - self.began_ns) / 1e9
+
+    def pieces(self, spin_ns: int) -> int:
+        """Into how many waits a pause is split."""
+        return pieces(self.iteration_s + spin_ns / 1e9)
 
     def measure_iteration(self, seconds: float) -> None:
         """Find out how long an iteration takes, from about so many seconds of them."""
@@ -100,28 +105,36 @@ class Bench:
         try:
             if arm.kind == PACE and arm.multiplicity:
                 return self._trial(arm, stack)
-            base = self.paced(arm.spin_ns)
+            nothing = arm.kind == GAPS or (arm.kind == PACE and not arm.multiplicity)
+            base = self.paced(arm.spin_ns, 1 if nothing else self.pieces(arm.spin_ns))
             if arm.kind == STEP:
                 return base
-            nothing = arm.kind == GAPS or (arm.kind == PACE and not arm.multiplicity)
             variant = base.empty() if nothing else base.variant(_changes(arm, parts))
             stack.callback(variant.close)
             variant.check()
         except JouletraceError as error:
+            what = f"{part.op} in {part.module}" if part and part.module else part.op if part else "the step"
+            note = ("variant_refused", f"{arm.variant}, {what}: {error}")
+            self.notes.append(note)
             if part is not None:
                 self.refused[arm.kind, part.id] = str(error)
-            what = f"{part.op} in {part.module}" if part and part.module else part.op if part else "the step"
-            self.notes.append(("variant_refused", f"{arm.variant}, {what}: {error}"))
+                self._refusals.append((part.id, note))
             return None
         return variant
 
-    def paced(self, spin_ns: int) -> VariableStep:
-        """The step with a pause, made once and kept until ``close``."""
+    def forget(self, parts: Collection[int]) -> None:
+        """Forget what these parts were refused: they are measured in another way."""
+        self.refused = {key: text for key, text in self.refused.items() if key[1] not in parts}
+        gone = [note for part, note in self._refusals if part in parts]
+        self.notes = [note for note in self.notes if not any(note is other for other in gone)]
+
+    def paced(self, spin_ns: int, split: int = 1) -> VariableStep:
+        """The step with a pause in so many pieces, made once and kept until ``close``."""
         if not spin_ns:
             return self._step
-        if spin_ns not in self._paced:
-            self._paced[spin_ns] = self._step.paced(spin_ns / 1e9)
-        return self._paced[spin_ns]
+        if (spin_ns, split) not in self._paced:
+            self._paced[spin_ns, split] = self._step.paced(spin_ns / 1e9, split)
+        return self._paced[spin_ns, split]
 
     def close(self) -> None:
         """Free the paced steps; the step itself is its owner's."""
@@ -154,7 +167,7 @@ class Bench:
         """The step with a pause that is only tried."""
         if not arm.spin_ns:
             return self._step
-        paced = self._step.paced(arm.spin_ns / 1e9)
+        paced = self._step.paced(arm.spin_ns / 1e9, self.pieces(arm.spin_ns))
         stack.callback(paced.close)
         return paced
 

@@ -92,10 +92,12 @@ class VariableStep(Replayable, Protocol):
             NotPossibleError: If some unit can't be removed.
         """
 
-    def paced(self, spin_s: float) -> VariableStep:
-        """The step with a kernel at its end that waits for ``spin_s`` and draws little.
+    def paced(self, spin_s: float, pieces: int = 1) -> VariableStep:
+        """The step with a kernel at its end that waits for ``spin_s`` and draws little; it is closed by itself.
 
-        It is closed by itself.
+        Args:
+            spin_s: Seconds in all.
+            pieces: Into how many waits to split it, spread over the iteration; at most.
 
         Raises:
             NotPossibleError: If it can't be paced.

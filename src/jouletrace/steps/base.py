@@ -128,13 +128,23 @@ class VariantRefusedError(NotPossibleError):
 
 
 REFUSALS: dict[str, str] = {
-    "compiled": "compiled code calls generated kernels, which can't be told apart and changed",
+    "compiled": "compiled code plans its buffers: its kernels can be repeated on a GPU, but not taken out",
     "in_place": "it writes over its input and has no form that writes elsewhere: it can't be repeated",
     "overwritten": "its output is written over by an operator that has no form that writes elsewhere",
     "host_output": "it hands numbers on through the host, which a captured graph can't",
     "no_pacing": "steps on the CPU aren't paced",
+    "interleaved": "kernels of one of its calls run before and after others: they can't be repeated together",
+    "not_finite": "repeated, it writes over what it reads until numbers are no longer finite",
 }
 """Why a variant may be refused, by code."""
+
+
+@runtime_checkable
+class OnlyRepeated(Protocol):
+    """A step whose units can be repeated, but not removed."""
+
+    def remarks(self) -> list[tuple[str, str]]:
+        """Code and text of what a reader should know of that, once all variants have been made."""
 
 
 class Variant(Step, Protocol):
@@ -186,11 +196,17 @@ class VariableStep(Variant, Protocol):
     def empty(self) -> Variant:
         """The variant without any unit: what is left is launch, and what no operator accounts for."""
 
-    def paced(self, spin_s: float) -> VariableStep:
+    def paced(self, spin_s: float, pieces: int = 1) -> VariableStep:
         """The same step with a kernel at its end that waits for ``spin_s`` and draws little power.
 
         Long enough, it keeps the step and all its variants below the power cap, so that they run
         at one clock. It belongs to this step, and is closed by itself.
+
+        Args:
+            spin_s: Seconds in all.
+            pieces: Into how many short waits to split it, spread over the iteration; at most. A step
+                whose host launches each operator leaves it in one piece, as following operators
+                would slow the host.
 
         Raises:
             BadInputError: If ``spin_s`` is negative.

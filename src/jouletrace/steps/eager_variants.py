@@ -156,8 +156,8 @@ class VariableEagerStep(_Around):
         """See ``VariableStep.empty``: the host's time, and what no operator accounts for."""
         return self.variant(dict.fromkeys(self.units(), 0))
 
-    def paced(self, spin_s: float) -> VariableEagerStep:
-        """See ``VariableStep.paced``; a paced step can be paced anew."""
+    def paced(self, spin_s: float, pieces: int = 1) -> VariableEagerStep:
+        """See ``VariableStep.paced``; a paced step can be paced anew, and waits in one piece."""
         if self._device.type != "cuda":
             raise VariantRefusedError("no_pacing", "steps on the CPU aren't paced: there is no kernel that waits")
         return VariableEagerStep(self._plain, self._device, self._make, spin_s=spin_s, fallback=self._fallback)

@@ -33,17 +33,63 @@ class SpinAfter:
 
     def __call__(self, i: int) -> Any:
         """Enqueue both and return the iteration's outputs."""
-        import torch
-
         outputs = self.call(i)
-        torch.cuda._sleep(self.cycles)  # type: ignore[no-untyped-call]  # untyped in torch
+        _spin(self.cycles)
         return outputs
 
 
-def with_spin(built: Built, spin_s: float, device: torch.device) -> Built:
-    """The same workload with a spin of about ``spin_s`` at the end of each iteration.
+@dataclass(frozen=True)
+class SpinBetween:
+    """An iteration with short spins spread over its operators.
+
+    One long pause would swing the board's power by hundreds of watts in every iteration, which the
+    sensor sees aliased; of many short ones it sees the mean.
+
+    Attributes:
+        call: The iteration.
+        cycles: Clock cycles of the SM that each kernel counts.
+        pieces: How many spins.
+        calls: Operators of an iteration.
+        device: Where it runs.
+    """
+
+    call: Callable[[int], Any]
+    cycles: int
+    pieces: int
+    calls: int
+    device: torch.device
+
+    def __call__(self, i: int) -> Any:
+        """Enqueue all and return the iteration's outputs."""
+        from jouletrace.steps.after_operators import AfterOperators
+
+        due = spread(self.pieces, self.calls)
+        with AfterOperators(self.device, lambda place: _spin(self.cycles) if place in due else None):
+            return self.call(i)
+
+
+def spread(pieces: int, calls: int) -> frozenset[int]:
+    """Places of the operators after which the pieces of a pause go: evenly spread, one after the last."""
+    return frozenset(place for place in range(calls) if (place + 1) * pieces // calls > place * pieces // calls)
+
+
+def _spin(cycles: int) -> None:
+    import torch
+
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # untyped in torch
+
+
+def with_spin(built: Built, spin_s: float, device: torch.device, pieces: int = 1, calls: int = 0) -> Built:
+    """The same workload with a spin of about ``spin_s`` in each iteration.
 
     The kernel counts clock cycles: at a lower clock it takes longer.
+
+    Args:
+        built: The workload.
+        spin_s: Seconds, all pieces together.
+        device: Where it runs.
+        pieces: One goes to the end of an iteration, several are spread over it.
+        calls: Operators of an iteration, at least ``pieces``; not needed for one piece.
 
     Raises:
         BadInputError: If ``spin_s`` is negative.
@@ -52,7 +98,9 @@ def with_spin(built: Built, spin_s: float, device: torch.device) -> Built:
         raise BadInputError(f"a spin must take 0 seconds or more, not {spin_s}")
     if spin_s == 0:
         return built
-    return replace(built, call=SpinAfter(built.call, max(1, round(spin_s * cycles_per_second(device)))))
+    cycles = max(1, round(spin_s * cycles_per_second(device) / pieces))
+    spinning = SpinAfter(built.call, cycles) if pieces == 1 else SpinBetween(built.call, cycles, pieces, calls, device)
+    return replace(built, call=spinning)
 
 
 @functools.cache

@@ -15,13 +15,14 @@ from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.steps.base import DETACHED, Interval, Launch
 from jouletrace.steps.counting import Operator
 from jouletrace.steps.modes import check_options
+from jouletrace.steps.pacing import spread
 from jouletrace.steps.trial import name_of
 from jouletrace.steps.units import Key, Unit, group
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 
 _TOGGLING_SLOWDOWN = 1.055
 _GARBAGE_POWER = 0.6
-_SPIN_W = 40.0
+_SPIN, _SPIN_W = "spin", 40.0
 _COLD = 0.5
 """What a kernel loses whose input isn't fresh in the cache, over what a repetition saves by its cache."""
 
@@ -40,6 +41,7 @@ class SimulatedStep:
         launch: "graph", or "eager" where the host launches each operator.
         spin_s: Seconds of a kernel that does nothing but wait, added to pace the step below the
             power cap.
+        pieces: Into how many waits that is split, spread over the iteration.
 
     Raises:
         BadInputError: If there is nothing to run, or ``launch`` is unknown.
@@ -48,7 +50,12 @@ class SimulatedStep:
     mode = "simulated"
 
     def __init__(
-        self, device: SimulatedGpu, kernels: Sequence[SimKernel], launch: str = "graph", spin_s: float = 0.0
+        self,
+        device: SimulatedGpu,
+        kernels: Sequence[SimKernel],
+        launch: str = "graph",
+        spin_s: float = 0.0,
+        pieces: int = 1,
     ) -> None:
         if not kernels:
             raise BadInputError("a simulated step needs at least one kernel")
@@ -57,6 +64,7 @@ class SimulatedStep:
         self._launch = launch
         self._kernels = tuple(kernels)
         self._spin_s = spin_s
+        self._pieces = pieces
         self._launches = (1,) * len(self._kernels)
         self._changes: dict[Unit, int] = {}
         self._disabled: frozenset[Unit] = frozenset()
@@ -141,10 +149,11 @@ class SimulatedStep:
         """The variant without any unit: launch alone."""
         return self.variant(dict.fromkeys(self.units(), 0))
 
-    def paced(self, spin_s: float) -> Self:
-        """A fresh step with a kernel at its end that waits for ``spin_s`` and draws little."""
+    def paced(self, spin_s: float, pieces: int = 1) -> Self:
+        """A fresh step with a kernel at its end, or several, that wait for ``spin_s`` and draw little."""
         fresh = self._copy()
         fresh._spin_s = spin_s
+        fresh._pieces = 1 if self._launch == "eager" else max(1, min(pieces, len(self._kernels)))
         return fresh
 
     def places(self, unit: Unit) -> frozenset[int]:
@@ -165,8 +174,7 @@ class SimulatedStep:
             JouletraceError: If it hasn't.
         """
         changed = {unit.key for unit in self._changes}
-        spins = 1 if self._spin_s > 0 else 0
-        launched = self.schedule.kernels[: len(self.schedule.kernels) - spins]
+        launched = [kernel for kernel in self.schedule.kernels if kernel.name != _SPIN]
         rest = [kernel.name for kernel in launched if _key(kernel) not in changed]
         wanted = [kernel.name for kernel in self._kernels if _key(kernel) not in changed]
         if rest != wanted:
@@ -184,7 +192,7 @@ class SimulatedStep:
         self._captured = None
 
     def _copy(self) -> Self:
-        fresh = type(self)(self._device, self._kernels, self._launch, self._spin_s)
+        fresh = type(self)(self._device, self._kernels, self._launch, self._spin_s, self._pieces)
         fresh._launches, fresh._changes = self._launches, self._changes
         return fresh
 
@@ -195,8 +203,11 @@ class SimulatedStep:
         off = frozenset(i for unit in self._disabled for i in self.places(unit))
         garbage = self._garbage(off)
         stored = frozenset(i for i, times in enumerate(self._launches) if times in (0, DETACHED))
+        due = spread(self._pieces, len(self._kernels)) if self._spin_s > 0 else frozenset()
         launched: list[SimKernel] = []
         for i, (kernel, times) in enumerate(zip(self._kernels, self._launches, strict=True)):
+            if i - 1 in due:
+                launched.append(self._spin())
             if i in off or times == 0:
                 continue
             first = kernel.scaled(power=_GARBAGE_POWER) if i in garbage else kernel
@@ -205,9 +216,12 @@ class SimulatedStep:
                 first = replace(first, time_s=first.time_s * (1 + _COLD * (1 - first.repeat)))
             launched.append(first)
             launched.extend([replace(first, time_s=first.time_s * first.repeat, host_calls=1)] * (times - 1))
-        if self._spin_s > 0:
-            launched.append(SimKernel("spin", self._spin_s, _SPIN_W, clocked=0.0, core=1.0, sources=()))
+        if due:
+            launched.append(self._spin())
         return launched
+
+    def _spin(self) -> SimKernel:
+        return SimKernel(_SPIN, self._spin_s / self._pieces, _SPIN_W, clocked=0.0, core=1.0, sources=())
 
     def _garbage(self, off: frozenset[int]) -> frozenset[int]:
         """Kernels that work on garbage if those in ``off`` don't run."""

@@ -109,7 +109,14 @@ class VariableGraphStep(_NodesStep):
     """
 
     def __init__(
-        self, built: Built, device: torch.device, spin_s: float = 0.0, beside: CudaGraphStep | None = None
+        self,
+        built: Built,
+        device: torch.device,
+        spin_s: float = 0.0,
+        beside: CudaGraphStep | None = None,
+        *,
+        pieces: int = 1,
+        calls: int = 0,
     ) -> None:
         """Capture the workload as it is, list its operators, and find out which node is whose.
 
@@ -118,13 +125,15 @@ class VariableGraphStep(_NodesStep):
             device: The GPU.
             spin_s: See ``VariableStep.paced``.
             beside: See ``CudaGraphStep``.
+            pieces: See ``VariableStep.paced``.
+            calls: Operators of an iteration, at least ``pieces``; not needed for one piece.
 
         Raises:
             CaptureError: If it can't be captured; names the likely operator.
             NotPossibleError: If operators can't be followed, the driver is too old, or memory runs out.
         """
         self._plain, self._spin_s = built, spin_s
-        self.workload = with_spin(built, spin_s, device)
+        self.workload = with_spin(built, spin_s, device, pieces, calls)
         super().__init__(self.workload, device, beside)
         from jouletrace.steps.altered import record_structures
 
@@ -134,7 +143,7 @@ class VariableGraphStep(_NodesStep):
         null = GraphVariant(self, structures, {})
         self.reference = null.nodes
         null.close()
-        self._outside = [len(nodes.of(None)) - (spin_s > 0) for nodes in self.reference]
+        self._outside = [len(nodes.of(None)) - (pieces if spin_s > 0 else 0) for nodes in self.reference]
         self._structures = [
             structure.launching(nodes.places(), hidden=outside > 0)
             for structure, nodes, outside in zip(structures, self.reference, self._outside, strict=True)
@@ -172,9 +181,12 @@ class VariableGraphStep(_NodesStep):
         """See ``VariableStep.empty``."""
         return self.variant(dict.fromkeys(self.units(), 0))
 
-    def paced(self, spin_s: float) -> VariableGraphStep:
+    def paced(self, spin_s: float, pieces: int = 1) -> VariableGraphStep:
         """See ``VariableStep.paced``; a paced step can be paced anew."""
-        return VariableGraphStep(self._plain, self.device, spin_s, beside=self)
+        calls = len(self._structures[0].calls)
+        return VariableGraphStep(
+            self._plain, self.device, spin_s, beside=self, pieces=max(1, min(pieces, calls)), calls=calls
+        )
 
     def check(self) -> None:
         """See ``Variant.check``: a capture under the dispatch mode has the nodes of one without."""
