@@ -77,8 +77,26 @@ def test_offsets_of_captures_widen_the_interval_windows_of_one_capture_cannot_hi
     quiet = fit(*windows(np.random.default_rng(0), each=4))
     moved = fit(*windows(np.random.default_rng(0), each=4, capture=0.01))
     gradient = np.eye(9)[0] - np.eye(9)[1]
-    assert moved.capture_variance == pytest.approx(0.01**2, rel=0.6)
+    assert moved.sources["capture"].variance == pytest.approx(0.01**2, rel=0.6)
     assert moved.variance(gradient)[0] > 8 * quiet.variance(gradient)[0]
+
+
+def test_blocks_that_run_slower_as_a_whole_leave_differences_within_them_as_they_are():
+    scores, widths = [], []
+    for seed in range(20):
+        y, arm, captured, time = windows(np.random.default_rng(seed), blocks=6)
+        block = np.repeat(np.arange(6), len(y) // 6)
+        # As in a first round: all blocks have the reference, a null experiment, and the untouched step, which is
+        # captured once; each other arm is in one block alone.
+        kept = (arm <= 2) | (block == arm % 6)
+        slower = np.array([0.0, 0.07, 0.0, 0.07, 0.07, 0.0])[block]
+        again = np.unique(np.where(arm == 2, -1, captured)[kept], return_inverse=True)[1]
+        found = fit((y + slower)[kept], arm[kept], again, time[kept], None, block[kept])
+        scores += [score(found, np.eye(9)[0] - np.eye(9)[a]) for a in range(1, 9)]
+        widths += [np.sqrt(found.variance(np.eye(9)[0] - np.eye(9)[a])[0]) for a in range(1, 9)]
+        assert 0.01 < np.sqrt(found.sources["block"].variance) < 0.2
+    assert np.mean(np.abs(scores) <= 1) >= 0.9
+    assert np.median(widths) < 0.004, "noise of 0.2 % a window, not the 7 % between blocks"
 
 
 def test_a_covariate_takes_out_the_noise_that_it_explains():

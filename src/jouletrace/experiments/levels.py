@@ -195,7 +195,8 @@ def _fit(observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinne
     capture_index = {capture: i for i, capture in enumerate(dict.fromkeys(captures))}
     arm_of = np.array([index[arm] for arm in arms], np.intp)
     capture_of = np.array([capture_index[capture] for capture in captures], np.intp)
-    found = fit(np.log(values[rows]), arm_of, capture_of, observed.middle_s[rows], held.excess[rows])
+    block = np.asarray(observed.block[rows], np.intp)
+    found = fit(np.log(values[rows]), arm_of, capture_of, observed.middle_s[rows], held.excess[rows], block)
     return _Stratum(
         index,
         found,

@@ -2,13 +2,14 @@
 
 The logarithm of a window's energy per iteration is taken as
 
-    y = θ(arm) + drift(time) + capture + noise
+    y = θ(arm) + drift(time) + block + capture + noise
 
 with a level θ for each arm, a drift common to all arms that wanders as a random walk (heat and
-the board's own wander multiply whatever runs, hence the logarithm), an offset of each capture (the
-same work, captured afresh, need not cost quite the same) and independent noise. How large drift and
-capture offsets are against the noise the windows tell themselves, by restricted maximum
-likelihood (Patterson and Thompson 1971). A covariate, a quantity seen in each window that only noise
+the board's own wander multiply whatever runs, hence the logarithm), an offset of each block (on an
+H100 all graphs of a process run 7 % slower after some captures, and as before after others), an
+offset of each capture (the same work, captured afresh, need not cost quite the same) and
+independent noise. How large these are against the noise the windows tell themselves, by restricted
+maximum likelihood (Patterson and Thompson 1971). A covariate, a quantity seen in each window that only noise
 moves, is regressed on where there is one. So every window helps to follow the drift, a window next
 to a reference counts for more than one far from any, and the covariance between arms, which a sum
 of parts needs since all parts share one reference, comes out exactly.
@@ -17,6 +18,7 @@ of parts needs since all parts share one reference, comes out exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +30,9 @@ from jouletrace.experiments.moderate import Moderated, moderate
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-_SMALLEST, _LARGEST = 1e-6, 10.0
-"""Of capture and drift over noise: beyond that, noise can't be told from a drift that follows every window."""
+_SMALLEST = 1e-6
+_LARGEST = {"capture": 10.0, "drift": 10.0, "block": 1e8}
+"""Of each source over noise: beyond that, noise can't be told from a drift that follows every window."""
 
 _EXACT = 1e-8
 """Relative spread below which windows are taken to agree exactly."""
@@ -39,32 +42,39 @@ _ROUNDS = 2
 
 
 @dataclass(frozen=True)
+class Source:
+    """Something that moves windows beside their noise.
+
+    Attributes:
+        covariance: Of windows moved by it with variance one, shape (windows, windows).
+        variance: Of a capture's or a block's offset, or of the drift's step between neighbouring windows.
+        doubt: Variance of that estimate.
+    """
+
+    covariance: Floats
+    variance: float
+    doubt: float
+
+
+@dataclass(frozen=True)
 class Fit:
     """Levels of arms and where their uncertainty comes from.
 
     Attributes:
-        level: θ of each arm, shape (arms,), at the experiment's mean drift.
+        level: θ of each arm, shape (arms,), at the experiment's mean drift and block.
         weights: How each level is made of the windows, shape (arms, windows): level = weights @ y.
         arm: Arm of each window, shape (windows,).
-        capture: Capture of each window, shape (windows,).
         noise: Noise variance of each arm's windows, with its degrees of freedom.
-        capture_variance: Variance of a capture's offset.
-        drift_variance: Variance of the drift's step between neighbouring windows.
+        sources: What else moves windows, by name: "capture", "drift", "block".
         slope: Coefficient of the covariate; 0 without one.
-        walk: Covariance of a drift whose step has variance one, shape (windows, windows).
-        doubt: Variances of the estimates of those two variances.
     """
 
     level: Floats
     weights: Floats
     arm: Indices
-    capture: Indices
     noise: Moderated
-    capture_variance: float
-    drift_variance: float
+    sources: Mapping[str, Source]
     slope: float
-    walk: Floats
-    doubt: tuple[float, float]
 
     def variance(self, gradient: Floats) -> tuple[float, float]:
         """Variance of ``gradient @ level``, and the variance of that estimate of it.
@@ -77,15 +87,22 @@ class Fit:
         by_window = gradient @ self.weights
         by_arm = np.bincount(self.arm, by_window**2, len(self.level))
         noise = self.noise.variance * by_arm
-        by_capture = np.bincount(self.capture, by_window)
-        capture = float(by_capture @ by_capture)
-        drift = max(float(by_window @ self.walk @ by_window), 0.0)
-        variance = float(noise.sum()) + capture * self.capture_variance + drift * self.drift_variance
-        doubt = float((2 * noise**2 / self.noise.df).sum()) + capture**2 * self.doubt[0] + drift**2 * self.doubt[1]
+        variance, doubt = float(noise.sum()), float((2 * noise**2 / self.noise.df).sum())
+        for source in self.sources.values():
+            times = max(float(by_window @ source.covariance @ by_window), 0.0)
+            variance += times * source.variance
+            doubt += times**2 * source.doubt
         return variance, doubt
 
 
-def fit(y: Floats, arm: Indices, capture: Indices, time_s: Floats, covariate: Floats | None = None) -> Fit:
+def fit(
+    y: Floats,
+    arm: Indices,
+    capture: Indices,
+    time_s: Floats,
+    covariate: Floats | None = None,
+    block: Indices | None = None,
+) -> Fit:
     """Fit the model.
 
     Args:
@@ -94,29 +111,27 @@ def fit(y: Floats, arm: Indices, capture: Indices, time_s: Floats, covariate: Fl
         capture: Index of each window's capture, shape (windows,).
         time_s: Middle of each window, shape (windows,).
         covariate: Shape (windows,); levels are those where it is 0.
+        block: Block of each window, shape (windows,); None if all are of one.
     """
     n, arms = len(y), int(arm.max()) + 1
     plain = design = np.eye(arms)[arm]
     if covariate is not None and _tells(covariate, arm, arms):
         design = np.column_stack([design, covariate])
-    same_capture = (capture[:, None] == capture[None, :]).astype(np.float64)
-    walk = _walk(time_s)
     noise = np.ones(n)
     free = n - design.shape[1]
     if free < 2:
-        return _without_spread(y, plain, arm, capture)
+        return _without_spread(y, plain, arm)
+    covariances = _covariances(plain, capture, time_s, block)
     means = (plain.T @ y) / plain.sum(axis=0)
     centred = y - plain @ means
     scale = float(centred @ centred) / free
     spreads = scale > _EXACT**2
-    several = bool(np.any(same_capture.sum(axis=0) > 1)) and bool(np.any(same_capture < plain @ plain.T))
-    ratios = (0.0, 0.0)
+    ratios = dict.fromkeys(covariances, 0.0)
     moderated = Moderated(np.full(arms, scale), np.full(arms, float(free)))
     sigma2 = scale
     for _ in range(_ROUNDS if spreads else 0):
-        ratios = _ratios(centred, design, noise, same_capture, walk, several)
-        covariance = np.diag(noise) + ratios[0] * same_capture + ratios[1] * walk
-        projection, _ = _project(covariance, design)
+        ratios = _ratios(centred, design, noise, covariances)
+        projection, _ = _project(_whole(noise, covariances, ratios), design)
         sigma2 = max(float(centred @ projection @ centred) / free, _EXACT**2)
         # The best prediction of each window's noise, and what share of it shows.
         shown = noise[:, None] * projection * noise[None, :]
@@ -129,51 +144,74 @@ def fit(y: Floats, arm: Indices, capture: Indices, time_s: Floats, covariate: Fl
         moderated = moderate(own, np.where(seen > 1e-3, seen, 0.0))
         if np.all(np.isfinite(moderated.variance)):
             noise = np.clip(moderated.variance / sigma2, 1e-4, 1e4)[arm]
-    covariance = np.diag(noise) + ratios[0] * same_capture + ratios[1] * walk
-    projection, weights = _project(covariance, design)
+    projection, weights = _project(_whole(noise, covariances, ratios), design)
     found = weights @ centred
+    doubts = _doubts(projection / sigma2, noise, covariances) if spreads else dict.fromkeys(covariances, 0.0)
     return Fit(
         level=means + found[:arms],
         weights=weights[:arms],
         arm=arm,
-        capture=capture,
         noise=moderated,
-        capture_variance=ratios[0] * sigma2,
-        drift_variance=ratios[1] * sigma2,
+        sources={
+            name: Source(covariance, ratios[name] * sigma2, doubts[name]) for name, covariance in covariances.items()
+        },
         slope=float(found[arms]) if len(found) > arms else 0.0,
-        walk=walk,
-        doubt=_doubt(projection / sigma2, noise, same_capture, walk) if spreads else (0.0, 0.0),
     )
 
 
-def _doubt(projection: Floats, noise: Floats, same_capture: Floats, walk: Floats) -> tuple[float, float]:
-    """Variances of the REML estimates of capture and drift variance, from the information matrix."""
-    parts = [projection * noise, projection @ same_capture, projection @ walk]
+def _covariances(plain: Floats, capture: Indices, time_s: Floats, block: Indices | None) -> dict[str, Floats]:
+    """Of each source with variance one, shape (windows, windows); of those alone that the windows can tell of."""
+    found = {"drift": _walk(time_s)}
+    same_capture = _same(capture)
+    # Without several captures of an arm, or several windows of a capture, offsets look like noise or levels.
+    if np.any(same_capture.sum(axis=0) > 1) and np.any(same_capture < plain @ plain.T):
+        found["capture"] = same_capture
+    if block is not None:
+        same_block = _same(block)
+        # Some arm must have windows in several blocks, or blocks look like levels.
+        if np.any((same_block == 0) & (plain @ plain.T > 0)):
+            found["block"] = _centred(same_block)
+    return found
+
+
+def _same(group: Indices) -> Floats:
+    return np.asarray(group[:, None] == group[None, :], np.float64)
+
+
+def _whole(noise: Floats, covariances: Mapping[str, Floats], ratios: Mapping[str, float]) -> Floats:
+    """Covariance of the windows, over the variance of the noise."""
+    whole = np.diag(noise)
+    for name, covariance in covariances.items():
+        whole = whole + ratios[name] * covariance
+    return whole
+
+
+def _doubts(projection: Floats, noise: Floats, covariances: Mapping[str, Floats]) -> dict[str, float]:
+    """Variances of the REML estimates of the sources' variances, from the information matrix."""
+    parts = [projection * noise, *(projection @ covariance for covariance in covariances.values())]
     information = np.array([[0.5 * float(np.sum(a * b.T)) for b in parts] for a in parts])
-    covariance = linalg.pinvh(information)
-    return float(covariance[1, 1]), float(covariance[2, 2])
+    # Sources differ by many orders of magnitude: brought to one scale first, or the smallest get lost.
+    scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
+    covariance = linalg.pinvh(information / np.outer(scale, scale), rtol=1e-6) / np.outer(scale, scale)
+    return {name: max(float(covariance[i, i]), 0.0) for i, name in enumerate(covariances, 1)}
 
 
-def _ratios(
-    y: Floats, design: Floats, noise: Floats, same_capture: Floats, walk: Floats, several: bool
-) -> tuple[float, float]:
-    """Variances of capture offsets and of the drift's step over that of the noise, by REML.
-
-    Without ``several`` captures of an arm, nor several windows of a capture, offsets can't be told.
-    """
-    bounds = [(np.log(_SMALLEST), np.log(_LARGEST))] * (2 if several else 1)
+def _ratios(y: Floats, design: Floats, noise: Floats, covariances: Mapping[str, Floats]) -> dict[str, float]:
+    """Variances of the sources over that of the noise, by REML."""
+    bounds = [(math.log(_SMALLEST), math.log(_LARGEST[name])) for name in covariances]
 
     def deviance(logs: Floats) -> float:
-        capture, drift = (np.exp(logs[0]), np.exp(logs[1])) if several else (0.0, np.exp(logs[0]))
-        return _deviance(np.diag(noise) + capture * same_capture + drift * walk, y, design)
+        ratios = dict(zip(covariances, np.exp(logs), strict=True))
+        return _deviance(_whole(noise, covariances, ratios), y, design)
 
     tries = [
         optimize.minimize(deviance, np.full(len(bounds), np.log(start)), method="L-BFGS-B", bounds=bounds)
         for start in _STARTS
     ]
     found = np.exp(min(tries, key=lambda t: float(t.fun)).x)
-    found = np.where(found <= 1.01 * _SMALLEST, 0.0, found)
-    return (float(found[0]), float(found[1])) if several else (0.0, float(found[0]))
+    return {
+        name: 0.0 if ratio <= 1.01 * _SMALLEST else float(ratio) for name, ratio in zip(covariances, found, strict=True)
+    }
 
 
 def _deviance(covariance: Floats, y: Floats, design: Floats) -> float:
@@ -198,14 +236,15 @@ def _project(covariance: Floats, design: Floats) -> tuple[Floats, Floats]:
 
 
 def _walk(time_s: Floats) -> Floats:
-    """Covariance of a random walk whose step between neighbouring windows has variance one.
-
-    Its mean over the windows is taken out: levels then stand for the experiment as a whole.
-    """
+    """Covariance of a random walk whose step between neighbouring windows has variance one."""
     order = np.sort(time_s)
     step = float(np.median(np.diff(order))) if len(order) > 1 else 1.0
     since = (time_s - order[0]) / (step if step > 0 else 1.0)
-    covariance = np.minimum(since[:, None], since[None, :])
+    return _centred(np.minimum(since[:, None], since[None, :]))
+
+
+def _centred(covariance: Floats) -> Floats:
+    """Of what is left when the mean over the windows is taken out: levels then stand for the experiment as a whole."""
     centred = covariance - covariance.mean(axis=0)
     return np.asarray(centred - centred.mean(axis=1)[:, None], np.float64)
 
@@ -220,9 +259,9 @@ def _mean(values: Floats, arm: Indices, arms: int) -> Floats:
     return np.asarray(np.bincount(arm, values, arms) / np.bincount(arm, minlength=arms), np.float64)
 
 
-def _without_spread(y: Floats, design: Floats, arm: Indices, capture: Indices) -> Fit:
+def _without_spread(y: Floats, design: Floats, arm: Indices) -> Fit:
     """Plain means where there are too few windows to tell of any spread: no interval comes of it."""
     weights = (design / design.sum(axis=0)).T
     arms = design.shape[1]
     unknown = Moderated(np.full(arms, np.nan), np.full(arms, np.nan))
-    return Fit(weights @ y, weights, arm, capture, unknown, 0.0, 0.0, 0.0, np.zeros((len(y), len(y))), (0.0, 0.0))
+    return Fit(weights @ y, weights, arm, unknown, {}, 0.0)
