@@ -9,6 +9,7 @@ import pytest
 import jouletrace.profiler.profile as profile_module
 from jouletrace import analysis
 from jouletrace.analysis.layers import MOST_CALLS, OUTSIDE, layers_of
+from jouletrace.analysis.sites import sites_of
 from jouletrace.devices import open_device
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import MODEL_UNIT
@@ -21,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-QUICK = {"detail": "layer", "detail_time_s": 8.0, "warmup_s": 1.0, "idle_s": 0.6, "latency_s": 0.1, "max_time_s": 2.0}
+QUICK = {"detail": "layer", "detail_time_s": 100.0, "warmup_s": 1.0, "idle_s": 0.6, "latency_s": 0.1, "max_time_s": 2.0}
 WIDTH = 2048
 
 
@@ -33,13 +34,17 @@ def site(id, parent, module, count=1, call=None):
     return {**op(id, parent, count), "level": "site", "module": module, "call": call}
 
 
+def summed(rows, traced):
+    return layers_of(rows, sites_of(rows, traced))
+
+
 def names(layers):
     return {name: layer.count for name, layer in layers.items()}
 
 
 def test_children_and_own_work_make_the_parent_and_containers_are_counted_once():
     rows = [op(1, count=2), op(2), site(3, 1, "enc.a"), site(4, 1, "enc.b"), site(5, 2, "enc")]
-    layers = layers_of(rows, {})
+    layers = summed(rows, {})
     assert layers["enc"].total == {1: 1.0, 2: 1.0}
     assert layers["enc"].own == {2: 1.0}
     assert layers["enc.a"].total == layers["enc.b"].own == {1: 0.5}
@@ -47,26 +52,26 @@ def test_children_and_own_work_make_the_parent_and_containers_are_counted_once()
 
 
 def test_what_no_module_calls_has_a_row_of_its_own():
-    assert layers_of([op(1), site(2, 1, "")], {})[OUTSIDE].own == {1: 1.0}
+    assert summed([op(1), site(2, 1, "")], {})[OUTSIDE].own == {1: 1.0}
 
 
 def test_equal_layers_are_flagged_and_one_that_has_a_part_to_itself_is_not():
     rows = [op(1, count=2), op(2), site(3, 1, "l.0"), site(4, 1, "l.1"), site(5, 2, "head")]
-    layers = layers_of(rows, {})
+    layers = summed(rows, {})
     assert layers["l.0"].flags == {"grouped"}
     assert layers["l"].flags == layers["head"].flags == set()
 
 
 def test_a_pool_is_shared_out_by_traced_time():
     rows = [op(1), op(2, 1), op(3, 1), site(4, 2, "a"), site(5, 3, "b")]
-    layers = layers_of(rows, {2: 3e-6, 3: 1e-6})
+    layers = summed(rows, {2: 3e-6, 3: 1e-6})
     assert layers["a"].total == pytest.approx({1: 0.75})
     assert layers["b"].flags == {"pooled"}
 
 
 def test_calls_of_a_module_are_its_total_and_alike_ones_are_split():
     rows = [op(1, count=2), op(2), site(3, 1, "m", 1, "1"), site(4, 1, "m", 1, "2"), site(5, 2, "m", 1, "2")]
-    layer = layers_of(rows, {})["m"]
+    layer = summed(rows, {})["m"]
     assert layer.count == 2
     first, second = layer.listed()
     assert (first.name, first.total, first.flags) == ("m (call 1)", {1: 0.5}, {"split"})
@@ -74,14 +79,14 @@ def test_calls_of_a_module_are_its_total_and_alike_ones_are_split():
 
 
 def test_one_call_needs_no_row_and_very_many_have_the_total_alone():
-    assert layers_of([op(1), site(2, 1, "m", 1, "1")], {})["m"].listed() == []
+    assert summed([op(1), site(2, 1, "m", 1, "1")], {})["m"].listed() == []
     n = MOST_CALLS + 1
-    many = layers_of([op(1, count=n), *(site(2 + i, 1, "m", 1, str(i + 1)) for i in range(n))], {})["m"]
+    many = summed([op(1, count=n), *(site(2 + i, 1, "m", 1, str(i + 1)) for i in range(n))], {})["m"]
     assert (many.count, many.listed()) == (n, [])
 
 
 def test_runs_without_calls_are_read_as_before():
-    layer = layers_of([op(1, count=3), site(2, 1, "m", 3)], {})["m"]
+    layer = summed([op(1, count=3), site(2, 1, "m", 3)], {})["m"]
     assert (layer.count, layer.listed(), layer.total) == (1, [], {1: 1.0})
 
 

@@ -23,7 +23,7 @@ TINY = {"num_hidden_layers": "2"}
 
 def settings(**changes):
     given = {"device": "sim:h100?cap=off&seed=3", "batch": 64, "mode": "graph", "config": TINY, "warmup_s": 3.0}
-    return ProfileSettings(**{**given, "detail": "kernel", "detail_time_s": 30.0, **changes})
+    return ProfileSettings(**{**given, "detail": "kernel", "detail_time_s": 110.0, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,14 @@ def test_a_cpu_is_told_apart_by_time_where_it_has_no_power_sensor(tmp_path):
     assert not [unit for unit in parts if unit["name"] == "host gaps"]
 
 
-@pytest.mark.parametrize(("changes", "words"), [({"l2": "cold"}, "--l2 cold"), ({"mode": "compile"}, "--mode compile")])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"l2": "cold"}, "--l2 cold"),
+        ({"mode": "compile", "detail": "layer"}, "--detail layer with --mode compile"),
+        ({"mode": "compile", "task": "train"}, "--task train with --mode compile"),
+    ],
+)
 def test_what_does_not_go_with_parts_is_refused(changes, words):
     with pytest.raises(BadInputError, match=words):
         settings(**changes)

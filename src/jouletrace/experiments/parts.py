@@ -16,6 +16,9 @@ from typing import Any
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 POOLED_OP = "other operators"
+JOINED_OP = "operators together"
+"""Of operators that can't be changed one by one."""
+
 GAPS_NAME = "launch and gaps"
 """Name of the unit for what is left of a step without any of its parts."""
 
@@ -27,11 +30,11 @@ class Part:
     Attributes:
         id: Its id in the ``units`` and ``windows`` tables.
         units: The step's units, at least one; opaque keys of ``variant``.
-        op: Operator; ``POOLED_OP`` of a pool.
+        op: Operator; ``POOLED_OP`` of a pool, ``JOINED_OP`` of parts that can only be changed together.
         shapes: Input shapes and types; "" of a pool.
         module: Qualified name of the module, with "*" for the number of a layer; "" of a pool.
         count: Launches in an iteration.
-        members: The parts in a pool, each below what could be resolved; empty if it is none.
+        members: The parts in it, if it is made of several: each below what could be resolved, or not to be had alone.
     """
 
     id: int
@@ -112,6 +115,20 @@ def make_parts(units: Sequence[Any], first_id: int = 1, *, together: bool = True
     ]
 
 
+def joined(parts: Sequence[Part], id: int) -> Part:
+    """One part of several that can only be changed together."""
+    modules = {part.module for part in parts}
+    return Part(
+        id,
+        tuple(unit for part in parts for unit in part.units),
+        JOINED_OP,
+        "",
+        modules.pop() if len(modules) == 1 else "",
+        sum(part.count for part in parts),
+        tuple(parts),
+    )
+
+
 def pool_small(parts: Sequence[Part], share: Mapping[int, float], below: float, most: int) -> list[Part]:
     """The same parts, with the smallest of them pooled into one.
 
@@ -124,7 +141,9 @@ def pool_small(parts: Sequence[Part], share: Mapping[int, float], below: float, 
     Returns:
         The parts that remain, in order, the pool last. A single small part is left as it is.
     """
-    ranked = sorted((part for part in parts if part.id in share), key=lambda part: abs(share[part.id]))
+    ranked = sorted(
+        (part for part in parts if part.id in share and not part.members), key=lambda part: abs(share[part.id])
+    )
     small = sum(abs(share[part.id]) < below for part in ranked)
     if len(parts) > most:
         small = min(max(small, len(parts) - most + 1), len(ranked))

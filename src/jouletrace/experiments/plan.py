@@ -36,8 +36,6 @@ _SIGNAL = 0.08
 
 _MOST_COPIES = 8
 _GAP_WINDOWS = 5
-OPENING_SHARE = 0.7
-"""Share of the budget that the first round may take; the rest goes where intervals turn out widest."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class PlanSettings:
 
     budget_s: float = 150.0
     target: float = 0.10
-    closure: float = 0.02
+    closure: float = 0.012
     matters: float = 0.02
     window_s: float = 0.5
     ramp_s: float = 0.1
@@ -81,7 +79,7 @@ class PlanSettings:
     capped_settle_s: float = 4.0
     sensor_s: float = 0.02
     capture_s: float = 0.2
-    hold: int = 8
+    hold: int = 12
     reference_every: int = 3
     pool_below: float = 0.003
     together: bool = True
@@ -122,6 +120,31 @@ class Block:
         return len({arm for arm in self.order if arm.kind != STEP})
 
 
+@dataclass(frozen=True)
+class Scope:
+    """How much the first round holds.
+
+    Attributes:
+        windows: Windows of each arm; of a repetition, whose signal is the larger, half of that.
+        lean: Whether to leave out what is not a part's own cost: one part is spiked, no pair and one module
+            removed, and small parts are measured in one way: removed, or at equal clocks repeated.
+        matched: Whether all parts are measured at equal clocks; if not, only those that matter are repeated.
+    """
+
+    windows: int = 2
+    lean: bool = False
+    matched: bool = True
+
+
+SCOPES = ((Scope(), 0.4), (Scope(1), 0.7), (Scope(1, lean=True), 0.95))
+"""First rounds to try, in turn, and the share of what is left of the budget that each may take.
+
+The rest goes where intervals turn out widest.
+"""
+
+LEAST = Scope(1, lean=True, matched=False)
+"""The first round if not even pooling parts makes room."""
+
 Wish = tuple[Arm, int]
 """An arm and how many windows of it."""
 
@@ -144,10 +167,10 @@ def opening(
     refused: Collection[tuple[str, int]],
     settings: PlanSettings,
     rng: np.random.Generator,
-    windows: int = 2,
+    scope: Scope = SCOPES[0][0],
     groups: Sequence[Part] = (),
 ) -> list[Block]:
-    """The first round: every arm once.
+    """The first round: every arm once, as far as the scope goes.
 
     Under a cap the step runs as it is with parts removed, which is what marginal cost means, and
     everything else with a pause.
@@ -160,9 +183,12 @@ def opening(
         refused: Kind and part that the step can't do.
         settings: As they are.
         rng: For the order.
-        windows: Windows of each arm; of a repetition, whose signal is the larger, half of that.
+        scope: How much of it.
         groups: Modules to be removed as a whole, from the step as it runs.
     """
+    if scope.lean:
+        settings = replace(settings, spikes=min(settings.spikes, 1), pairs=0)
+    windows = scope.windows
     able = {
         kind: [part for part in parts if (kind, part.id) not in refused]
         for kind, wanted in ((REMOVE, settings.removal), (REPEAT, settings.repetition))
@@ -170,21 +196,32 @@ def opening(
     }
     without, more = able.get(REMOVE, []), able.get(REPEAT, [])
     half = max(windows // 2, 1)
-    taken: list[Wish] = [
-        (arm, windows) for part in without for arm in removed(part.id, (DETACH, part.id) not in refused)
-    ]
-    wishes = [*taken]
-    wishes += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in more]
-    wishes += [(arm, windows) for arm in checks(without, more, share, settings)]
+
+    def taken(some: Sequence[Part]) -> list[Wish]:
+        return [(arm, windows) for part in some for arm in removed(part.id, (DETACH, part.id) not in refused)]
+
+    small = {part.id for part in parts if abs(share.get(part.id, 0.0)) < settings.matters}
+    twice = {part.id for part in without if scope.lean and paced is None} & small
+    repeated = [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in more if part.id not in twice]
+    repeated += [(arm, windows) for arm in checks(without, more, share, settings)]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
-        return in_blocks(wishes + modules, COMMON, settings, rng)
-    pause, common_paced = paced
-    plain = [*taken]
+        return in_blocks(taken(without) + repeated + modules, COMMON, settings, rng)
+    plain = taken(without) + modules
     plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
-    plain += modules
+    pause, common_paced = paced
+    if not scope.matched:
+        wishes = [(arm, count) for arm, count in repeated if arm.part not in small]
+    else:
+        repeats = {part.id for part in more} if scope.lean else set()
+        wishes = taken([part for part in without if part.id not in small & repeats]) + repeated
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
     return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
+
+
+def modules(scope: Scope, settings: PlanSettings) -> int:
+    """How many modules are removed as a whole."""
+    return min(settings.modules, 1) if scope.lean else settings.modules
 
 
 def removed(part: int, detached: bool = True) -> list[Arm]:

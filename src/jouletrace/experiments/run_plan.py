@@ -6,16 +6,16 @@ energies, and between rounds the experiment asks for what is known by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.experiments import allocate, pacing, plan
-from jouletrace.experiments.arms import REFERENCE, REMOVE, REPEAT, SCREEN, Arm
+from jouletrace.experiments.arms import REFERENCE, REMOVE, Arm
 from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.levels import Levels, Observed
@@ -23,10 +23,13 @@ from jouletrace.experiments.pacing import Pace
 from jouletrace.experiments.parts import Part, make_parts, module_groups, pool_small
 from jouletrace.experiments.plan import Block, PlanSettings
 from jouletrace.experiments.protocols import VariableStep
+from jouletrace.experiments.screening import SCREEN_S, screen
 
-_SCREEN_S = 0.08
 _MOST_WINDOWS = (4, 2, 1)
 """Windows of an arm in a round, at most."""
+
+_PAUSE_CAPTURES = 4
+"""Captures that a new pause takes before any variant with it."""
 
 _LEAST_GAP_NS, _MOST_GAP_NS = 50_000, 200_000
 """Pauses for launch alone: long against the launch of an empty graph, short against what is sought."""
@@ -78,6 +81,8 @@ class Experiment:
         self._pace: Pace | None = None
         self._fraction = 1.0
         self._blocks = 0
+        self._taken_s = self._foreseen_s = 0.0
+        self._slower = 1.0
 
     @property
     def refused(self) -> dict[tuple[str, int], str]:
@@ -98,51 +103,25 @@ class Experiment:
         """Run the experiment, one window at a time."""
         with ExitStack() as stack:
             stack.callback(self._bench.close)
-            self._bench.measure_iteration(_SCREEN_S)
+            self._bench.measure_iteration(SCREEN_S)
             if self.settings.pace:
                 found = yield from find_pause(self._bench, self._measured, self.settings)
                 if found is not None:
                     self._pace, self._fraction = found
                     self.pause_s = round(self._pace.pause_s(self._fraction), 6)
             yield from self._screen()
-            first = self._alone[-1].id + 2  # one is left for a pool
+            first = max(part.id for part in self._alone) + 2  # one is left for a pool
             self.groups = module_groups(self._alone, self.share, self.settings.modules, first)
             for blocks in self._rounds():
                 for block in blocks:
                     yield from self._run(block)
 
-    def _screen(self) -> Iterator[Window]:
+    def _screen(self) -> Generator[Window, None, None]:
         """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
-        spin_ns = round(self.pause_s * 1e9)
-        parts = {part.id: part for part in self.parts}
-        whole_s = 0.0
-        captures_s = []
-        for arm in self._screened(spin_ns):
-            with ExitStack() as stack:
-                before_ns = self._bench.ended_ns
-                variant = self._bench.capture(arm, parts, stack)
-                if variant is None:
-                    continue
-                window = self._bench.window(variant, replace(arm, kind=SCREEN), -1, _SCREEN_S, _SCREEN_S / 4)
-            captures_s.append((self._bench.resumed_ns - before_ns) / 1e9)
-            yield window
-            step_s = window.iteration_s - self.pause_s
-            if arm.part is None:
-                whole_s = self._free_s = step_s
-            elif whole_s > 0:
-                self.share[arm.part] = (step_s / whole_s - 1) / (arm.multiplicity - 1)
-        if captures_s:
-            self._capture_s = float(np.median(captures_s))
+        known = yield from screen(self._bench, self._alone, self.settings, self.pause_s)
+        self._alone, self.share, self._free_s = known.parts, known.share, known.free_s
+        self._capture_s = self._capture_s if known.capture_s is None else known.capture_s
         self._pool(len(self._alone))
-
-    def _screened(self, spin_ns: int) -> Iterator[Arm]:
-        """The reference, then each part removed, or repeated where it could not be removed."""
-        yield Arm(REFERENCE, spin_ns=spin_ns)
-        for part in self.parts:
-            if self.settings.removal:
-                yield Arm(REMOVE, part.id, 0, spin_ns=spin_ns)
-            if part.id not in self.share and self.settings.repetition:
-                yield Arm(REPEAT, part.id, 2, spin_ns=spin_ns)
 
     def _pool(self, most: int) -> bool:
         """Pool what is too small, and more of it so that no more than ``most`` parts remain, if that can be.
@@ -159,7 +138,7 @@ class Experiment:
         }
         self.parts = pool_small(self._alone, small, self.settings.pool_below, most)
         for part in self.parts:
-            if part.members:
+            if part.members and part.id not in self.share:
                 self.share[part.id] = sum(self.share[member.id] for member in part.members)
         return len(self.parts) <= most
 
@@ -194,26 +173,44 @@ class Experiment:
         return []
 
     def _opening(self) -> list[Block]:
-        """The first round, as much as fits the budget: fewer windows, then more parts pooled until it does."""
-        windows = 2
+        """The first round, as much as fits the budget: first less of it, then more parts pooled until it does."""
+        for scope, share in plan.SCOPES:
+            blocks = self._scoped(scope)
+            if self._needed_s(blocks) <= share * self._left_s:
+                break
+        else:
+            blocks = self._opening_of_fewer(scope, share)
+        self.groups = self.groups[: plan.modules(scope, self.settings)]
+        return blocks
+
+    def _opening_of_fewer(self, scope: plan.Scope, share: float) -> list[Block]:
+        while self._pool(len(self.parts) - 1):
+            blocks = self._scoped(scope)
+            if self._needed_s(blocks) <= share * self._left_s:
+                return blocks
+        if self._pace is None:
+            return self._scoped(scope)
+        self._bench.notes.append(("no_time_for_equal_clocks", "the time was too short for all parts at equal clocks"))
+        return self._scoped(plan.LEAST)
+
+    def _scoped(self, scope: plan.Scope) -> list[Block]:
         paced = (self._pause_of, self._paced_common()) if self._pace else None
-        while True:
-            refused = self.refused.keys()
-            blocks = plan.opening(
-                self.parts, self.share, paced, refused, self.settings, self._rng, windows, self.groups
-            )
-            left_s = self.settings.budget_s - self.spent_s
-            if sum(map(self._seconds, blocks)) <= plan.OPENING_SHARE * left_s:
-                return blocks
-            fewer = len(self.parts) - 1
-            if windows > 1:
-                windows = 1
-            elif not self._pool(fewer):
-                return blocks
+        groups = self.groups[: plan.modules(scope, self.settings)]
+        return plan.opening(self.parts, self.share, paced, self.refused.keys(), self.settings, self._rng, scope, groups)
+
+    @property
+    def _left_s(self) -> float:
+        return self.settings.budget_s - self.spent_s
+
+    def _needed_s(self, blocks: list[Block]) -> float:
+        """How long a first round of these should take."""
+        # Each pause is a step of its own, with its operators listed anew.
+        pauses = {arm.spin_ns for block in blocks for arm in block.order if arm.spin_ns}
+        return sum(map(self._seconds, blocks)) + _PAUSE_CAPTURES * len(pauses) * self._capture_s
 
     def _within_budget(self, blocks: list[Block], last: Block) -> list[Block]:
         """The blocks that there is time for, with ``last`` still to come."""
-        left_s = self.settings.budget_s - self.spent_s - self._seconds(last)
+        left_s = self._left_s - self._seconds(last)
         kept = []
         for block in blocks:
             left_s -= self._seconds(block)
@@ -222,6 +219,10 @@ class Experiment:
         return kept
 
     def _seconds(self, block: Block) -> float:
+        """How long a block should take, going by how long those before took."""
+        return self._slower * self._planned_s(block)
+
+    def _planned_s(self, block: Block) -> float:
         return plan.seconds(block, self.settings, self._capture_s, self.pause_s > 0)
 
     def _pause_of(self, arm: Arm) -> int:
@@ -234,16 +235,18 @@ class Experiment:
         ladder = self.pause_s * pacing.LADDER
         if self._pace is not None:
             ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
-        step_s = self._free_s * (1 + added)
-        return round(1e9 * pacing.detuned(step_s, ladder, self.settings.window_s, self.settings.sensor_s))
+        return self._detuned(self._free_s * (1 + added), ladder)
+
+    def _detuned(self, step_s: float, pauses_s: NDArray[np.float64]) -> int:
+        """Of several pauses, in nanoseconds: the shortest if it is split, or one that doesn't beat."""
+        if self._bench.pieces(0) > 1:
+            return round(1e9 * float(pauses_s[0]))
+        return round(1e9 * pacing.detuned(step_s, pauses_s, self.settings.window_s, self.settings.sensor_s))
 
     def _paced_common(self) -> plan.Common:
         """What all paced blocks have."""
         spin_ns = self._pause_of(Arm(REFERENCE))
-        other_s = pacing.detuned(
-            self._free_s, spin_ns / 1e9 * pacing.FURTHER, self.settings.window_s, self.settings.sensor_s
-        )
-        return plan.paced_common(spin_ns, round(1e9 * other_s))
+        return plan.paced_common(spin_ns, self._detuned(self._free_s, spin_ns / 1e9 * pacing.FURTHER))
 
     def _gap_pauses(self) -> list[int]:
         """Two pauses for launch alone; none where the step can't be paced."""
@@ -258,6 +261,7 @@ class Experiment:
         """Capture what a block needs and run its windows."""
         number, self._blocks = self._blocks, self._blocks + 1
         ramp_s = plan.ramp(block.spin_ns, self.settings, self.pause_s > 0)
+        began_s = self.spent_s
         parts = {part.id: part for part in (*self.parts, *self.groups)}
         with ExitStack() as stack:
             captured = {arm: self._bench.capture(arm, parts, stack) for arm in dict.fromkeys(block.order)}
@@ -269,3 +273,6 @@ class Experiment:
                 variant = captured[arm]
                 if variant is not None:
                     yield self._bench.window(variant, arm, number, self.settings.window_s, ramp_s)
+        self._taken_s += self.spent_s - began_s
+        self._foreseen_s += self._planned_s(block)
+        self._slower = max(self._taken_s / self._foreseen_s, 1.0)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -23,6 +24,9 @@ _SHORT = {
     torch.int32: "i32",
     torch.bool: "b8",
 }
+_MOST_DESCRIBED = 12
+"""Tensors whose shapes are listed one by one."""
+
 # no kernel: memory is taken, or a shape or a value is asked for
 _NO_KERNEL = (
     aten.empty,
@@ -72,8 +76,19 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def describe(tensors: Iterable[torch.Tensor]) -> str:
-    """Types and shapes: "f16[64,768] f16[768]"."""
-    return " ".join(_describe(tensor) for tensor in tensors)
+    """Types and shapes: "f16[64,768] f16[768]".
+
+    Of many tensors (an optimizer's operator takes all weights at once) the first few, and for all how
+    many, their elements and a checksum, so that other shapes still read otherwise:
+    "bf16[512,768] bf16[768] bf16[768] … 199 tensors, 109514298 elements, 5f3a9c11".
+    """
+    taken = list(tensors)
+    texts = [_describe(tensor) for tensor in taken]
+    if len(texts) <= _MOST_DESCRIBED:
+        return " ".join(texts)
+    elements = sum(tensor.numel() for tensor in taken)
+    check = zlib.crc32(" ".join(texts).encode())
+    return f"{' '.join(texts[:3])} … {len(texts)} tensors, {elements} elements, {check:08x}"
 
 
 def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:

@@ -1,0 +1,130 @@
+"""The first look at a step's parts: what can only be changed together, and what there is no time for."""
+
+import numpy as np
+import pytest
+
+from jouletrace.devices.simulated import SimKernel, open_simulated
+from jouletrace.errors import NotPossibleError
+from jouletrace.experiments.arms import REMOVE, SCREEN, Arm
+from jouletrace.experiments.bench import Bench
+from jouletrace.experiments.estimate import estimate_parts
+from jouletrace.experiments.parts import JOINED_OP, make_parts
+from jouletrace.experiments.plan import PlanSettings
+from jouletrace.experiments.run_plan import Experiment
+from jouletrace.experiments.screening import screen
+from jouletrace.run import tables
+from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.workloads.marks import OPTIMIZER
+
+SPEC = "sim:h100?cap=off&seed=3"
+MODEL = [SimKernel("gemm", 400e-6, 800.0, op=f"mm{i}", module=f"{i}", shapes="bf16[64,64]") for i in range(4)]
+ADAM = [SimKernel("each", 150e-6, 500.0, op=f"foreach_{i}_", module=OPTIMIZER, in_place=True) for i in range(3)]
+
+
+class Chained:
+    """A step whose marked units write over each other's results: they go all together or not at all."""
+
+    def __init__(self, step, stuck):
+        self.step, self.stuck = step, stuck
+
+    def __getattr__(self, name):
+        return getattr(self.step, name)
+
+    def variant(self, changes):
+        changed = {unit.op: times for unit, times in changes.items() if unit.op in self.stuck}
+        if changed and (set(changed) != self.stuck or set(changed.values()) != {0}):
+            raise NotPossibleError(f"{min(changed)} is written over")
+        return self.step.variant(changes)
+
+
+def chained(kernels=(*MODEL, *ADAM), stuck=ADAM):
+    return Chained(SimulatedStep(open_simulated(SPEC), list(kernels)), {kernel.op for kernel in stuck})
+
+
+def looked_at(step, **settings):
+    bench = Bench(step, 0.02)
+    bench.measure_iteration(0.08)
+    windows, generator = [], screen(bench, make_parts(step.units()), PlanSettings(**settings), 0.0)
+    while True:
+        try:
+            windows.append(next(generator))
+        except StopIteration as end:
+            return end.value, windows, bench
+
+
+def test_operators_that_can_only_go_together_are_one_part_with_one_remark():
+    step = chained()
+    known, windows, bench = looked_at(step)
+    together = known.parts[-1]
+    assert together.op == JOINED_OP
+    assert together.phase == "optimizer"
+    assert [member.op for member in together.members] == [kernel.op for kernel in ADAM]
+    assert [part.op for part in known.parts[:-1]] == [kernel.op for kernel in MODEL]
+    assert known.share[together.id] == pytest.approx(3 * 150 / (4 * 400 + 3 * 150), rel=0.05)
+    assert [code for code, _ in bench.notes] == ["measured_together"]
+    assert "3 operators of optimizer" in bench.notes[0][1]
+    assert {window.arm.kind for window in windows} == {SCREEN}
+
+
+def test_what_goes_only_with_its_whole_phase_takes_that():
+    mixed = [*ADAM, SimKernel("sum", 50e-6, 300.0, op="add", module=OPTIMIZER)]
+
+    class OnlyAll(Chained):
+        def variant(self, changes):
+            changed = {unit.op for unit in changes if unit.module == OPTIMIZER}
+            if changed & {kernel.op for kernel in ADAM} and len(changed) < len(mixed):
+                raise NotPossibleError("written over")
+            return self.step.variant(changes)
+
+    step = OnlyAll(SimulatedStep(open_simulated(SPEC), [*MODEL, *mixed]), set())
+    known, _, _ = looked_at(step)
+    assert [member.op for member in known.parts[-1].members] == [kernel.op for kernel in mixed]
+
+
+def test_what_can_not_go_at_all_stays_and_is_said_so():
+    never = Chained(SimulatedStep(open_simulated(SPEC), [*MODEL, *ADAM]), {"nothing", ADAM[0].op})
+    known, _, bench = looked_at(never)
+    assert [part.op for part in known.parts] == [kernel.op for kernel in (*MODEL, *ADAM)]
+    assert any(code == "variant_refused" and ADAM[0].op in text for code, text in bench.notes)
+
+
+def test_parts_together_make_the_whole():
+    step = chained()
+    rows, gpu = [], step.step._device
+
+    def measured():
+        for row in rows:
+            if "energy_j" not in row:
+                row["energy_j"] = gpu.truth.caused_energy_j(row["start_ns"], row["end_ns"])
+        return tables.from_rows(rows, "windows")
+
+    step.replay(round(20 / (step.replay(10).seconds / 10)))
+    experiment = Experiment(step, measured, PlanSettings(budget_s=60))
+    for window in experiment.windows():
+        rows.append({**window.columns(), "order": len(rows)})
+    together = next(part for part in experiment.parts if part.op == JOINED_OP)
+    found = estimate_parts(measured(), [part.id for part in experiment.parts])
+    assert found.closure.value == pytest.approx(1, abs=0.01)
+    truth = gpu.truth.step(step.schedule, rows[-30]["start_ns"], rows[-30]["end_ns"])
+    assert found.parts[together.id].cost.energy_j.value == pytest.approx(np.sum(truth.kernel_j[-3:]), rel=0.05)
+
+
+def test_without_time_for_all_the_largest_are_looked_at_and_the_rest_is_pooled():
+    small = [SimKernel("k", 4e-6, 300.0, op=f"tiny{i}", module="head", shapes="f32[8]") for i in range(40)]
+    step = SimulatedStep(open_simulated(SPEC), [*small, *MODEL])
+    known, windows, bench = looked_at(step, budget_s=3.0)
+    seen = {window.arm.part for window in windows}
+    assert {part.id for part in known.parts if part.op.startswith("mm")} <= seen
+    unseen = [part for part in known.parts if part.id not in seen]
+    assert len(unseen) > 20
+    assert all(known.share[part.id] == 0.0 for part in unseen)
+    assert any(code == "not_looked_at" and str(len(unseen)) in text for code, text in bench.notes)
+
+
+def test_one_that_can_not_be_removed_is_found_among_those_there_was_no_time_for():
+    small = [SimKernel("k", 4e-6, 300.0, op=f"tiny{i}", module="head", shapes="f32[8]") for i in range(40)]
+    step = Chained(SimulatedStep(open_simulated(SPEC), [*MODEL, *small]), {"nothing", "tiny33"})
+    known, _, bench = looked_at(step, budget_s=2.0)
+    stays = next(part for part in known.parts if part.op == "tiny33")
+    assert {part for kind, part in bench.refused if kind == REMOVE} == {stays.id}
+    assert bench.capture(Arm(REMOVE, stays.id, 0), {stays.id: stays}, None) is None
