@@ -79,7 +79,7 @@ class FakeDriver:
 @pytest.fixture
 def driver(monkeypatch):
     fake = FakeDriver()
-    monkeypatch.setattr(graph_nodes, "_driver", lambda: fake)
+    monkeypatch.setattr(graph_nodes, "load_driver", lambda: fake)
     return fake
 
 

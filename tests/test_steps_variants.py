@@ -146,7 +146,7 @@ def test_a_graph_on_the_cpu_is_refused():
 
 def test_every_refusal_has_a_code_with_an_explanation():
     used = set()
-    for path in Path(jouletrace.steps.__file__).parent.glob("*.py"):
+    for path in Path(jouletrace.steps.__file__).parent.rglob("*.py"):
         used |= set(re.findall(r'VariantRefusedError\(\s*"(\w+)"', path.read_text()))
     assert used == set(REFUSALS)
 

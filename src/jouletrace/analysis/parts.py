@@ -31,7 +31,7 @@ BETWEEN_NAME = "between forwards"
 """Name of the unit for what happens between the forwards that generate tokens."""
 
 HOST_NAME = "host gaps"
-"""Name of the unit for what eager mode costs more than the same kernels in a graph."""
+"""Name of the unit for what a step that the host launches costs more than the same kernels in a graph."""
 
 
 def add_parts(run: Run, figures: Figures) -> None:
@@ -63,11 +63,12 @@ def add_parts(run: Run, figures: Figures) -> None:
     _add_kernels(figures, rows, traced)
     next_id = max(row["id"] for row in rows) + 1
     first = next_id + 1
+    sites = sites_of(rows, of_ops)
     generates = "generation" in run.workload
     if not generates:  # whose phases were measured as such
-        add_phases(figures, sites_of(rows, of_ops), estimator, scale.add, range(first, first + len(ORDER)))
-    add_layers(figures, rows, estimator, of_ops, scale.add, first + len(ORDER))
-    if _eager_beside_graph(run):
+        add_phases(figures, sites, estimator, scale.add, range(first, first + len(ORDER)))
+    add_layers(figures, rows, estimator, sites, scale.add, first + len(ORDER))
+    if _launched_beside_graph(run):
         same = _together(estimator.sum(dict.fromkeys(parts, 1.0)), gaps) if generates else found.untouched
         _add_host(figures, scale, next_id, same)
     elif generates:
@@ -76,11 +77,11 @@ def add_parts(run: Run, figures: Figures) -> None:
     _add_checks(figures, found)
 
 
-def _eager_beside_graph(run: Run) -> bool:
-    """Whether the user's step runs eagerly, and its parts were changed in a graph of the same kernels."""
+def _launched_beside_graph(run: Run) -> bool:
+    """Whether the host launches the user's step, and its parts were changed in a graph of the same kernels."""
     made = run.workload.get("parts") or {}
     on_gpu = bool(run.devices) and run.devices[0].kind == "gpu"
-    return on_gpu and run.workload.get("mode") == "eager" and "fallback" not in made
+    return on_gpu and run.workload.get("mode") in ("eager", "compile") and "fallback" not in made
 
 
 class _Scale:
@@ -91,10 +92,10 @@ class _Scale:
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         energy, time = (figures.get(MODEL_UNIT, name) for name in ("energy_total_j", "iteration_time_s"))
         self.by_energy = found.untouched.energy_j.value is not None
-        # In eager mode the user's step is not the one whose parts were changed; nor is a whole generation.
+        # Where the host launches it, the user's step isn't the one whose parts were changed; nor is a whole generation.
         plain = energy if self.by_energy else time
         own = found.untouched.energy_j if self.by_energy else found.untouched.time_s
-        self._whole = (plain if _eager_beside_graph(run) or "generation" in run.workload else own).value
+        self._whole = (plain if _launched_beside_graph(run) or "generation" in run.workload else own).value
 
     def add(self, unit: int, cost: Cost, flags: Iterable[str] = (), alone: Cost | None = None) -> None:
         """Add what a unit costs.
@@ -215,7 +216,7 @@ def _together(one: Cost, other: Cost) -> Cost:
 
 
 def _add_host(figures: Figures, scale: _Scale, unit: int, graph: Cost) -> None:
-    """What the host's launches cost: the user's eager step less the same kernels in a graph."""
+    """What the host's launches cost: the user's step less the same kernels in a graph."""
     figures.unit(unit, "op", HOST_NAME, MODEL_UNIT, count=1)
     eager = Cost(figures.get(MODEL_UNIT, "energy_total_j"), figures.get(MODEL_UNIT, "iteration_time_s"))
     energy = difference(eager.energy_j, graph.energy_j, "eager_less_graph")

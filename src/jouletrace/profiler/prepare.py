@@ -15,7 +15,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.runtimes import registry as runtimes
 from jouletrace.steps import make_step, make_variable_step
-from jouletrace.steps.base import Step, VariableStep
+from jouletrace.steps.base import REFUSALS, Step, VariableStep
 from jouletrace.steps.generation import GenerationSteps, make_generation_steps
 from jouletrace.steps.modes import check_options
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
@@ -82,6 +82,8 @@ def check(device: Device, settings: ProfileSettings) -> None:
     check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
     check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
+    if settings.mode == "compile" and settings.detail != "model" and device.info.kind == "cpu":
+        raise BadInputError(f"--detail {settings.detail} with --mode compile on {device.spec}: {REFUSALS['compiled']}")
 
 
 def check_own_time(device: Device) -> None:
@@ -128,10 +130,14 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         return Prepared(built, simulated, real=False, make_variable=simulated.as_graph)
     torch_device = torch_device_of(device)
     built = workload.build(torch_device, options)
-    if settings.detail == "model" or settings.mode == "eager":
-        # What eager mode costs is launch and gaps; its kernels are those of a graph, whose parts can be changed.
+    if settings.detail == "model" or settings.mode != "graph":
+        # What a host's launches cost is launch and gaps; the kernels are those of a graph, whose parts can be changed.
         mode = "graph" if device.info.kind == "gpu" else "eager"
         step = make_step(built, torch_device, settings.mode, l2=settings.l2)
+        if settings.mode == "compile" and settings.detail != "model":
+            # Nothing else can stand in for compiled code: if it can't be captured, that is said before all passes.
+            compiled = make_variable_step(built, torch_device, "compile")
+            return Prepared(built, step, make_variable=lambda: compiled)
         return Prepared(built, step, make_variable=lambda: make_variable_step(built, torch_device, mode))
     variable = make_variable_step(built, torch_device, settings.mode)
     if "fallback" in variable.describe():  # whoever asks for a graph wants the figures of a graph

@@ -142,7 +142,18 @@ class ProfileSettings:
             (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(BACKENDS)}"),
             (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(BACKENDS)}"),
             (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
-            (detailed and compiled, "--mode compile", detail, "generated code has no operators to change; use graph"),
+            (
+                detailed and compiled and self.detail != "kernel",
+                detail,
+                "--mode compile",
+                "generated code runs modules together; use --detail kernel, or --mode graph",
+            ),
+            (
+                detailed and compiled and self.task == "train",
+                "--task train",
+                f"--mode compile {detail}",
+                "which kernel is of which phase isn't known in generated code; use graph",
+            ),
             (generating and cold, "--l2 cold", "--task generate", "each token finds what the one before left there"),
             (
                 generating and compiled,

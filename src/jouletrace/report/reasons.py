@@ -46,6 +46,7 @@ REASONS: dict[str, str] = {
     "work_read_once": "the counter of work was read once only",
     "phases_not_spread": "it came always at the same point of the sensor's cycle, or filled all the time",
     "ranges_overlap": "ranges of several threads ran at once",
+    "too_many_names": "there are too many names of ranges; those with the most time have energy",
     "ranks_share_device": "ranks share a device: what each drew of it can't be told",
     "ran_beside_others": "other kernels ran meanwhile: what each drew can't be told; see the rows beneath",
     "no_work_counted": "no work was counted",
@@ -86,7 +87,7 @@ FLAGS: dict[str, str] = {
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
     "target_not_met": "the wanted interval was not reached in the time allowed",
-    "measured_apart": "the eager step and the graph ran at different times: heat between them is not in the interval",
+    "measured_apart": "host-launched step and graph ran at different times: heat between them is not in the interval",
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
     "before_only": "idle measured only before",
@@ -123,7 +124,7 @@ METHODS: dict[str, str] = {
     "ranks": "sum over ranks",
     "repeated": "repeated stretches of the power record",
     "given": "as given",
-    "eager_less_graph": "eager step less the same kernels in a graph",
+    "eager_less_graph": "step launched by the host less the same kernels in a graph",
 }
 """By method: how a figure and its interval were obtained."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.steps.base import REFUSALS, VariableStep, VariantRefusedError
+from jouletrace.steps.compiled import compile_built
 from jouletrace.steps.cpu import CpuStep
 from jouletrace.steps.cuda.capture_failure import CaptureError
 from jouletrace.steps.cuda.eager import CudaEagerStep
@@ -22,20 +23,26 @@ def make_variable_step(built: Built, torch_device: str, mode: str) -> VariableSt
     Args:
         built: The workload, built on ``torch_device``.
         torch_device: "cuda:N" or "cpu".
-        mode: "graph" (CUDA only) or "eager" (on the CPU its step says "cpu").
+        mode: "graph" (CUDA only), "eager" (on the CPU its step says "cpu"), or "compile" (CUDA only): the graph of
+            the compiled workload, whose units can only be repeated.
 
     Raises:
         BadInputError: If mode and device don't go together, or the workload raises when it runs.
-        VariantRefusedError: For mode "compile", with reason "compiled".
+        CaptureError: If a compiled workload can't be captured (a BadInputError).
+        VariantRefusedError: For mode "compile" on the CPU, with reason "compiled".
         NotPossibleError: If the device isn't there, has no memory left, or operators can't be followed.
     """
     device = check_mode(built, torch_device, mode, "warm")
-    if mode == "compile":
-        raise VariantRefusedError("compiled", f"--mode compile: {REFUSALS['compiled']}; use --mode graph")
     if device.type == "cpu":
+        if mode == "compile":
+            raise VariantRefusedError("compiled", f"--mode compile: {REFUSALS['compiled']}; use --mode eager")
         trial(built)
         return VariableEagerStep(built, device, CpuStep)
     trial(built, device)
+    if mode == "compile":
+        from jouletrace.steps.cuda.compiled_step import make_compiled_step
+
+        return make_compiled_step(compile_built(built, device), device)
     fallback = None
     if mode == "graph":
         try:

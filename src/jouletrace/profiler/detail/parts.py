@@ -15,7 +15,7 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import MODEL_UNIT
-from jouletrace.steps.base import VariableStep
+from jouletrace.steps.base import OnlyRepeated, VariableStep
 
 FIRST_ID = MODEL_UNIT + 1
 
@@ -39,7 +39,7 @@ def parts(session: Session, prepared: Prepared, settings: ProfileSettings, progr
         experiment = _experiment(session, step, settings)
         progress.begin("parts: what each operator costs", settings.detail_time_s)
         _run(session, experiment, progress)
-        for code, text in experiment.notes:
+        for code, text in [*experiment.notes, *(step.remarks() if isinstance(step, OnlyRepeated) else [])]:
             session.run.warn(code, text)
         iteration_s = step.replay(1).seconds
         trace_kernels(session, step, experiment.parts, iteration_s, progress)
@@ -68,6 +68,7 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         pace=power is not None and session.run.devices[0].kind == "gpu",
         together=settings.resolve == "grouped",
         # a module of a few forwards is no sum of what its operators take in many
+        removal=not isinstance(step, OnlyRepeated),
         modules=0 if settings.task == "generate" else PlanSettings.modules,
         seed=settings.seed,
     )

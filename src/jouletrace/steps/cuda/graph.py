@@ -97,7 +97,7 @@ class CudaGraphStep(CudaStep):
         """Capture input set ``i``."""
         import torch
 
-        graph = torch.cuda.CUDAGraph()
+        graph = self._new_graph()
         try:
             self._outputs.append(self._record(graph, i, stream, pool))
         except JouletraceError:
@@ -109,6 +109,12 @@ class CudaGraphStep(CudaStep):
             operator = self._failing_operator(i, stream)
             raise CaptureError(f"{name_of(self._built)} {explain(error, operator)}") from error
         self._graphs.append(graph)
+
+    def _new_graph(self) -> torch.cuda.CUDAGraph:
+        """A graph to capture into."""
+        import torch
+
+        return torch.cuda.CUDAGraph()
 
     def _record(self, graph: torch.cuda.CUDAGraph, i: int, stream: torch.cuda.Stream, pool: Any) -> Any:
         """Run iteration ``i`` into ``graph``.

@@ -1,12 +1,13 @@
-"""The nodes of a CUDA graph while it is captured: which kernels, launched how, by which operator.
+"""The nodes of a CUDA graph: which kernels, launched how, and while it is captured by which operator.
 
-Asked of the driver by ctypes during the capture itself, which allows everything on its graph but
+Asked of the driver by ctypes, during the capture itself too, which allows everything on its graph but
 taking nodes away. No tracing is needed, and the graph runs as it would have.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ _FUNCTIONS = (
 )
 
 
-class _KernelParams(ctypes.Structure):
+class KernelParams(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2 of NVIDIA's public header ``cuda.h``."""
 
     _fields_ = (
@@ -53,13 +54,13 @@ class _CopyEnd(ctypes.Structure):
     )
 
 
-class _CopyParams(ctypes.Structure):
+class CopyParams(ctypes.Structure):
     """CUDA_MEMCPY3D."""
 
     _fields_ = (("source", _CopyEnd), ("target", _CopyEnd), ("extent", ctypes.c_size_t * 3))
 
 
-class _SetParams(ctypes.Structure):
+class SetParams(ctypes.Structure):
     """CUDA_MEMSET_NODE_PARAMS of ``cuda.h``."""
 
     _fields_ = (
@@ -101,33 +102,17 @@ class GraphNodesError(RuntimeError):
     """The driver doesn't answer; most likely since the capture has become invalid."""
 
 
-class GraphNodes:
-    """Follows the capture of one graph, on whichever thread: made inside of it, to be read inside too.
+class NodeReader:
+    """Reads the nodes of a graph.
 
     Args:
-        stream: ``cuda_stream`` of the capturing stream.
-
-    Raises:
-        NotPossibleError: If the driver is older than CUDA 12.
-        GraphNodesError: If the stream doesn't capture.
+        driver: The driver's library, as ``load_driver`` gives it.
+        graph: The driver's handle of the graph.
     """
 
-    def __init__(self, stream: int) -> None:
-        self._driver = _driver()
-        status, graph, number = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-        # CUDA 13 has the third version, which asks for the edges' data too; drivers keep the second.
-        third = hasattr(self._driver, "cuStreamGetCaptureInfo_v3")
-        self._call(
-            f"cuStreamGetCaptureInfo_v{3 if third else 2}",
-            ctypes.c_void_p(stream),
-            ctypes.byref(status),
-            ctypes.byref(number),
-            ctypes.byref(graph),
-            *(None,) * (3 if third else 2),
-        )
-        if status.value != _CAPTURING or not graph.value:
-            raise GraphNodesError("the stream isn't capturing")
-        self._graph = graph
+    def __init__(self, driver: Any, graph: int) -> None:
+        self._driver = driver
+        self._graph = ctypes.c_void_p(graph)
         self._handles = np.empty(0, np.uint64)
 
     def new(self) -> NDArray[np.uint64]:
@@ -152,17 +137,17 @@ class GraphNodes:
         if kind.value == KERNEL:
             return self._kernel(handle)
         if kind.value == MEMCPY:
-            copy = _CopyParams()
+            copy = CopyParams()
             self._call("cuGraphMemcpyNodeGetParams", ctypes.c_void_p(handle), ctypes.byref(copy))
             return Node("memcpy", grid=tuple(copy.extent))
         if kind.value == MEMSET:
-            fill = _SetParams()
+            fill = SetParams()
             self._call("cuGraphMemsetNodeGetParams", ctypes.c_void_p(handle), ctypes.byref(fill))
             return Node("memset", grid=(fill.width, fill.height, 1), block=(fill.element_bytes, 1, 1))
         return Node(_KINDS.get(kind.value, f"kind {kind.value}"))
 
     def _kernel(self, handle: int) -> Node:
-        params = _KernelParams()
+        params = KernelParams()
         self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(handle), ctypes.byref(params))
         function = int(params.function or params.kernel or 0)
         call = "cuFuncGetName" if params.function else "cuKernelGetName"
@@ -183,12 +168,50 @@ class GraphNodes:
             raise GraphNodesError(f"{function} failed with CUDA error {result}")
 
 
-def _driver() -> Any:
+class GraphNodes(NodeReader):
+    """Follows the capture of one graph, on whichever thread: made inside of it, to be read inside too.
+
+    Args:
+        stream: ``cuda_stream`` of the capturing stream.
+
+    Raises:
+        NotPossibleError: If the driver is older than CUDA 12.
+        GraphNodesError: If the stream doesn't capture.
+    """
+
+    def __init__(self, stream: int) -> None:
+        driver = load_driver()
+        status, graph, number = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+        # CUDA 13 has the third version, which asks for the edges' data too; drivers keep the second.
+        third = hasattr(driver, "cuStreamGetCaptureInfo_v3")
+        self._driver = driver
+        self._call(
+            f"cuStreamGetCaptureInfo_v{3 if third else 2}",
+            ctypes.c_void_p(stream),
+            ctypes.byref(status),
+            ctypes.byref(number),
+            ctypes.byref(graph),
+            *(None,) * (3 if third else 2),
+        )
+        if status.value != _CAPTURING or not graph.value:
+            raise GraphNodesError("the stream isn't capturing")
+        super().__init__(driver, graph.value)
+
+
+def load_driver(functions: Sequence[str] = _FUNCTIONS) -> Any:
+    """The driver's library.
+
+    Args:
+        functions: What it must have.
+
+    Raises:
+        NotPossibleError: If there is none, or it is older than CUDA 12.
+    """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise NotPossibleError(f"graph nodes: the CUDA driver's library can't be loaded: {error}") from None
-    missing = [name for name in _FUNCTIONS if not hasattr(driver, name)]
+    missing = [name for name in functions if not hasattr(driver, name)]
     if missing:
         raise NotPossibleError(f"graph nodes: the CUDA driver has no {missing[0]}; CUDA 12 or later is needed")
     return driver
