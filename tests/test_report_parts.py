@@ -154,3 +154,20 @@ def test_names_made_to_fit_stay_different_or_stay_whole(lost):
 def test_the_pair_that_was_removed_together_is_said_in_words():
     assert "with_unit" not in report.reasons.flag("with_unit_12")
     assert "12" in report.reasons.flag("with_unit_12")
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_each(alike):
+    units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "net"}]
+    rows = []
+    for i, name in enumerate(("a", "b", "c"), start=1):
+        units.append({"id": i, "parent": 0, "level": "layer", "name": name, "module": name, "count": 1})
+        flags = "pooled" if alike or name != "b" else None
+        rows += [result(i, metric, e(0.1 * i, 0.01), flags) for metric in ("time_s", "energy_total_j")]
+    run = Run(kind="profile", workload={"name": "net"})
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    text = table.render(run, detail="layer", width=120)
+    words = "too small to be told apart"
+    assert text.count(words) == 1
+    assert f"{'all rows:' if alike else '[a]'} some of its operators are {words}" in text
+    assert text.count("[a]") == (0 if alike else 3)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.sites import sites_of
+from jouletrace.analysis.sites import Site
 from jouletrace.energy.interval import difference
 from jouletrace.experiments.estimate import Cost, Estimator, holds_zero
 from jouletrace.run import MODEL_UNIT
@@ -82,18 +82,18 @@ class Layer:
         return [call for _, call in sorted(self.calls.items(), key=lambda item: (item[0] == 0, item[0]))]
 
 
-def layers_of(rows: list[Row], traced: Mapping[int, float]) -> dict[str, Layer]:
+def layers_of(rows: list[Row], sites: Sequence[Site]) -> dict[str, Layer]:
     """All modules by qualified name from the units of an experiment.
 
     They are in the order of their first launch, outer ones first.
 
     Args:
         rows: The ``units`` table.
-        traced: Seconds of an iteration in each part, by id, as far as traced; by which a pool is shared out.
+        sites: Of that table.
     """
     ops = {row["id"]: row for row in rows if row["level"] == "op"}
     found: dict[str, Layer] = {}
-    for site in sites_of(rows, traced):
+    for site in sites:
         name = site.row["module"] or OUTSIDE
         path = _path(name)
         numbers = [int(word) for word in (site.row["call"] or "").split(".") if word]
@@ -124,7 +124,7 @@ def _path(name: str) -> list[str]:
 
 
 def add_layers(
-    figures: Figures, rows: list[Row], estimator: Estimator, traced: Mapping[int, float], add: Any, first_id: int
+    figures: Figures, rows: list[Row], estimator: Estimator, sites: Sequence[Site], add: Any, first_id: int
 ) -> None:
     """Add every module, and how far modules removed as a whole are from the sum of their operators.
 
@@ -132,11 +132,11 @@ def add_layers(
         figures: Where to.
         rows: The ``units`` table.
         estimator: Of the experiment's windows.
-        traced: As of ``layers_of``.
+        sites: Of that table.
         add: Adds a cost's figures to a unit: ``add(unit, cost, flags, cost at equal clocks)``.
         first_id: Id of the first layer's unit.
     """
-    layers = layers_of(rows, traced)
+    layers = layers_of(rows, sites)
     ids = {name: first_id + i for i, name in enumerate(layers)}
     next_id = first_id + len(layers)
     removed = {row["module"]: row["id"] for row in rows if row["level"] == "group"}

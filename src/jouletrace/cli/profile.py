@@ -60,7 +60,11 @@ def profile(
         typer.Option(metavar="SECONDS", help="Most seconds of the energy pass. [default: 9; 15 for a slow sensor]"),
     ] = None,
     detail_time: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Most seconds of the experiments behind --detail layer or kernel.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Most seconds of the experiments behind --detail layer or kernel; on sim: boards of their own time.",
+        ),
     ] = 150.0,
     resolve: Annotated[
         str, typer.Option(help="grouped: equal layers share one experiment; each: every layer has its own.")

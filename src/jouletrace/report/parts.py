@@ -200,6 +200,7 @@ def add_figures(
     footnotes = Footnotes()
     units = units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
+    of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(aside)}
     for name in names:
         words = metric(name)
@@ -219,11 +220,12 @@ def add_figures(
             value, *interval = text.split(" ", 1)
             marked = NBSP.join([value, *sorted(map(footnotes.mark, remarks))])
             row.append(" ".join([marked, *interval]))
-    if any(common):
+    apart = [[code for code in said if code not in of_all] for said in common]
+    if any(apart):
         section.columns.append(Column("", numeric=True))
-        for row, said in zip(section.rows, common, strict=True):
-            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in said))
-    section.notes.extend(footnotes.lines())
+        for row, codes in zip(section.rows, apart, strict=True):
+            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
+    section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
 
 
 def units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from jouletrace.analysis.layers import layers_of
+from jouletrace.analysis.sites import sites_of
 from jouletrace.report.folding import folded
 from jouletrace.report.node import ROOT, Node
 from jouletrace.report.results import Figure, Results
@@ -125,7 +126,7 @@ def _operators_in_layers(run: Run, results: Results) -> list[Node]:
         if unit["level"] == "kernel":
             kernels.setdefault(unit["parent"], []).append(unit)
     found = []
-    for name, layer in layers_of(rows, known).items():
+    for name, layer in layers_of(rows, sites_of(rows, known)).items():
         if name not in keys:
             continue
         for part, share in layer.own.items():
