@@ -1,11 +1,12 @@
 """Whole-model figures on a real GPU: agreement, repeatability, and what measuring itself costs.
 
-    python benchmarks/whole_model.py agreement repeats monitoring speed --device cuda:0 -o out.md
+    python benchmarks/whole_model.py agreement repeats monitoring gpm speed --device cuda:0 -o out.md
 
 agreement   energy per iteration against an independent long loop between two steps of the board's
             energy counter, in the same process and on the same board: one sensor with itself
 repeats     profiles one after the other on a warm die
 monitoring  the same graph with the recorder running and held (SIGSTOP), paired and interleaved
+gpm         the same with a recorder that reads GPM counters too, against one that doesn't
 speed       seconds of a whole profile by phase, and of ``jouletrace --help``
 """
 
@@ -22,12 +23,14 @@ import numpy as np
 
 from counter import PolledCounter, inner_bracket
 from jouletrace.devices import open_device
+from jouletrace.devices.base import Device
+from jouletrace.devices.nvml.gpu import GPM_SWITCH
 from jouletrace.energy.interval import mean_estimate
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.run import Run
-from jouletrace.sampling import open_recorder
+from jouletrace.run import Estimate, Run
+from jouletrace.sampling import Recorder, open_recorder
 
 CASES = {
     "deit-b, batch 64, graph": {"batch": 64, "mode": "graph"},
@@ -36,6 +39,7 @@ CASES = {
 }
 WORKLOAD = "deit-b"
 LOOP_S = 12.0
+MONITORED = "deit-b, batch 1, graph"
 PAIRS = 40
 PAIR_S = 0.4
 
@@ -83,7 +87,10 @@ def repeats(device: str, cases: list[str], n: int) -> list[str]:
     lines = ["| case | energies (mJ) | sd | range | interval's half-width, median |", "|---|---|---|---|---|"]
     for case in cases:
         profiled(case, device)  # warms the die
-        runs = [profiled(case, device).result("energy_total_j") for _ in range(n)]
+        runs = []
+        for _ in range(n):
+            runs.append(profiled(case, device).result("energy_total_j"))
+            print(f"{case}: {runs[-1].value * 1e3:.2f} ± {runs[-1].half_width * 1e3:.2f} mJ", flush=True)
         values = np.array([run.value for run in runs])
         half = np.median([run.half_width / run.value for run in runs])
         sd, span = values.std(ddof=1) / values.mean(), np.ptp(values) / values.mean()
@@ -95,31 +102,77 @@ def repeats(device: str, cases: list[str], n: int) -> list[str]:
 
 
 def monitoring(spec: str) -> list[str]:
-    """Slow-down of the graph by the recorder: pairs of stretches with it running and held."""
-    case = "deit-b, batch 1, graph"
+    """Slow-down of the graph by the recorder."""
     device = open_device(spec)
+    recorder = started(device)
+    found = slow_down(device, spec, recorder)
+    cost = recorder.stop()
+    device.close()
+    return [
+        f"{said(found)}; the recorder took {100 * cost.cpu_s / cost.wall_s:.2f} % of one core over {cost.wall_s:.0f} s."
+    ]
+
+
+def gpm(spec: str) -> list[str]:
+    """Slow-down of the graph by reading GPM counters: a recorder with them against one without, each held in turn.
+
+    What the board may do between readings, once somebody has asked for these counters, is in both.
+    """
+    device = open_device(spec)
+    counting = started(device)
+    os.environ[GPM_SWITCH] = "0"
+    plain = started(device)
+    del os.environ[GPM_SWITCH]
+    names = [channel.name for channel in counting.channels if channel.source == "nvmlGpmMetricsGet"]
+    found = slow_down(device, spec, counting, plain) if names else None
+    costs = [recorder.stop() for recorder in (plain, counting)]
+    device.close()
+    if found is None:
+        return ["This board has no GPM counters."]
+    without, with_them = (f"{100 * cost.cpu_s / cost.wall_s:.2f} %" for cost in costs)
+    return [
+        f"{said(found)}; the recorders took {with_them} of one core with GPM, {without} without ({', '.join(names)})."
+    ]
+
+
+def started(device: Device) -> Recorder:
     recorder = open_recorder([device], Path(tempfile.mkdtemp()))
     recorder.start()
-    step = prepare(resolve(WORKLOAD), device, settings_of(case, spec)).step
+    return recorder
+
+
+def slow_down(device: Device, spec: str, recorder: Recorder, other: Recorder | None = None) -> Estimate:
+    """Per cent that the graph takes longer while a recorder runs and another one, if any, is held, over the reverse.
+
+    Pairs of stretches right after one another, in alternating order.
+    """
+    step = prepare(resolve(WORKLOAD), device, settings_of(MONITORED, spec)).step
     iteration_s = step.replay(200).seconds / 200
     step.replay(round(3 / iteration_s))
     n = round(PAIR_S / iteration_s)
     slower = []
     for pair in range(PAIRS):
         times = {}
-        for held in (True, False) if pair % 2 else (False, True):
-            os.kill(recorder.pid, signal.SIGSTOP if held else signal.SIGCONT)
+        for running in (False, True) if pair % 2 else (True, False):
+            hold(recorder, not running)
+            if other is not None:
+                hold(other, running)
             time.sleep(0.01)
-            times[held] = step.replay(n).seconds
-        slower.append(100 * (times[False] / times[True] - 1))
-    os.kill(recorder.pid, signal.SIGCONT)
-    cost = recorder.stop()
-    found = mean_estimate(slower)
-    device.close()
-    return [
-        f"{case}: {found.value:+.3f} % ({found.low:+.3f} to {found.high:+.3f} %, {PAIRS} pairs of {PAIR_S} s); "
-        f"the recorder took {100 * cost.cpu_s / cost.wall_s:.2f} % of one core over {cost.wall_s:.0f} s."
-    ]
+            times[running] = step.replay(n).seconds
+        slower.append(100 * (times[True] / times[False] - 1))
+    for one in (recorder, other):
+        if one is not None:
+            hold(one, False)
+    step.close()
+    return mean_estimate(slower)
+
+
+def hold(recorder: Recorder, held: bool) -> None:
+    os.kill(recorder.pid, signal.SIGSTOP if held else signal.SIGCONT)
+
+
+def said(found: Estimate) -> str:
+    return f"{MONITORED}: {found.value:+.3f} % ({found.low:+.3f} to {found.high:+.3f} %, {PAIRS} pairs of {PAIR_S} s)"
 
 
 def speed(device: str) -> list[str]:
@@ -144,7 +197,7 @@ def speed(device: str) -> list[str]:
     return lines
 
 
-PARTS = {"agreement": agreement, "repeats": None, "monitoring": monitoring, "speed": speed}
+PARTS = {"agreement": agreement, "repeats": None, "monitoring": monitoring, "gpm": gpm, "speed": speed}
 
 
 def main() -> None:
