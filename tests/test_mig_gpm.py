@@ -1,6 +1,7 @@
 """GPM counters: shares of the time between two samples, of a board and of a MIG instance."""
 
 import ctypes
+import gc
 import math
 import os
 from types import MappingProxyType, SimpleNamespace
@@ -8,7 +9,17 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from fake_mig_nvml import FakeMigNvml
-from fake_nvml import NOT_SUPPORTED, FakeClock, FakeNvml, h100
+from fake_nvml import (
+    FUNCTION_NOT_FOUND,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    FakeClock,
+    FakeNvml,
+    NVMLError,
+    a100,
+    h100,
+)
 from jouletrace.analysis.conditions import conditions
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import METRICS, GpmSource
@@ -24,6 +35,7 @@ from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS
 
 GRAPHICS, SM, DRAM, PCIE_TX = 1, 2, 10, 20
+UNINITIALIZED = 1
 
 
 class _Metric(ctypes.Structure):
@@ -46,6 +58,7 @@ class GpmCalls:
     """
 
     c_nvmlGpmMetricsGet_t = _Request
+    free_error = 0
     busy = MappingProxyType({GRAPHICS: 92.0, SM: 80.0, DRAM: math.nan, PCIE_TX: 3.0})
 
     def nvmlGpmSampleAlloc(self):
@@ -54,6 +67,10 @@ class GpmCalls:
     def nvmlGpmSampleGet(self, board, sample):
         sample.at, sample.scale = self.clock.now_ns, 1.0
         return sample
+
+    def nvmlGpmSampleFree(self, sample):
+        if self.free_error:
+            raise NVMLError(self.free_error)
 
     def nvmlGpmMigSampleGet(self, board, instance, sample):
         sample.at, sample.scale = self.clock.now_ns, 0.1 * instance
@@ -134,30 +151,74 @@ def test_a_sample_that_fails_once_leaves_the_next_comparison_right():
     assert {int(one.time_ns[0]) - before for one in gpm.poll()} == {0}, "over 0.4 s, since the last good one"
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_board_records_its_activity_beside_its_power_where_that_is_asked_for(monkeypatch, asked):
-    monkeypatch.setenv("JOULETRACE_GPM", "1" if asked else "")
-    fake = FakeGpm(h100())
-    names = [
-        channel.name
-        for one in NvmlGpu(fake.boards[0].uuid, Nvml(fake), fake.clock).sources()
-        for channel in one.channels
-    ]
-    assert names[0] == "power_w"
-    assert ("graphics_active" in names) == asked
+@pytest.fixture(autouse=True)
+def no_switch(monkeypatch):
+    monkeypatch.delenv("JOULETRACE_GPM", raising=False)
 
 
-def test_a_board_without_gpm_has_no_such_channels():
+def board_of(fake):
+    return NvmlGpu(fake.boards[0].uuid, Nvml(fake), fake.clock)
+
+
+def test_a_board_records_its_activity_beside_its_power():
     fake = FakeGpm(h100())
-    fake.boards[0].errors["gpm"] = NOT_SUPPORTED
-    names = [
-        channel.name
-        for one in NvmlGpu(fake.boards[0].uuid, Nvml(fake), fake.clock).sources()
-        for channel in one.channels
-    ]
-    assert "graphics_active" not in names
+    sources = board_of(fake).sources()
+    assert sources[0].channels[0].name == "power_w"
+    fake.clock.sleep(0.2)
+    assert readings(sources[-1].poll())["sm_active"] == pytest.approx(0.80)
+
+
+def test_activity_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("JOULETRACE_GPM", "0")
+    fake = FakeGpm(h100())
+    assert "graphics_active" not in channels(board_of(fake))
+    assert not any("Gpm" in name for name in fake.calls), "nothing of it is called"
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        ("gpm", NOT_SUPPORTED),
+        ("gpm", FUNCTION_NOT_FOUND),
+        ("nvmlGpmQueryDeviceSupport", NO_PERMISSION),
+        ("nvmlGpmSampleGet", NOT_SUPPORTED),
+        ("nvmlGpmSampleGet", UNKNOWN),
+    ],
+)
+def test_a_board_or_driver_that_refuses_gpm_records_the_rest_as_before(refused, code):
+    fake = FakeGpm(h100())
+    with_it = channels(board_of(fake))
+    fake.boards[0].errors[refused] = code
+    gpm_names = {name for name, _ in METRICS.values()}
+    assert channels(board_of(fake)) == [name for name in with_it if name not in gpm_names]
     with pytest.raises(Unavailable):
         GpmSource(Nvml(fake), fake.boards[0], "GPU-1", fake.clock)
+
+
+def test_a_board_of_before_hopper_has_no_such_channels():
+    fake = FakeGpm(a100())
+    fake.boards[0].errors.pop("gpm")
+    fake.nvmlGpmQueryDeviceSupport = lambda board: SimpleNamespace(isSupportedDevice=0)
+    assert "graphics_active" not in channels(board_of(fake))
+    assert "nvmlGpmSampleAlloc" not in fake.calls
+
+
+def test_samples_are_given_back_with_their_source():
+    fake = FakeGpm(h100())
+    gpu = board_of(fake)
+    gpu.sources()
+    gc.collect()
+    assert fake.calls["nvmlGpmSampleAlloc"] == fake.calls["nvmlGpmSampleFree"] == 2
+
+
+def test_a_source_that_outlives_the_library_goes_silently(capsys):
+    fake = FakeGpm(h100())
+    sources = board_of(fake).sources()
+    fake.free_error = UNINITIALIZED
+    del sources
+    gc.collect()
+    assert fake.calls["nvmlGpmSampleFree"] == 1
+    assert capsys.readouterr().err == ""
 
 
 def divided():
@@ -174,6 +235,7 @@ def test_an_instance_has_activity_and_memory_of_its_own_and_power_only_of_the_bo
     sources = device.sources()
     owners = {(channel.device, channel.name) for one in sources for channel in one.channels}
     assert (fake.board.uuid, "power_w") in owners
+    assert (fake.board.uuid, "graphics_active") not in owners, "MIG is on: the board as a whole isn't counted"
     assert (uuid, "power_w") not in owners
     assert {(uuid, "graphics_active"), (uuid, "memory_used_bytes")} <= owners
     fake.clock.sleep(0.2)

@@ -7,6 +7,8 @@ at all, so a source keeps its last sample and compares it with the next.
 from __future__ import annotations
 
 import math
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from jouletrace.devices.base import Clock, Samples
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.samples import one_sample
+from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS
 
@@ -40,7 +43,7 @@ _CALL = "nvmlGpmMetricsGet"
 def gpm_sources(
     nvml: Nvml, board: Any, device: str, clock: Clock, instance: int | None = None, memory: Any = None
 ) -> list[GpmSource]:
-    """The source of ``GpmSource``'s arguments; empty where there are no GPM counters."""
+    """The source of ``GpmSource``'s arguments; empty where there are no GPM counters, or they are refused."""
     try:
         return [GpmSource(nvml, board, device, clock, instance, memory)]
     except Unavailable:
@@ -78,6 +81,7 @@ class GpmSource:
         if self._request is None:
             raise Unavailable("nvidia-ml-py is too old for it (no c_nvmlGpmMetricsGet_t)")
         self._samples = [nvml.call("nvmlGpmSampleAlloc"), nvml.call("nvmlGpmSampleAlloc")]
+        weakref.finalize(self, _free, nvml, self._samples).atexit = False
         self._last_ns = 0
         self._take()
         names = [name for name, _ in METRICS.values()] + (["memory_used_bytes"] if memory is not None else [])
@@ -137,3 +141,9 @@ class GpmSource:
             if metric.nvmlReturn == 0 and math.isfinite(value):
                 found.append(Samples(name, np.array([at_ns], np.int64), np.array([value])))
         return found
+
+
+def _free(nvml: Nvml, samples: list[Any]) -> None:
+    with suppress(NotPossibleError):  # the library may have been closed first, or the board be gone
+        for sample in samples:
+            nvml.get("nvmlGpmSampleFree", sample)

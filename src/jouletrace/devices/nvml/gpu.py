@@ -17,7 +17,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 
 GPM_SWITCH = "JOULETRACE_GPM"
-"""Set to 1, GPM counters of whole boards are recorded. Not by default: what reading them does to a step isn't known."""
+"""Set to 0, GPM counters of whole boards are not recorded. They are by default: reading them five times a second
+slowed no step that it was tried on (docs/results/mig-h100.md)."""
 
 
 class NvmlGpu:
@@ -55,11 +56,16 @@ class NvmlGpu:
             self.info.details["no_power_note"] = f"this board doesn't tell its power: {self.sensors.ring.reason}"
 
     def sources(self) -> list[Source]:
-        """The power record first, then state at 10 Hz, the energy counter, and activity by GPM where asked for."""
+        """The power record first, then state at 10 Hz, the energy counter, and activity where the board has GPM."""
         sources = self.sensors.sources(self._nvml, self._handle, self.info.id, self.clock)
-        if os.environ.get(GPM_SWITCH) != "1":
+        if os.environ.get(GPM_SWITCH) == "0" or self._in_slices():
             return sources
         return [*sources, *gpm_sources(self._nvml, self._handle, self.info.id, self.clock)]
+
+    def _in_slices(self) -> bool:
+        """Whether MIG is on: GPM then counts for instances, not for the board."""
+        mode = self._nvml.get("nvmlDeviceGetMigMode", self._handle)
+        return mode is not None and bool(mode[0])
 
     def capabilities(self) -> list[Capability]:
         """Every sensor, read and timed now; takes about a second."""
