@@ -8,11 +8,15 @@ import pytest
 from commands import command
 from compare_runs import side, thing
 from jouletrace.compare import against_first, compare
+from jouletrace.compare.paired import lane, paired
 from jouletrace.report import html
 from jouletrace.report.comparison import render
 from jouletrace.report.html.comparing import compared
-from jouletrace.run import tables
+from jouletrace.report.html.timeline import timeline
+from jouletrace.report.results import Results
+from jouletrace.run import Run, tables
 from make_runs import monitor_run
+from records import DEVICE, START, make_run, readings
 from test_report_html import EVIL, Page
 
 LONG = "void at::native::vectorized_elementwise_kernel<8, at::native::Functor<c10::Half>, std::array<char*, 3ul> >(int)"
@@ -100,6 +104,68 @@ def test_the_command_compares_the_runs_it_is_given(tmp_path: Path, capsys):
     assert "mode graph" in text or "graph → B" in text
     assert "inconclusive" in text
     assert "one run a side tells nothing" in text
+
+
+@pytest.fixture
+def two_sides() -> Run:
+    """A Run of ``ab``: B takes half the time at the same power."""
+    windows, spans = [], []
+    for place, name in enumerate("abbaabbaabba"):
+        begin = START + (1 + place) * 10**9
+        row = {"variant": name, "block": place // 4, "order": place, "replays": 100 * (1 + (name == "b"))}
+        windows.append({**row, "start_ns": begin, "end_ns": begin + 10**9})
+        edges = {"start_ns": begin, "end_ns": begin + (10_000_000 if name == "a" else 5_000_000)}
+        span = {"id": place, "kind": "iteration", "name": "iteration", "device": DEVICE, **edges}
+        spans.append({**span, "lane": lane(name, place // 4)})
+    run = make_run(readings(lambda t: 300.0 + 0 * t, 15), spans=spans, window_rows=windows)
+    run.kind = "ab"
+    run.workload = {"name": "x against x", "a": {"name": "x", "mode": "eager"}, "b": {"name": "x", "mode": "graph"}}
+    run.settings = {"margin": 0.02}
+    return run
+
+
+def test_a_run_of_ab_shows_how_its_sides_compare(tmp_path: Path, capsys, two_sides):
+    two_sides.save(str(tmp_path / "ab"))
+    done = command(capsys, "report", str(tmp_path / "ab"), "-o", str(tmp_path / "r.html"))
+    assert done.code == 0, done.err
+    found = Page((tmp_path / "r.html").read_text())
+    assert "A: x · eager → B: x · graph" in found.text
+    assert "−50.0 %" in found.text
+    assert "2.00 %: less counts as no difference" in found.text, "the margin that it was measured for"
+    assert "Where it goes" not in found.text, "two sides are no parts of a whole"
+    assert "No headline figures" not in found.text
+    assert [tag for tag, _ in found.tags].count("h1") == 1
+
+
+def test_several_runs_of_ab_each_say_their_own(tmp_path: Path, capsys, two_sides):
+    for name in ("one", "two"):
+        two_sides.workload["a"]["name"] = two_sides.workload["b"]["name"] = name
+        two_sides.save(str(tmp_path / name))
+    done = command(capsys, "report", str(tmp_path / "one"), str(tmp_path / "two"), "-o", str(tmp_path / "r.html"))
+    assert done.code == 0, done.err
+    text = Page((tmp_path / "r.html").read_text()).text
+    assert "A: one · eager → B: one · graph" in text
+    assert "A: two · eager → B: two · graph" in text
+    assert "inconclusive" not in text
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_folders(two_sides):
+    for (a, b), said in {
+        ("/work/f.py:math", "/work/f.py:flash"): ("f.py:math · eager", "f.py:flash · graph"),
+        ("one/f.py:go", "two/f.py:go"): ("one/f.py:go · eager", "two/f.py:go · graph"),
+    }.items():
+        two_sides.workload["a"]["name"], two_sides.workload["b"]["name"] = a, b
+        found = paired(two_sides)
+        assert (found.a.title, found.b.title) == said
+
+
+def test_timed_iterations_of_ab_have_a_lane_for_each_side(two_sides):
+    drawn = timeline(two_sides, Results(two_sides))
+    assert sorted(lane["title"] for lane in drawn["lanes"] if lane["kind"] == "iteration") == [
+        "iteration · latency a",
+        "iteration · latency b",
+    ]
+    assert [lane["n"] for lane in drawn["lanes"] if lane["kind"] == "iteration"] == [6, 6]
 
 
 def test_a_run_without_figures_is_left_out_with_its_reason():

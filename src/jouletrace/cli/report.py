@@ -13,6 +13,7 @@ from jouletrace.cli.output import opened, say
 
 if TYPE_CHECKING:
     from jouletrace.report.comparison.data import Comparison
+    from jouletrace.run import Run
 
 
 def report(
@@ -28,23 +29,28 @@ def report(
     """Write one or several Runs as one HTML file that needs no network: charts, timeline, tables.
 
     Several are also compared, the first with each other one; Runs of one thing count as repetitions of it
-    where there is another thing to hold them against.
+    where there is another thing to hold them against. A Run of ab says how its own two sides compare.
     """
     from jouletrace.report import html
 
     found = [opened(path) for path in runs]
-    comparisons, notes = _compared(runs) if len(runs) > 1 else ([], [])
+    comparisons, notes = _compared(found, runs)
     place = html.write(found, output, comparisons, notes)
     say(f"wrote {place}")
     if _has_display() if show is None else show:
         _open(place)
 
 
-def _compared(paths: list[str]) -> tuple[list[Comparison], list[str]]:
+def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list[str]]:
+    """What Runs of ``ab`` say by themselves, and the others of one another."""
     from jouletrace.compare import against_first
+    from jouletrace.compare.paired import paired
     from jouletrace.compare.sides import open_runs
 
-    return against_first([open_runs([path]) for path in paths])
+    own = [paired(run) for run in runs if run.kind == "ab" and len(run.windows)]
+    others = [path for run, path in zip(runs, paths, strict=True) if run.kind != "ab"]
+    found, notes = against_first([open_runs([path]) for path in others]) if len(others) > 1 else ([], [])
+    return [*own, *found], notes
 
 
 def _has_display() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,10 +99,15 @@ def blocks_needed(run: Run, target: float, alpha: float) -> int:
 def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[str] = ()) -> Comparison:
     """What a Run of ``ab`` says, with the verdicts and checks of ``compare``.
 
+    Args:
+        run: The Run.
+        options: How to compare; None takes the margin that the Run was measured for.
+        fail_if: Checks (see ``compare.checks``).
+
     Raises:
         BadInputError: If a check is malformed or means no row.
     """
-    options = options or CompareOptions()
+    options = options or CompareOptions(margin=float(run.settings.get("margin", CompareOptions().margin)))
     blocks = blocks_of(run)
     scale = _per_sample(run)
     name = str(run.workload.get("name") or "ab")
@@ -118,7 +124,7 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
     checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
-    titles = [str((run.workload.get(side) or {}).get("name") or side) for side in SIDES]
+    titles = _titles(run)
     notes = [] if scale == (1.0, 1.0) else ["time back to back and energy are compared per sample"]
     if not run.complete:
         notes.append("it was ended early: the figures rest on what was recorded until then")
@@ -144,8 +150,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
     """The figures of both sides as a Run's own, so that ``show`` can print them."""
     results = Results()
     results.unit(MODEL_UNIT, "model", str(run.workload.get("name") or "ab"), count=1)
-    for number, side in enumerate(SIDES, start=1):
-        title = str((run.workload.get(side) or {}).get("name") or side)
+    for number, (side, title) in enumerate(zip(SIDES, _titles(run), strict=True), start=1):
         results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)
         for row in comparison.rows:
             if row.metric != "latency_s":
@@ -164,6 +169,19 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
     a = float(np.nanmean(blocks.a))
     b = a * math.exp(float(logs.mean()))
     return Contrast(a, b, 0.0, (b * error) ** 2, float(len(first) - 1))
+
+
+def _titles(run: Run) -> list[str]:
+    """What each side is called: its workload, and what it is run with where that differs."""
+    sides = [run.workload.get(side) or {} for side in SIDES]
+    apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
+    full = [str(own.get("name") or side) for own, side in zip(sides, SIDES, strict=True)]
+    short = [Path(name).name for name in full]  # of a file, without its folder, unless that is what differs
+    names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
+    return [
+        " · ".join([name, *(str(own[key]) for key in apart if own.get(key))])
+        for name, own in zip(names, sides, strict=True)
+    ]
 
 
 def _first_stage(run: Run) -> int:

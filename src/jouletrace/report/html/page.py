@@ -16,7 +16,7 @@ from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Document, Footnotes, printable
 from jouletrace.report.html import assets, sections, tables
 from jouletrace.report.html.calibration import calibration
-from jouletrace.report.html.comparing import compared
+from jouletrace.report.html.comparing import Compared, compared
 from jouletrace.report.html.tables import Table
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.icicle import icicle
@@ -115,12 +115,13 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
     environment.trim_blocks = environment.lstrip_blocks = True
     views = [_view(run, number, runs) for number, run in enumerate(runs)]
     together = _together(runs) if len(runs) > 1 else None
+    against = [compared(found, number) for number, found in enumerate(comparisons)]
     return environment.get_template("page.html.j2").render(
-        title=together[0].title if together else views[0].document.title,
+        title=_title(views, together, against),
         simulated=(together[0] if together else views[0].document).simulated,
         views=views,
         together=together,
-        comparisons=[compared(found, number) for number, found in enumerate(comparisons)],
+        comparisons=against,
         uncompared=[printable(note) for note in notes],
         version=jouletrace.__version__,
         style=Markup(assets.text("style.css")),
@@ -130,13 +131,20 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
     )
 
 
+def _title(views: Sequence[View], together: tuple[Document, Table] | None, against: Sequence[Compared]) -> str:
+    if together is not None:
+        return together[0].title
+    return (against[0] if against else views[0]).document.title
+
+
 def _view(run: Run, number: int, runs: Sequence[Run]) -> View:
     results = Results(run)
     document = content.document(run)
     cards, footnotes = _cards(run, results)
-    nodes = tree(run, results)
-    specs: dict[str, Any] = {by: icicle(nodes, by) for by in ("energy", "time")}
-    specs |= {"latency": plots.histogram(run), "cdf": plots.cdf(run), "scatter": scatter(results)}
+    specs: dict[str, Any] = {"latency": plots.histogram(run), "cdf": plots.cdf(run)}
+    if run.kind != "ab":  # its two sides are no parts of one whole
+        nodes = tree(run, results)
+        specs |= {by: icicle(nodes, by) for by in ("energy", "time")} | {"scatter": scatter(results)}
     fits, responses = calibration(run)
     specs |= fits
     headline = next((section for section in document.sections if section.title == ""), None)

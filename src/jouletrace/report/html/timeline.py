@@ -159,6 +159,8 @@ def _lanes(run: Run) -> list[_Lane]:
     several = len(run.devices) > 1
     names = device_names(run)
     spans = run.spans.filter(pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"])))
+    if run.kind == "ab":
+        spans = _by_side(spans)
     codes = np.zeros(len(spans), dtype=np.int64)
     for key in ("kind", "device", "lane"):
         codes = codes * 100_003 + _indices(spans[key])
@@ -172,6 +174,12 @@ def _lanes(run: Run) -> list[_Lane]:
         found.append(_lane("window", "energy window", run.windows, "variant", None))
     order = {kind: place for place, kind in enumerate(KINDS)}
     return sorted(found, key=lambda lane: (order.get(lane.kind, len(KINDS)), -len(lane.start)))
+
+
+def _by_side(spans: pa.Table) -> pa.Table:
+    """Timed iterations of ``ab`` on a lane for each side, not for each side and block."""
+    lane = pc.replace_substring_regex(spans["lane"].cast(pa.string()), r"^(latency [ab]) \d+$", r"\1")
+    return spans.set_column(spans.schema.get_field_index("lane"), "lane", lane.dictionary_encode())
 
 
 def _lane(kind: str, title: str, rows: pa.Table, key: str, units: Ints | None) -> _Lane:
