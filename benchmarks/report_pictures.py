@@ -1,8 +1,9 @@
 """Pictures of the report for the documentation: what a browser shows of real Runs.
 
-    python benchmarks/report_pictures.py RUN RUN... [-o docs/figures]
+    python benchmarks/report_pictures.py [RUN RUN...] [--ab RUN...] [--dark RUN] [-o docs/figures]
 
-The first Run is shown by itself; all of them, compared. It needs chromium and playwright.
+The first Run is shown by itself; all of them, compared. Those of ``ab``: what they say of their two sides, down to the
+end of the timeline. --dark: the first screen in dark colours. It needs chromium and playwright.
 """
 
 from __future__ import annotations
@@ -16,31 +17,42 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from jouletrace.compare import against_first
+from jouletrace.compare.paired import paired
 from jouletrace.compare.sides import open_runs
 from jouletrace.report import html
 from jouletrace.run import load
 
-WIDE, PHONE = 1200, 390
+WIDE, PHONE, DESKTOP = 1200, 390, 1440
 _BELOW = 24
 """Pixels that are kept below what is shown."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("runs", nargs="*", metavar="RUN")
+    parser.add_argument("--ab", nargs="+", default=[], metavar="RUN")
+    parser.add_argument("--dark", metavar="RUN")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/figures"))
     asked = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        one = html.write([load(asked.runs[0])], Path(folder) / "one.html")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        overview(opened(browser, one, WIDE), asked.output / "report-overview.png")
-        iteration(opened(browser, one, WIDE), asked.output / "report-iteration.png")
-        overview(opened(browser, one, PHONE, dark=True), asked.output / "report-phone.png")
+        if asked.runs:
+            one = html.write([load(asked.runs[0])], Path(folder) / "one.html")
+            overview(opened(browser, one, WIDE), asked.output / "report-overview.png")
+            iteration(opened(browser, one, WIDE), asked.output / "report-iteration.png")
+            overview(opened(browser, one, PHONE, dark=True), asked.output / "report-phone.png")
         if len(asked.runs) > 1:
             found, notes = against_first([open_runs([run]) for run in asked.runs])
             several = html.write([load(run) for run in asked.runs], Path(folder) / "all.html", found, notes)
             comparison(opened(browser, several, WIDE), asked.output / "report-compared.png")
+        for place in asked.ab:
+            run = load(place)
+            page = html.write([run], Path(folder) / "ab.html", [paired(run)])
+            sides(opened(browser, page, DESKTOP), asked.output / f"report-{Path(place).stem}.png")
+        if asked.dark:
+            page = html.write([load(asked.dark)], Path(folder) / "dark.html")
+            overview(opened(browser, page, DESKTOP, dark=True), asked.output / "report-dark.png")
         browser.close()
 
 
@@ -70,6 +82,12 @@ def iteration(page: Any, place: Path) -> None:
     page.wait_for_timeout(500)
     box = timeline.bounding_box()
     clip(page, place, box["y"] - _BELOW, box["y"] + min(box["height"], 620))
+
+
+def sides(page: Any, place: Path) -> None:
+    """From the top to the end of the timeline."""
+    box = page.locator(".run:not([hidden]) .timeline canvas").bounding_box()
+    clip(page, place, 0, box["y"] + box["height"])
 
 
 def comparison(page: Any, place: Path) -> None:
