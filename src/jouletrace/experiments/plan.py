@@ -136,7 +136,7 @@ class Scope:
     matched: bool = True
 
 
-SCOPES = ((Scope(), 0.4), (Scope(1), 0.7), (Scope(1, lean=True), 0.95))
+SCOPES = ((Scope(), 0.75), (Scope(1), 0.8), (Scope(1, lean=True), 0.95))
 """First rounds to try, in turn, and the share of what is left of the budget that each may take.
 
 The rest goes where intervals turn out widest.
