@@ -396,3 +396,170 @@ def test_a_program_that_exits_inside_keeps_its_recording(tmp_path):
     assert "Traceback" not in found.stderr
     run = jt.load(tmp_path / "run")
     assert len(spans_of(run, "iteration")) == 3
+
+
+# --- strange use -----------------------------------------------------------------------------------
+
+
+def test_steps_of_threads_that_overlap_are_null():
+    spans = [
+        ("iteration", "step", 1 + 0.1 * i + lane, 1.1 + 0.1 * i + lane, None, f"t{lane}")
+        for i in range(20)
+        for lane in (0, 0.03)
+    ]
+    assert energy(marked(spans, 300.0, 5.0), "step").reason == "ranges_overlap"
+
+
+def test_of_very_many_names_those_with_the_most_time_have_energy(monkeypatch):
+    monkeypatch.setattr("jouletrace.analysis.ranges._MOST_NAMES", 3)
+    lengths = [0.3, 0.9, 0.25, 0.8, 0.7]
+    starts = np.cumsum([1.0, *lengths[:-1]])
+    run = marked(
+        [("range", f"batch {i}", a, a + d) for i, (a, d) in enumerate(zip(starts, lengths, strict=True))], 300.0, 6.0
+    )
+    reasons = [energy(run, f"batch {i}").reason for i in range(5)]
+    assert reasons == ["too_many_names", None, "too_many_names", None, None]
+    assert run.result("time_s", unit(run, "batch 0")["id"]).value == pytest.approx(0.3)
+
+
+def test_short_ranges_of_ten_thousand_names_are_no_reason_to_wait():
+    spans = [("range", f"batch {i}", 1 + 1e-3 * i, 1.0005 + 1e-3 * i) for i in range(2000)]
+    began = time.monotonic()
+    run = marked(spans, 300.0, 5.0)
+    assert time.monotonic() - began < 10
+    assert energy(run, "batch 0").reason == "sensor_too_slow"
+
+
+def test_names_that_are_no_strings_go_by_how_they_print():
+    with jt.record(7, devices=REAL) as recording:
+        for name in (3, None, ("a", 1), b"x"):
+            with jt.range(name):
+                pass
+    assert recording.run.workload["name"] == "7"
+    assert [row["name"] for row in spans_of(recording.run, "range")] == ["3", "None", "('a', 1)", "b'x'"]
+
+
+def test_a_recording_that_has_not_begun_says_so():
+    recording = jt.record(devices=REAL)
+    for use in (recording.step, recording.skip, recording.now, recording.recent, lambda: recording.marks):
+        with pytest.raises(BadInputError, match="has not begun"):
+            use()
+    with pytest.raises(BadInputError, match="has not begun"):
+        recording.__exit__(None, None, None)
+    with pytest.raises(BadInputError, match="without having begun"):
+        jt.range("a").__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"devices": 3}, {"devices": [None]}, {"trace_s": "3"}, {"update_s": None}, {"on_update": 3}, {"save_to": 3}],
+)
+def test_arguments_of_the_wrong_kind_are_named(options):
+    with pytest.raises(BadInputError, match=next(iter(options))):
+        jt.record(**{"devices": REAL, **options})
+
+
+def test_functions_whose_body_runs_later_are_not_decorated():
+    def generator():
+        yield
+
+    async def coroutine():
+        pass
+
+    for function in (generator, coroutine):
+        with pytest.raises(BadInputError, match="inside of it"):
+            jt.range("late")(function)
+
+
+def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
+    failed, over = [], threading.Event()
+
+    def work():
+        while not over.is_set():
+            try:
+                with jt.range("early"):
+                    jt.step()
+            except Exception as error:
+                failed.append(error)
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with jt.record(devices=REAL):
+        pass
+    over.set()
+    thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize("wrong", [SystemExit, KeyboardInterrupt])
+def test_an_update_that_asks_to_exit_does_not_end_the_recording(wrong):
+    def update(_):
+        raise wrong
+
+    with jt.record(devices=REAL, on_update=update, update_s=0.1) as recording:
+        time.sleep(1.3)
+        assert recording._flusher.is_alive()
+    assert any(warning.code == "update_failed" for warning in recording.run.warnings)
+
+
+def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(monkeypatch):
+    monkeypatch.setattr(recordings, "_PATIENCE_S", 0.2)
+    over = threading.Event()
+    asked = []
+
+    def update(_):
+        with pytest.raises(BadInputError, match="can't be ended by on_update"):
+            recording.__exit__(None, None, None)
+        asked.append(True)
+        over.wait(20)
+
+    recording = jt.record(devices=REAL, on_update=update, update_s=0.1)
+    with recording:
+        time.sleep(1.5)
+    assert asked
+    assert not over.is_set()
+    over.set()
+    assert any("had not come back" in warning.message for warning in recording.run.warnings)
+
+
+def test_several_threads_may_end_a_recording():
+    recording = jt.record(devices=REAL).__enter__()
+    failed = []
+
+    def end():
+        try:
+            recording.__exit__(None, None, None)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=end) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert recording.run is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_does_not_write_into_its_parents_recording():
+    with jt.record(devices=REAL) as recording:
+        child = os.fork()
+        if child == 0:
+            try:
+                recording.now()
+            except BadInputError as error:
+                os._exit(0 if "recording of process" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_line_of_figures_so_far_shows_control_characters():
+    assert "\x1b" not in str(jt.SoFar("a\x1b[31m\nb", 1.0, 2.0, 3.0))
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "3", None])
+def test_recent_needs_a_time(seconds):
+    with jt.record(devices=REAL) as recording, pytest.raises(BadInputError, match="recent"):
+        recording.recent(seconds)

@@ -1,6 +1,10 @@
 """Counters of real work: tallies, pages of metrics, and servers that are slow, broken or gone."""
 
+import math
+import socket
+import threading
 import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -8,7 +12,7 @@ from commands import wait_for
 from jouletrace.devices.clock import RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.work_counter import Tally
-from jouletrace.profiler.monitoring.work_counter_http import PrometheusCounter, Target
+from jouletrace.profiler.monitoring.work_counter_http import PrometheusCounter, Target, fetch
 from jouletrace.profiler.monitoring.work_counter_text import find
 from metric_server import Page, counter_page, serving
 
@@ -174,3 +178,70 @@ def test_an_answer_that_drips_is_given_up():
         assert time.monotonic() - began < 1.0
         assert "did not answer in 0.2 s" in counter.problem()
         counter.stop()
+
+
+def test_a_series_that_is_no_number_at_first_counts_from_its_first_number():
+    tally = Tally()
+    for values in ({"a": math.nan, "b": 1.0}, {"a": 50.0, "b": 2.0}, {"a": math.nan, "b": 3.0}, {"a": 57.0, "b": 3.0}):
+        tally.add(values)
+    assert (tally.done, tally.resets) == (9.0, 0)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-5", "1e308"])
+def test_a_counter_that_holds_no_count_is_never_read(value):
+    with serving(Page(f"# TYPE work_total counter\nwork_total {value}\n")) as page:
+        counter = PrometheusCounter(Target(page.url, "work_total"), 0.05)
+        counter.start(RealClock())
+        assert "no count" in counter.problem()
+        assert counter.stop() == []
+        assert dict(counter.warnings())["work_never_read"].endswith("which is no count")
+
+
+def test_a_series_among_others_that_holds_no_count_is_left_out_and_said():
+    with serving(Page('# TYPE work_total counter\nwork_total{a="1"} NaN\nwork_total{a="2"} 7\n')) as page:
+        counter = PrometheusCounter(Target(page.url, "work_total"), 0.05)
+        counter.start(RealClock())
+        assert counter.stop()[-1].done == 0
+        assert "work_no_count" in dict(counter.warnings())
+
+
+@contextmanager
+def raw_server(answer):
+    """A server that answers each request by a function of the connection."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1 << 16)
+                    answer(connection)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/metrics"
+    finally:
+        listening.close()
+
+
+def test_headers_that_drip_are_given_up():
+    def drip(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        for i in range(60):
+            connection.sendall(b"X-%d: more\r\n" % i)
+            time.sleep(0.05)
+
+    with raw_server(drip) as url:
+        began = time.monotonic()
+        with pytest.raises(OSError, match=r"did not answer in 0\.2 s"):
+            fetch(url, 0.2)
+        assert time.monotonic() - began < 2.0
+
+
+def test_half_an_answer_is_not_read():
+    def cut(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nwork_total 12")
+
+    with raw_server(cut) as url, pytest.raises(OSError, match="in the middle of its answer"):
+        fetch(url, 2.0)

@@ -36,6 +36,9 @@ _LONG = 10.0
 """Readings in a window that can stand for itself."""
 
 _MOST_WINDOWS = 500
+_MOST_NAMES = 300
+"""Kinds of ranges with an energy, those with the most time: each takes its own fit, some tenths of a second."""
+
 MOST_REPEATED = 100_000
 """Spans in one regression."""
 
@@ -97,6 +100,9 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
     first = len(run.devices) + 1
     units = {kind.path: first + i for i, kind in enumerate(kinds)}
     short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]] = {}
+    records = {device.id: power_record(run, device.id) for device in run.devices}
+    longest = sorted(kinds, key=lambda kind: -float(kind.seconds.sum()))
+    left_out = {kind.path for kind in longest[_MOST_NAMES:]}
     for kind in kinds:
         parent = next((units[kind.path[:i]] for i in range(len(kind.path) - 1, 0, -1) if kind.path[:i] in units), None)
         unit = figures.unit(
@@ -104,7 +110,15 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
         )
         flags = ["host_time"] if kind.path[-1] in host else []
         figures.add(unit, "time_s", _time(kind), flags)
-        parts = [_energy(run, device, kind, kinds, short) for device in devices_of(run, kind.path)]
+        parts: list[tuple[Estimate, list[str]]] = []
+        for device in devices_of(run, kind.path):
+            found = records.get(device)
+            if found is None:
+                parts.append((Estimate.null(no_power_reason(run, device), "record"), []))
+            elif kind.path in left_out:
+                parts.append((Estimate.null("too_many_names", "record"), []))
+            else:
+                parts.append(_energy(device, *found, kind, kinds, short))
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
@@ -170,17 +184,14 @@ def _time(kind: _Kind) -> Estimate:
 
 
 def _energy(
-    run: Run,
     device: str,
+    record: Record,
+    response: Response,
     kind: _Kind,
     kinds: Sequence[_Kind],
     short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]],
 ) -> tuple[Estimate, list[str]]:
     """Energy of one span of a kind on one device, with flags; ``short`` remembers regressions by device and parent."""
-    found = power_record(run, device)
-    if found is None:
-        return Estimate.null(no_power_reason(run, device), "record"), []
-    record, response = found
     length = float(np.median(kind.seconds)) / response.period_s
     if kind.steps and len(kind) > 1 and _follow(kind).any():
         return _of_blocks(record, response, kind)
@@ -206,6 +217,8 @@ def _follow(kind: _Kind) -> NDArray[np.bool_]:
 
 def _of_blocks(record: Record, response: Response, kind: _Kind) -> tuple[Estimate, list[str]]:
     """Many steps in a row as one window, divided by how many they are."""
+    if np.any(kind.end[:-1] > kind.start[1:]):  # of several threads: what was drawn was for all of them
+        return Estimate.null("ranges_overlap", "windows"), []
     breaks = np.flatnonzero(~_follow(kind)) + 1
     least_s = max(_LONG * response.period_s, float(kind.seconds.sum()) / _BLOCKS)
     starts, ends, counts = [], [], []
@@ -219,18 +232,27 @@ def _of_blocks(record: Record, response: Response, kind: _Kind) -> tuple[Estimat
             ends.append(int(kind.end[edge]))
             counts.append(int(edge - begin + 1))
             begin = edge + 1
-    energies = window_energy(record, response, starts, ends)
-    return _mean(energies, np.array(counts, np.float64))
+    chosen = _spread(len(starts))
+    energies = window_energy(record, response, np.array(starts)[chosen], np.array(ends)[chosen])
+    return _mean(energies, np.array(counts, np.float64)[chosen])
 
 
 def _of_windows(record: Record, response: Response, kind: _Kind) -> tuple[Estimate, list[str]]:
     """Each span as a window; of very many, so many as are enough, evenly spread."""
-    chosen = np.unique(np.linspace(0, len(kind) - 1, min(len(kind), _MOST_WINDOWS)).round().astype(int))
-    energies = window_energy(record, response, kind.start[chosen], kind.end[chosen])
+    chosen = _spread(len(kind))
     # Shorter than an update, whatever the readings around it say, could be lost in one of them.
-    for i in np.flatnonzero(kind.seconds[chosen] < response.period_s):
+    seen = kind.seconds[chosen] >= response.period_s
+    if not seen.any():
+        return Estimate.null("sensor_too_slow", "windows"), []
+    energies = window_energy(record, response, kind.start[chosen], kind.end[chosen])
+    for i in np.flatnonzero(~seen):
         energies.reason[i] = energies.reason[i] or "sensor_too_slow"
     return _mean(energies, np.ones(len(chosen)))
+
+
+def _spread(number: int) -> NDArray[np.intp]:
+    """Of so many windows those that are looked at: all, or as many as are enough, evenly spread."""
+    return np.unique(np.linspace(0, number - 1, min(number, _MOST_WINDOWS)).round().astype(np.intp))
 
 
 def _mean(energies: WindowEnergies, counts: NDArray[np.float64]) -> tuple[Estimate, list[str]]:

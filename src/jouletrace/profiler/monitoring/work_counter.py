@@ -68,7 +68,8 @@ class Tally:
 
     A series below its last value has started again from zero, as ``increase()`` of Prometheus takes
     it: what it had counted between its last reading and the reset is lost, and the reset is counted.
-    One that appears later began at zero. One that goes away may come back.
+    One that appears later began at zero. One that goes away may come back. One that was NaN at first
+    counts from its first number on.
     """
 
     def __init__(self) -> None:
@@ -83,8 +84,11 @@ class Tally:
             return
         for series, value in values.items():
             if not math.isfinite(value):
+                self._last.setdefault(series, math.nan)
                 continue
             before = self._last.get(series, 0.0)
+            if math.isnan(before):
+                before = value
             if value < before:
                 self.resets += 1
                 before = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import re
 import threading
 import time
@@ -21,10 +22,16 @@ from jouletrace.profiler.monitoring.work_counter_text import Metric, find
 TIMEOUT_S = 5.0
 """A read that takes longer is given up."""
 
+_GRACE_S = 0.5
+"""More for it to say itself what it waited for."""
+
 FASTEST_S = 0.2
 """A server is not asked more often."""
 
 _LARGEST = 32 << 20
+_MOST = 1e30
+"""A larger count is no count, and sums of such would end in infinity."""
+
 _CHUNK = 1 << 16
 _TARGET = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?")
 _SELECTOR = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:\"([^\"]*)\"|([^\s\",=~!]+))\s*(?:,|$)")
@@ -103,6 +110,7 @@ class PrometheusCounter:
         self._problem: str | None = None
         self._answers = self._failures = 0
         self._untyped = False
+        self._no_counts = 0
         self._last_failure = ""
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -147,6 +155,9 @@ class PrometheusCounter:
             found.append(
                 ("work_not_read", f"{self._failures} of {tries} reads of the counter failed: {self._last_failure}")
             )
+        if self._no_counts:
+            message = f"{self._no_counts} series of {self.unit} were no count at times (NaN, negative): left out then"
+            found.append(("work_no_count", message))
         if self._untyped:
             found.append(("work_untyped", f"the server doesn't declare {self.unit} as a counter; it was taken for one"))
         if self._tally.resets:
@@ -182,11 +193,17 @@ class PrometheusCounter:
         refused = _why_not(metric, self._target)
         if refused is not None:
             return refused
+        counts = {series: value if 0 <= value <= _MOST else math.nan for series, value in metric.values.items()}
+        bad = [value for series, value in metric.values.items() if math.isnan(counts[series])]
+        if bad and len(bad) == len(counts):
+            self._fail(f"{self._target.metric} is {bad[0]:g} there, which is no count")
+            return None
+        self._no_counts = max(self._no_counts, len(bad))
         with self._lock:
             self._problem = None
             self._answers += 1
             self._untyped |= metric.counts is None
-            self._tally.add(metric.values)
+            self._tally.add(counts)
             middle = before + round(took_s * 5e8)
             self._readings.append(WorkReading(middle, took_s, self._tally.done, self._tally.resets))
         return None
@@ -212,9 +229,29 @@ def _why_not(metric: Metric, target: Target) -> str | None:
 def fetch(url: str, timeout_s: float) -> str:
     """The text of a page.
 
+    A thread of its own asks: neither a name server nor a server that drips its headers keeps to a timeout.
+
     Raises:
         OSError: In one line, if there is none within ``timeout_s``, or it is no page of metrics by its size.
     """
+    found: list[str | OSError] = []
+
+    def ask() -> None:
+        try:
+            found.append(_fetch(url, timeout_s))
+        except OSError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, name="work-counter-read", daemon=True)
+    thread.start()
+    thread.join(timeout_s + _GRACE_S)
+    answer = found[0] if found else OSError(f"{url} did not answer in {timeout_s:g} s")
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _fetch(url: str, timeout_s: float) -> str:
     deadline = time.monotonic() + timeout_s
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT, "User-Agent": "jouletrace"})
     # A proxy of the environment would ask its own loopback.
@@ -231,6 +268,8 @@ def fetch(url: str, timeout_s: float) -> str:
                     raise OSError(f"{url} answers with more than {_LARGEST >> 20} MiB")
                 if time.monotonic() > deadline:
                     raise TimeoutError
+            if answer.length:  # half a number would be taken for a reset
+                raise OSError(f"{url} hangs up in the middle of its answer")
     except urllib.error.HTTPError as error:
         raise OSError(f"{url} answers {error.code} {error.reason}") from None
     except urllib.error.URLError as error:

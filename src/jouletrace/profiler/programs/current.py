@@ -15,15 +15,19 @@ current: Recording | None = None
 lock = threading.Lock()
 
 
-def claim(recording: Recording) -> None:
-    """Make a recording the one that is on; call it with ``lock`` held.
+def check_none() -> None:
+    """Refuse a second recording; call it with ``lock`` held.
 
     Raises:
         BadInputError: If there is one.
     """
-    global current  # noqa: PLW0603  # what this module is for
     if current is not None:
         raise BadInputError(f"record: a recording is on already ({current.label!r})")
+
+
+def claim(recording: Recording) -> None:
+    """Make a recording the one that is on, once it takes marks; call it with ``lock`` held since ``check_none``."""
+    global current  # noqa: PLW0603  # what this module is for
     current = recording
 
 
@@ -39,6 +43,8 @@ def _forget_parent() -> None:
     """In a fork: the recording is the parent's."""
     global current, lock  # noqa: PLW0603  # the parent may hold it at the fork
     lock = threading.Lock()
+    if current is not None:
+        current.leave_to_parent()
     current = None
 
 

@@ -15,18 +15,21 @@ disk once a second, so that a recording may be as long as it likes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.programs import current
 from jouletrace.profiler.programs.marks import Marks, Opened
-from jouletrace.profiler.programs.recording import OnUpdate, Recording
+from jouletrace.profiler.programs.recording import OnUpdate, Recording, is_seconds
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def record(
@@ -58,18 +61,25 @@ def record(
         update_s: Seconds between updates.
 
     Raises:
-        BadInputError: If the place is taken, or a number of seconds makes no sense.
+        BadInputError: If the place is taken, or an argument makes no sense.
         NotPossibleError: If no device was named.
     """
+    several = isinstance(devices, Sequence) and all(isinstance(device, str) for device in devices)
+    if not several:
+        raise BadInputError(f"record: devices={devices!r}: must be a name, or a list of names")
     wanted = [devices] if isinstance(devices, str) else list(devices)
     if not wanted:
         raise NotPossibleError("record: no device was named")
-    if not (math.isfinite(trace_s) and trace_s >= 0):
-        raise BadInputError(f"record: trace_s={trace_s}: must be 0 s or more")
-    if not (math.isfinite(update_s) and update_s > 0):
-        raise BadInputError(f"record: update_s={update_s}: must be more than 0 s")
+    if not (is_seconds(trace_s) and trace_s >= 0):
+        raise BadInputError(f"record: trace_s={trace_s!r}: must be 0 s or more")
+    if not (is_seconds(update_s) and update_s > 0):
+        raise BadInputError(f"record: update_s={update_s!r}: must be more than 0 s")
+    if on_update is not None and not callable(on_update):
+        raise BadInputError(f"record: on_update={on_update!r}: must be a function, such as print")
+    if save_to is not None and not isinstance(save_to, str | PathLike):
+        raise BadInputError(f"record: save_to={save_to!r}: must be a path")
     return Recording(
-        label,
+        str(label),
         wanted,
         save_to,
         annotations=annotations,
@@ -96,15 +106,28 @@ class range(ContextDecorator):
     Ranges nest, and each thread has its own. Outside of a recording they do nothing.
 
     Args:
-        name: What it is called; ranges of one name in the same ranges are one row.
+        name: What it is called; ranges of one name in the same ranges are one row. What is no string
+            goes by how it prints.
         sync: Wait for the GPUs at both edges, so that the range holds what it launched. It costs
             the overlap of host and GPU: without it, a range says when the host was in it.
     """
 
     def __init__(self, name: str, *, sync: bool = False) -> None:
-        self.name = name
+        self.name = str(name)
         self.sync = sync
         self._opened: list[tuple[Marks, Opened] | None] = []
+
+    def __call__(self, func: _Function) -> _Function:
+        """Decorate a function.
+
+        Raises:
+            BadInputError: If a call of it returns before its body has run.
+        """
+        asks = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        if any(ask(func) for ask in asks):
+            why = "a call of it returns before its body runs; write `with jt.range(...):` inside of it"
+            raise BadInputError(f"range {self.name!r} can't decorate {func.__qualname__}: {why}")
+        return super().__call__(func)
 
     def _recreate_cm(self) -> Self:
         return type(self)(self.name, sync=self.sync)  # calls of a decorated function may overlap
@@ -121,6 +144,8 @@ class range(ContextDecorator):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if not self._opened:
+            raise BadInputError(f"range {self.name!r} ends without having begun")
         opened = self._opened.pop()
         if opened is None:
             return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +34,9 @@ from jouletrace.run.header import RUN_JSON
 from jouletrace.run.store import check_free, save
 
 _FLUSH_S = 1.0
+_PATIENCE_S = 10.0
+"""Given to ``on_update`` to come back when the recording ends."""
+
 _FIRST_KERNEL = 1 << 40
 """Ids of kernels begin beyond those of marks."""
 
@@ -75,6 +80,7 @@ class Recording:
         self._failed: RecorderDiedError | None = None
         self._ending = threading.Event()
         self._flushing = threading.Lock()
+        self._closing = threading.RLock()
         self._session: Session
         self._marks: Marks
         self._sums: LiveSums
@@ -92,18 +98,18 @@ class Recording:
         if self.run is not None:
             raise BadInputError(f"record: {self.label!r} has ended; ask for another with jt.record()")
         with current.lock:
-            current.claim(self)
-            try:
-                self._open()
-            except BaseException:
-                current.current = None
-                raise
+            current.check_none()
+            self._open()
+            current.claim(self)  # now that it takes the marks of other threads
         self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
         self._flusher.start()
         atexit.register(self._close, None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._check_begun()
+        if threading.current_thread() is self._flusher:
+            raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it where the loop is")
         self._close(error)
         if error is None and self._failed is not None:
             raise self._failed
@@ -111,10 +117,12 @@ class Recording:
     @property
     def marks(self) -> Marks:
         """Where ranges are opened and closed."""
+        self._check_begun()
         return self._marks
 
     def step(self, sync: bool = False) -> None:
         """An iteration of this thread's loop has ended, and the next begins."""
+        self._check_begun()
         if sync:
             synchronize()
         self._marks.step(sync)
@@ -123,25 +131,50 @@ class Recording:
 
     def skip(self) -> None:
         """What this thread has done since its last step (an evaluation, say) belongs to no step."""
+        self._check_begun()
         self._marks.skip()
 
     def now(self) -> SoFar:
-        """What has been measured so far, about a second ago: sums for the eye, without intervals."""
+        """What has been measured so far, about a second ago: sums for the eye, without intervals.
+
+        Raises:
+            BadInputError: If it has not begun, or is that of the process that this one was forked from.
+        """
+        self._check_mine()
         with self._flushing:
             self._catch_up()
             return self._sums.so_far(self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}")
 
     def recent(self, seconds: float = 30.0) -> Run:
-        """The last so many seconds (120 at most) as a Run with all figures and intervals, while it goes on."""
+        """The last so many seconds (120 at most) as a Run with all figures and intervals, while it goes on.
+
+        Raises:
+            BadInputError: As ``now``, and if ``seconds`` makes no sense.
+        """
+        if not (is_seconds(seconds) and seconds > 0):
+            raise BadInputError(f"record: recent({seconds!r}): must be more than 0 s")
+        self._check_mine()
         with self._flushing:
             self._catch_up()
             self._session.run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
             return self._sums.recent(seconds)
 
-    def _catch_up(self) -> None:
+    def leave_to_parent(self) -> None:
+        """In a fork: what is called there is not marked, and nobody would ever take the marks."""
+        if self._annotations is not None:
+            self._annotations.detach()
+
+    def _check_begun(self) -> None:
         if self._start_ns == 0:
             raise BadInputError(f"record: {self.label!r} has not begun; use it in a with statement")
-        if self.run is None:
+
+    def _check_mine(self) -> None:
+        self._check_begun()
+        if os.getpid() != self._owner:
+            raise BadInputError(f"record: {self.label!r} is the recording of process {self._owner}; ask there")
+
+    def _catch_up(self) -> None:
+        if not self._ending.is_set():
             self._flush()
 
     def _checked_place(self) -> Path | None:
@@ -205,7 +238,7 @@ class Recording:
     def _tell(self, on_update: OnUpdate) -> None:
         try:
             on_update(self.now())
-        except Exception as error:  # whatever the user's own code raises: the recording goes on
+        except BaseException as error:  # whatever the user's own code raises: the recording goes on
             self._on_update = None
             message = f"on_update was called no more, since it failed ({type(error).__name__}: {error})"
             self._session.run.warn("update_failed", message)
@@ -223,14 +256,22 @@ class Recording:
 
     def _close(self, error: BaseException | None) -> None:
         """End the recording, whatever ended the loop, and compute what there is."""
-        if self.run is not None or os.getpid() != self._owner:
+        if os.getpid() != self._owner:
             return
+        with self._closing:
+            if self.run is None:
+                self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         current.release(self)
         if self._annotations is not None:
             self._annotations.detach()
         atexit.unregister(self._close)
         self._ending.set()
-        self._flusher.join()
+        self._flusher.join(_PATIENCE_S)
+        if self._flusher.is_alive():
+            text = f"on_update had not come back {_PATIENCE_S:g} s after the end, and was left behind"
+            self._session.run.warn("update_failed", text)
         with self._flushing:
             self._flush()
         session, run = self._session, self._session.run
@@ -286,3 +327,8 @@ class Recording:
         if len(trace):
             with suppress(RecorderDiedError):
                 session.spool_spans(kernel_columns(trace, session.devices[0].info.id, _FIRST_KERNEL))
+
+
+def is_seconds(value: object) -> bool:
+    """Whether that is a finite number."""
+    return isinstance(value, Real) and math.isfinite(value)

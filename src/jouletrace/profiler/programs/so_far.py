@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jouletrace.report.document import printable
 from jouletrace.report.scale import quantity
 
 _SHOWN = 4
@@ -73,4 +74,4 @@ class SoFar:
         if self.problem:
             parts.append(self.problem)
         mark = "SIMULATED " if self.simulated else ""
-        return f"{mark}{self.label}: {', '.join(parts)}"
+        return printable(f"{mark}{self.label}: {', '.join(parts)}")
