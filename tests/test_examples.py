@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-QUICK = ["--warmup", "1", "--detail-time", "4", "--max-time", "1"]
+QUICK = ["--warmup", "1", "--detail-time", "20", "--max-time", "1"]
 
 
 def run(name, tmp_path, monkeypatch, *options, device="sim:h100?cap=off"):

@@ -21,7 +21,9 @@ def test_every_figure_of_the_documentation_is_drawn_by_the_script_and_there():
     }
     drawn = set(re.findall(r'^    "(\w+)": \w+,$', (root / "benchmarks" / "figures.py").read_text(), re.MULTILINE))
     there = {path.stem for path in (root / "docs" / "figures").glob("*.svg")}
-    assert shown == drawn == there
+    by_export = {"timeline-ncu"}  # docs/traces.md has the command
+    assert shown == drawn == there - by_export
+    assert by_export <= there
 
 
 def test_recordings_are_small_enough_to_be_kept():

@@ -77,7 +77,8 @@ def screen(
     if unseen:
         known.share |= dict.fromkeys((part.id for part in unseen), 0.0)
         bench.notes.append(("not_looked_at", f"the time was too short to look at {len(unseen)} parts one by one"))
-        yield from _sift(look, unseen)
+        if settings.removal:
+            yield from _sift(look, unseen)
     for _, alike in groupby(sorted(stuck, key=lambda part: part.phase or ""), key=lambda part: part.phase):
         yield from _join(look, list(alike))
     known.parts.sort(key=lambda part: min(unit.place for unit in part.units))
