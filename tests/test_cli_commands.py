@@ -1,6 +1,7 @@
 """What each command prints and leaves behind."""
 
 import csv
+import importlib
 import io
 import json
 import zipfile
@@ -10,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from commands import TOY, command, only_run
 from jouletrace import load
+from jouletrace.errors import NotPossibleError
 from jouletrace.report.contract import json_schema
 from jouletrace.run import save
 from jouletrace.run.store import save_header
@@ -281,3 +283,16 @@ def test_demo_shows_a_profile_made_here_too(capsys, recorded, monkeypatch):
     monkeypatch.setattr(profile, "profile", lambda workload, form: called.append((workload, form)))
     assert command(capsys, "demo", "--with-profile").code == 0
     assert called == [("deit-tiny", "table")]
+
+
+def test_a_run_whose_analysis_is_refused_keeps_what_was_recorded(capsys, monkeypatch, workspace):
+    def refuse(*_):
+        raise NotPossibleError("no two readings agree")
+
+    monkeypatch.setattr(importlib.import_module("jouletrace.analysis.analyse"), "add_model", refuse)
+    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK, "-o", "kept")
+    assert said.code == 2
+    assert "it was recorded, but its figures can't be computed: no two readings agree" in said.err
+    assert "what was recorded is in" in said.err
+    monkeypatch.undo()
+    assert len(load(workspace / "kept").spans) > 0

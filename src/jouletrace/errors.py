@@ -20,7 +20,7 @@ class BadInputError(JouletraceError):
 
 
 class BrokenOffError(BadInputError):
-    """The workload ran, and then failed in the middle of a pass; what was recorded until then is kept."""
+    """Something failed after the workload had run, in a pass or in the analysis; what was recorded is kept."""
 
 
 class NotPossibleError(JouletraceError):

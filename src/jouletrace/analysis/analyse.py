@@ -17,6 +17,7 @@ from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.work import add_work
+from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import Run
 
 _RECORD_WARNINGS = {
@@ -52,6 +53,20 @@ def analyse(run: Run) -> Run:
     run.results = figures.results()
     run.units = figures.units()
     return run
+
+
+def analyse_recorded(run: Run) -> Run:
+    """The same of a Run that has just been recorded: if it can't be analysed, the recording must be kept.
+
+    Raises:
+        BrokenOffError: If the analysis is refused.
+    """
+    try:
+        return analyse(run)
+    except BrokenOffError:
+        raise
+    except JouletraceError as error:
+        raise BrokenOffError(f"it was recorded, but its figures can't be computed: {error}") from error
 
 
 def _warn_of_record(run: Run) -> None:

@@ -83,7 +83,7 @@ def profile_workload(
 
 def finish(run: Run, folder: Path | None) -> Run:
     """Compute the figures of a Run and save it, if it has a folder."""
-    analysis.analyse(run)
+    analysis.analyse_recorded(run)
     _remember_deep_idle(run)
     if folder is not None:
         save(run, folder, overwrite=True)

@@ -102,7 +102,7 @@ def monitor(
             counter.stop()
         if process is not None:
             process.close()
-    analysis.analyse(run)
+    analysis.analyse_recorded(run)
     if folder is not None:
         save(run, folder, overwrite=True)
     return run, code
