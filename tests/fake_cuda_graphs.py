@@ -11,7 +11,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 import fake_capture
-from jouletrace.steps.cuda import compiled_calls, compiled_step, node_copies
+from jouletrace.steps import pacing
+from jouletrace.steps.cuda import compiled_calls, node_copies
 from jouletrace.steps.cuda.graph_nodes import Node
 
 KINDS = {"kernel": 0, "memcpy": 1, "memset": 2, "empty": 5}
@@ -299,7 +300,7 @@ def install(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Captured)
     monkeypatch.setattr(compiled_calls, "GraphNodes", Nodes)
-    monkeypatch.setattr(compiled_step, "cycles_per_second", lambda _device: 2e9)
+    monkeypatch.setattr(pacing, "cycles_per_second", lambda _device: 2e9)
     monkeypatch.setattr(node_copies, "load_driver", lambda _functions: cuda)
     return cuda
 

@@ -201,8 +201,11 @@ def opening(
         return [(arm, windows) for part in some for arm in removed(part.id, (DETACH, part.id) not in refused)]
 
     small = {part.id for part in parts if abs(share.get(part.id, 0.0)) < settings.matters}
-    twice = {part.id for part in without if scope.lean and paced is None} & small
-    repeated = [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in more if part.id not in twice]
+    one_way = small if scope.lean else set()
+    removed_alone = one_way & {part.id for part in without} if paced is None else set()
+    repeated_alone = one_way & {part.id for part in more}
+    kept = [part for part in more if part.id not in removed_alone]
+    repeated = [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in kept]
     repeated += [(arm, windows) for arm in checks(without, more, share, settings)]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
@@ -213,8 +216,7 @@ def opening(
     if not scope.matched:
         wishes = [(arm, count) for arm, count in repeated if arm.part not in small]
     else:
-        repeats = {part.id for part in more} if scope.lean else set()
-        wishes = taken([part for part in without if part.id not in small & repeats]) + repeated
+        wishes = taken([part for part in without if part.id not in repeated_alone]) + repeated
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
     return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
 

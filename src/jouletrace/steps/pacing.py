@@ -34,7 +34,7 @@ class SpinAfter:
     def __call__(self, i: int) -> Any:
         """Enqueue both and return the iteration's outputs."""
         outputs = self.call(i)
-        _spin(self.cycles)
+        spin(self.cycles)
         return outputs
 
 
@@ -64,7 +64,7 @@ class SpinBetween:
         from jouletrace.steps.after_operators import AfterOperators
 
         due = spread(self.pieces, self.calls)
-        with AfterOperators(self.device, lambda place: _spin(self.cycles) if place in due else None):
+        with AfterOperators(self.device, lambda place: spin(self.cycles) if place in due else None):
             return self.call(i)
 
 
@@ -73,7 +73,8 @@ def spread(pieces: int, calls: int) -> frozenset[int]:
     return frozenset(place for place in range(calls) if (place + 1) * pieces // calls > place * pieces // calls)
 
 
-def _spin(cycles: int) -> None:
+def spin(cycles: int) -> None:
+    """Enqueue a kernel that waits for so many clock cycles of the SM."""
     import torch
 
     torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # untyped in torch
@@ -94,13 +95,22 @@ def with_spin(built: Built, spin_s: float, device: torch.device, pieces: int = 1
     Raises:
         BadInputError: If ``spin_s`` is negative.
     """
-    if not spin_s >= 0:
-        raise BadInputError(f"a spin must take 0 seconds or more, not {spin_s}")
-    if spin_s == 0:
+    cycles = spin_cycles(spin_s, device, pieces)
+    if cycles == 0:
         return built
-    cycles = max(1, round(spin_s * cycles_per_second(device) / pieces))
     spinning = SpinAfter(built.call, cycles) if pieces == 1 else SpinBetween(built.call, cycles, pieces, calls, device)
     return replace(built, call=spinning)
+
+
+def spin_cycles(spin_s: float, device: torch.device, pieces: int) -> int:
+    """Cycles of each piece of a spin of about ``spin_s``; 0 of none.
+
+    Raises:
+        BadInputError: If ``spin_s`` is negative.
+    """
+    if not spin_s >= 0:
+        raise BadInputError(f"a spin must take 0 seconds or more, not {spin_s}")
+    return max(1, round(spin_s * cycles_per_second(device) / pieces)) if spin_s else 0
 
 
 @functools.cache

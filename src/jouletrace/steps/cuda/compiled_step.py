@@ -21,7 +21,7 @@ from jouletrace.steps.cuda.copy_plan import plan_copies, plan_pauses
 from jouletrace.steps.cuda.kept_graphs import KeptGraphs
 from jouletrace.steps.cuda.node_copies import GraphCopy
 from jouletrace.steps.cuda.step import CudaStep
-from jouletrace.steps.pacing import cycles_per_second, spread
+from jouletrace.steps.pacing import spin, spin_cycles, spread
 from jouletrace.steps.trial import name_of
 from jouletrace.steps.units import Unit
 from jouletrace.workloads.base import Built
@@ -187,12 +187,10 @@ class VariableCompiledStep(CudaStep):
 
     def paced(self, spin_s: float, pieces: int = 1) -> VariableCompiledStep:
         """See ``VariableStep.paced``; a paced step can be paced anew, and must be closed before this one is."""
-        if not spin_s >= 0:
-            raise BadInputError(f"a spin must take 0 seconds or more, not {spin_s}")
-        if spin_s == 0:
-            return VariableCompiledStep(self._source, CompiledVariant(self._source, {}, None))
         pieces = max(1, min(pieces, len(self._source.calls[0])))
-        cycles = max(1, round(spin_s * cycles_per_second(self.device) / pieces))
+        cycles = spin_cycles(spin_s, self.device, pieces)
+        if cycles == 0:
+            return VariableCompiledStep(self._source, CompiledVariant(self._source, {}, None))
         wait = Built(_Wait(cycles), None, [((), {})], {"name": "a pause"})
         pause = _Pause(spin_s, pieces, KeptGraphs(wait, self.device, beside=self._source.graphs))
         try:
@@ -252,7 +250,7 @@ class _Wait:
     cycles: int
 
     def __call__(self, _i: int) -> None:
-        torch.cuda._sleep(self.cycles)  # type: ignore[no-untyped-call]  # untyped in torch
+        spin(self.cycles)
 
 
 def make_compiled_step(built: Built, device: torch.device) -> VariableCompiledStep:
