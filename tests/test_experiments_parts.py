@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from jouletrace.experiments.arms import GAPS, KINDS, REFERENCE, REMOVE, TOGETHER, Arm
-from jouletrace.experiments.parts import POOLED_OP, make_parts, pool_small
+from jouletrace.experiments.parts import POOLED_OP, make_parts
+from jouletrace.experiments.pooling import pool_small
 from jouletrace.run import tables
 
 

@@ -20,8 +20,6 @@ from jouletrace.run import tables
 from jouletrace.steps.base import DETACHED
 from jouletrace.steps.simulated import SimulatedStep
 
-TOP_MHZ = 1980.0
-
 
 def layer(i):
     """Kernels of one layer; the sum finds its data in the cache when it is repeated."""
@@ -83,8 +81,6 @@ class Lab:
         label = Arm(REFERENCE, spin_ns=spin_ns).variant
         rows = [row for row in self.rows if row["variant"] == label]
         drawn = [self.gpu.truth.step(step.schedule, row["start_ns"], row["end_ns"]) for row in rows]
-        self.scale = np.mean([t.active_j for t in drawn])
-        self.scale /= self.gpu.truth.steady(step.schedule, clock_mhz=TOP_MHZ).active_j
         kernel_j = np.mean([t.kernel_j for t in drawn], axis=0)
         gap_j = self.gpu.truth.parameters().kernel_gap_s * self.gpu.truth.idle_w(rows[-1]["end_ns"])
         return {
@@ -94,10 +90,15 @@ class Lab:
 
     def marginal(self):
         """True marginal energy of each part: steady steps with it detached less without, in this run's power."""
-        heat = np.mean([self.gpu.truth.temperature_c(r["end_ns"]) for r in self.rows if r["variant"] == REFERENCE])
+        truth, schedule = self.gpu.truth, self.step.schedule
+        rows = [(row["start_ns"], row["end_ns"]) for row in self.rows if row["variant"] == REFERENCE]
+        heat = np.mean([truth.temperature_c(end) for _, end in rows])
+        steady = [truth.steady(schedule, clock_mhz=truth.clock_mhz(*edges)) for edges in rows]
+        drawn = [truth.step(schedule, *edges) for edges in rows]
+        scale = np.mean([one.active_j / other.active_j for one, other in zip(drawn, steady, strict=True)])
 
         def steady_j(step):
-            kernels = [kernel.scaled(power=self.scale) for kernel in step.schedule.kernels]
+            kernels = [kernel.scaled(power=scale) for kernel in step.schedule.kernels]
             return self.gpu.truth.steady(self.gpu.board.schedule(kernels), temperature_c=heat).energy_j
 
         return {
@@ -180,7 +181,7 @@ def naive_sum(lab):
 
 
 def test_power_under_a_cap_explains_most_of_its_noise():
-    lab = Lab("sim:h100?seed=3", settings=PlanSettings(budget_s=60))
+    lab = Lab("sim:h100?seed=3", settings=PlanSettings(budget_s=100))
     found = lab.run()
     rows = [row for row in lab.rows if row["variant"] == REFERENCE]
     spread = np.std(np.log([row["energy_j"] / row["replays"] for row in rows]), ddof=1)
@@ -280,7 +281,7 @@ def test_broken_off_at_any_window_nothing_stays_open_and_what_there_is_can_be_es
                 if len(lab.rows) == stop:
                     running.throw(KeyboardInterrupt())
         assert opened == []
-        assert most <= 8 + 3 + 7  # variants, common ones, steps with a pause
+        assert most <= PlanSettings().hold + 3 + 8  # variants, common ones, steps with a pause
         found = lab.findings()
         assert found.windows <= stop
         assert found.closure.value is None

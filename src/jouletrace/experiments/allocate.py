@@ -34,9 +34,15 @@ class Need:
 
 
 def needs(levels: Levels, parts: Sequence[int], settings: PlanSettings) -> list[Need]:
-    """The arms whose intervals are too wide, the worst first."""
-    found = [need for paced in (False, True) for need in _of_pace(levels, parts, paced, settings) if need.excess > 1]
-    return sorted(found, key=lambda need: -need.excess)
+    """The arms whose intervals are too wide: without a pause first, and the worst first."""
+    again = [*levels.missing, *levels.doubtful]
+    lost = [Need(math.inf, arm) for arm in again if arm.kind in (REMOVE, DETACH, REPEAT)]
+    found = lost
+    # Energies at equal clocks are far less certain: the sensor sees the pauses. What is left goes to them.
+    for paced in (False, True):
+        wanting = [need for need in _of_pace(levels, parts, paced, settings) if need.excess > 1]
+        found = found + sorted(wanting, key=lambda need: -need.excess)
+    return found
 
 
 def next_wishes(levels: Levels, wanting: Sequence[Need], hold: int, most: int) -> list[Wish]:
@@ -68,12 +74,12 @@ def _of_pace(levels: Levels, parts: Sequence[int], paced: bool, settings: PlanSe
             continue  # it was refused, or not one window of it had an energy
         kinds = (REMOVE, DETACH) if method == "removal" else (REPEAT,)
         arms = [arm for kind in kinds for arm in contrasts.of_kind(levels, kind, paced, part)]
-        arm = min(arms, key=levels.count)
         half = levels.estimate(weights, "need").half_width
         # Of the two costs of a part under a cap the marginal one is the better known.
         plain, _ = contrasts.cost(levels, part)
         size = abs(levels.value(weights if plain is None else plain))
-        found.append((math.inf if half is None else half, settings.target * max(size, settings.matters * step), arm))
+        wanted = settings.target * max(size, settings.matters * step)
+        found += [(math.inf if half is None else half, wanted, arm) for arm in arms]
         everything = contrasts.added((1.0, everything), (1.0, weights))
     whole = levels.ratio(everything, {base: 1.0}, "closure").half_width
     # A sum too wide is the fault of its widest terms.

@@ -82,6 +82,8 @@ def removal(levels: Levels, part: int, paced: bool = False) -> Weights | None:
     """
     without = first(levels, REMOVE, paced, part)
     alone = first(levels, DETACH, paced, part)
+    if any((arm.kind, arm.part, arm.spin_ns > 0) == (DETACH, part, paced) for arm in levels.missing):
+        return None  # its saving alone would be too small
     if without is None or alone is None:
         return saving(levels, part, paced)
     more = over(levels, without, alone)

@@ -106,7 +106,7 @@ class Findings:
             compared at equal clocks; None where clocks aren't known.
         windows: Windows used.
         lost: Windows without an energy.
-        flags: "capped_not_paced", "clock_not_matched", "windows_lost".
+        flags: "capped_not_paced", "clock_not_matched", "windows_lost", "windows_unsteady".
     """
 
     parts: dict[int, PartCost]
@@ -196,6 +196,8 @@ class Estimator:
         flags = ["clock_not_matched" if self.pause_ns else "capped_not_paced"] if off else []
         if self.basis.lost:
             flags.append("windows_lost")
+        if self.basis.unsteady:
+            flags.append("windows_unsteady")
         return Findings(
             parts=costs,
             untouched=self._cost(step),
@@ -211,7 +213,7 @@ class Estimator:
             resolvable_j=_typical(costs),
             pause_s=self.pause_ns / 1e9,
             clock_spread_mhz=spread,
-            windows=len(self.observed.arm) - self.basis.lost,
+            windows=len(self.observed.arm) - self.basis.lost - self.basis.unsteady,
             lost=self.basis.lost,
             flags=tuple(flags),
         )
@@ -230,6 +232,8 @@ class Estimator:
                 flags.append("methods_disagree")
         if holds_zero(cost.energy_j if self.basis is self.energy else cost.time_s):
             flags.append("unresolved")
+        if any(part in (a.part, a.partner) for a in self.basis.doubtful):
+            flags.append("unsteady")
         if any(a.part == part and abs(off) > CLOCK_TOLERANCE_MHZ for a, off in self.clocks.items()):
             flags.append("clock_not_matched")
         by_removal, by_repetition = self._cost(without, "removal"), self._cost(more, "repetition")

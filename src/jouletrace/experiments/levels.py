@@ -20,6 +20,7 @@ from jouletrace.energy.interval import LEVEL
 from jouletrace.experiments.arms import FRESH, GAPS, NULL, PACE, REFERENCE, SCREEN, STEP, Arm
 from jouletrace.experiments.mixed import Fit, fit
 from jouletrace.experiments.pinned import Pinned, pin
+from jouletrace.experiments.steady import unsteady
 from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
@@ -98,12 +99,23 @@ class Levels:
     Args:
         observed: The windows.
         values: Cost per iteration of each window, shape (n,); those that are NaN or not positive are left out.
+
+    Attributes:
+        lost: Windows without a value.
+        unsteady: Windows left out because the board ran at another speed (``experiments.steady``).
+        doubtful: Arms that have no other windows than such: they are kept.
     """
 
     def __init__(self, observed: Observed, values: Floats) -> None:
-        usable = np.isfinite(values) & (values > 0)
+        known = np.isfinite(values) & (values > 0)
+        off = unsteady(observed.arm, observed.block, observed.middle_s, observed.time_s)
+        self.doubtful = _only(observed.arm, known, off)
+        off &= np.array([arm not in self.doubtful for arm in observed.arm], bool)
+        usable = known & ~off
         held = pin(observed.arm, observed.energy_j / observed.time_s, observed.clock_mhz)
-        self.lost = int((~usable).sum())
+        self.lost = int((~known).sum())
+        self.unsteady = int((known & off).sum())
+        self._seen = list(dict.fromkeys(observed.arm))
         self._strata: list[_Stratum] = []
         self._home: dict[Arm, _Stratum] = {}
         names = [_stratum(arm) for arm in observed.arm]
@@ -118,6 +130,11 @@ class Levels:
     def arms(self) -> list[Arm]:
         """All arms that have a level."""
         return list(self._home)
+
+    @property
+    def missing(self) -> list[Arm]:
+        """Arms that were run, and not one of their windows can be used."""
+        return [arm for arm in self._seen if arm not in self._home]
 
     def value(self, weights: Weights) -> float:
         """A sum over arms."""
@@ -181,6 +198,12 @@ class Levels:
     def _level(self, arm: Arm) -> float:
         home = self._home[arm]
         return float(home.value[home.index[arm]])
+
+
+def _only(arm: list[Arm], known: NDArray[np.bool_], off: NDArray[np.bool_]) -> frozenset[Arm]:
+    """Arms all of whose known windows are off."""
+    good = {a for a, has, bad in zip(arm, known, off, strict=True) if has and not bad}
+    return frozenset(a for a, has in zip(arm, known, strict=True) if has and a not in good)
 
 
 def _stratum(arm: Arm) -> str:

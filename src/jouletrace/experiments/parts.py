@@ -115,47 +115,6 @@ def make_parts(units: Sequence[Any], first_id: int = 1, *, together: bool = True
     ]
 
 
-def joined(parts: Sequence[Part], id: int) -> Part:
-    """One part of several that can only be changed together."""
-    modules = {part.module for part in parts}
-    return Part(
-        id,
-        tuple(unit for part in parts for unit in part.units),
-        JOINED_OP,
-        "",
-        modules.pop() if len(modules) == 1 else "",
-        sum(part.count for part in parts),
-        tuple(parts),
-    )
-
-
-def pool_small(parts: Sequence[Part], share: Mapping[int, float], below: float, most: int) -> list[Part]:
-    """The same parts, with the smallest of them pooled into one.
-
-    Args:
-        parts: All parts.
-        share: Rough share of the step of each that may be pooled, by id; a negative one counts by its size.
-        below: Parts whose share is smaller than this are pooled.
-        most: The smallest are pooled until no more parts than this remain, as far as they may be.
-
-    Returns:
-        The parts that remain, in order, the pool last. A single small part is left as it is.
-    """
-    ranked = sorted(
-        (part for part in parts if part.id in share and not part.members), key=lambda part: abs(share[part.id])
-    )
-    small = sum(abs(share[part.id]) < below for part in ranked)
-    if len(parts) > most:
-        small = min(max(small, len(parts) - most + 1), len(ranked))
-    if small < 2:
-        return list(parts)
-    out = {part.id for part in ranked[:small]}
-    members = tuple(part for part in parts if part.id in out)
-    units = tuple(unit for part in members for unit in part.units)
-    pool = Part(max(part.id for part in parts) + 1, units, POOLED_OP, "", "", sum(p.count for p in members), members)
-    return [*(part for part in parts if part.id not in out), pool]
-
-
 def module_groups(parts: Sequence[Part], share: Mapping[int, float], most: int, first_id: int) -> list[Part]:
     """Modules to be removed as a whole, to hold the sum of their parts against.
 

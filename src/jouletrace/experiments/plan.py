@@ -65,6 +65,7 @@ class PlanSettings:
         spikes: How many parts are spiked.
         pairs: How many pairs are removed together.
         modules: How many modules are removed as a whole.
+        phases: Whether each phase of an iteration is one part, as far as the step can do without one.
         seed: Of the random order.
     """
 
@@ -89,6 +90,7 @@ class PlanSettings:
     spikes: int = 3
     pairs: int = 2
     modules: int = 3
+    phases: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -127,22 +129,25 @@ class Scope:
     Attributes:
         windows: Windows of each arm; of a repetition, whose signal is the larger, half of that.
         lean: Whether to leave out what is not a part's own cost: one part is spiked, no pair and one module
-            removed, and small parts are measured in one way: removed, or at equal clocks repeated.
-        matched: Whether all parts are measured at equal clocks; if not, only those that matter are repeated.
+            removed, and small parts are measured in one way: removed.
+        both: Whether parts are repeated at equal clocks though they can be removed, and pairs are removed; if not,
+            only what is spiked is.
+        matched: Whether all parts are measured at equal clocks; if not, only those that matter.
     """
 
     windows: int = 2
     lean: bool = False
+    both: bool = True
     matched: bool = True
 
 
-SCOPES = ((Scope(), 0.75), (Scope(1), 0.8), (Scope(1, lean=True), 0.95))
+SCOPES = ((Scope(), 0.75), (Scope(1, both=False), 0.8), (Scope(1, lean=True, both=False), 0.95))
 """First rounds to try, in turn, and the share of what is left of the budget that each may take.
 
 The rest goes where intervals turn out widest.
 """
 
-LEAST = Scope(1, lean=True, matched=False)
+LEAST = Scope(1, lean=True, both=False, matched=False)
 """The first round if not even pooling parts makes room."""
 
 Wish = tuple[Arm, int]
@@ -188,6 +193,8 @@ def opening(
     """
     if scope.lean:
         settings = replace(settings, spikes=min(settings.spikes, 1), pairs=0)
+    if not scope.both and paced is not None:
+        settings = replace(settings, pairs=0)
     windows = scope.windows
     able = {
         kind: [part for part in parts if (kind, part.id) not in refused]
@@ -201,22 +208,23 @@ def opening(
         return [(arm, windows) for part in some for arm in removed(part.id, (DETACH, part.id) not in refused)]
 
     small = {part.id for part in parts if abs(share.get(part.id, 0.0)) < settings.matters}
-    one_way = small if scope.lean else set()
-    removed_alone = one_way & {part.id for part in without} if paced is None else set()
-    repeated_alone = one_way & {part.id for part in more}
-    kept = [part for part in more if part.id not in removed_alone]
+    checked = checks(without, more, share, settings)
+    if paced is not None:
+        one_way = set() if scope.both else {part.id for part in without}
+    else:
+        # Kept apart, equal layers say themselves how far measurements agree.
+        one_way = {part.id for part in without if not settings.together or (scope.lean and part.id in small)}
+    one_way -= {arm.part for arm in checked if arm.kind == SPIKE}
+    kept = [part for part in more if part.id not in one_way]
     repeated = [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), half) for part in kept]
-    repeated += [(arm, windows) for arm in checks(without, more, share, settings)]
+    repeated += [(arm, windows) for arm in checked]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
         return in_blocks(taken(without) + repeated + modules, COMMON, settings, rng)
     plain = taken(without) + modules
     plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
     pause, common_paced = paced
-    if not scope.matched:
-        wishes = [(arm, count) for arm, count in repeated if arm.part not in small]
-    else:
-        wishes = taken([part for part in without if part.id not in repeated_alone]) + repeated
+    wishes = [(arm, count) for arm, count in taken(without) + repeated if scope.matched or arm.part not in small]
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
     return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
 
@@ -281,17 +289,21 @@ def gap_block(gap_ns: Sequence[int], rng: np.random.Generator) -> Block:
 
 def seconds(block: Block, settings: PlanSettings, capture_s: float, capped: bool) -> float:
     """How long a block takes, roughly."""
-    windows_s = len(block.order) * (settings.window_s + ramp(block.spin_ns, settings, capped))
+    windows_s = len(block.order) * (settings.window_s + ramp(block, settings, capped))
     return windows_s + block.captures * capture_s + settle(block, settings, capped)
 
 
-def ramp(spin_ns: int, settings: PlanSettings, capped: bool) -> float:
-    """Seconds of the ramp before a window with such a pause."""
-    return settings.capped_ramp_s if capped and not spin_ns else settings.ramp_s
+def ramp(block: Block, settings: PlanSettings, capped: bool) -> float:
+    """Seconds of the ramp before each of a block's windows."""
+    return settings.capped_ramp_s if capped and not block.spin_ns and not _of_gaps(block) else settings.ramp_s
 
 
 def settle(block: Block, settings: PlanSettings, capped: bool) -> float:
     """Seconds that a block's reference runs before its first window; a block of gaps has none."""
-    if block.order[0].kind == GAPS:
+    if _of_gaps(block):
         return 0.0
     return settings.capped_settle_s if capped and not block.spin_ns else settings.settle_s
+
+
+def _of_gaps(block: Block) -> bool:
+    return block.order[0].kind == GAPS

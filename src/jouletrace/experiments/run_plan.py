@@ -6,6 +6,7 @@ energies, and between rounds the experiment asks for what is known by then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
@@ -20,9 +21,11 @@ from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.levels import Levels, Observed
 from jouletrace.experiments.pacing import Pace
-from jouletrace.experiments.parts import Part, make_parts, module_groups, pool_small
+from jouletrace.experiments.parts import Part, make_parts, module_groups
 from jouletrace.experiments.plan import Block, PlanSettings
+from jouletrace.experiments.pooling import by_phase, pool_small
 from jouletrace.experiments.protocols import VariableStep
+from jouletrace.experiments.resolution import noise_of, tellable
 from jouletrace.experiments.screening import SCREEN_S, screen
 
 _MOST_WINDOWS = (4, 2, 1)
@@ -67,9 +70,9 @@ class Experiment:
     ) -> None:
         self.settings = settings or PlanSettings()
         self._alone = make_parts(step.units(), first_id, together=self.settings.together)
-        self.parts = list(self._alone)
-        if not self.parts:
+        if not self._alone:
             raise BadInputError("the step has no units to experiment on")
+        self.parts = list(self._alone)
         self.groups: list[Part] = []
         self.share: dict[int, float] = {}
         self.pause_s = 0.0
@@ -110,18 +113,32 @@ class Experiment:
                     self._pace, self._fraction = found
                     self.pause_s = round(self._pace.pause_s(self._fraction), 6)
             yield from self._screen()
-            first = max(part.id for part in self._alone) + 2  # one is left for a pool
-            self.groups = module_groups(self._alone, self.share, self.settings.modules, first)
+            if not self.settings.together:
+                yield from self._keep_tellable()
+            self._choose_groups()
             for blocks in self._rounds():
                 for block in blocks:
                     yield from self._run(block)
 
     def _screen(self) -> Generator[Window, None, None]:
         """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
-        known = yield from screen(self._bench, self._alone, self.settings, self.pause_s)
+        parts = by_phase(self._alone, self._next_id()) if self.settings.phases else self._alone
+        known = yield from screen(self._bench, parts, self.settings, self.pause_s)
+        stuck = {part.id for part in parts if (REMOVE, part.id) in self.refused}
+        if parts is not self._alone and stuck:
+            text = "not every phase can be removed as a whole: operators were, one by one"
+            self._bench.forget({part.id for part in parts})
+            self._bench.notes.append(("phases_by_operator", text))
+            known = yield from screen(self._bench, self._alone, self.settings, self.pause_s)
         self._alone, self.share, self._free_s = known.parts, known.share, known.free_s
         self._capture_s = self._capture_s if known.capture_s is None else known.capture_s
         self._pool(len(self._alone))
+
+    def _keep_tellable(self) -> Generator[Window, None, None]:
+        """Pool operators within their layers until there are no more parts than can be told apart."""
+        noise = yield from noise_of(self._bench, self._measured, self.settings)
+        if noise > 0:
+            self._pool(tellable(noise, self._left_s, self.settings))
 
     def _pool(self, most: int) -> bool:
         """Pool what is too small, and more of it so that no more than ``most`` parts remain, if that can be.
@@ -138,9 +155,19 @@ class Experiment:
         }
         self.parts = pool_small(self._alone, small, self.settings.pool_below, most)
         for part in self.parts:
-            if part.members and part.id not in self.share:
-                self.share[part.id] = sum(self.share[member.id] for member in part.members)
+            shares = [self.share.get(member.id) for member in part.members]
+            if shares and None not in shares:
+                self.share[part.id] = math.fsum(share for share in shares if share is not None)
         return len(self.parts) <= most
+
+    def _choose_groups(self) -> None:
+        """Modules to hold the sums of parts against; phases as a whole have nothing to be held against."""
+        # Pools take the ids from the first free one on, and there are fewer of them than parts.
+        first = self._next_id() + len(self._alone)
+        self.groups = module_groups(self._alone, self.share, self.settings.modules, first)
+
+    def _next_id(self) -> int:
+        return 1 + max(part.id for part in self._alone)
 
     def _rounds(self) -> Iterator[list[Block]]:
         """Blocks, round by round, each planned when the one before has been measured."""
@@ -180,14 +207,23 @@ class Experiment:
                 break
         else:
             blocks = self._opening_of_fewer(scope, share)
-        self.groups = self.groups[: plan.modules(scope, self.settings)]
+        self.groups = self._groups_of(scope)
         return blocks
 
     def _opening_of_fewer(self, scope: plan.Scope, share: float) -> list[Block]:
-        while self._pool(len(self.parts) - 1):
-            blocks = self._scoped(scope)
-            if self._needed_s(blocks) <= share * self._left_s:
-                return blocks
+        """The first round with as many parts as there is time for."""
+        fit, too_many = 0, len(self.parts)
+        while too_many - fit > 1:
+            most = (fit + too_many) // 2
+            reached = self._pool(most)
+            if not reached or self._needed_s(self._scoped(scope)) <= share * self._left_s:
+                fit = most
+            else:
+                too_many = most
+        self._pool(fit)
+        blocks = self._scoped(scope)
+        if self._needed_s(blocks) <= share * self._left_s:
+            return blocks
         if self._pace is None:
             return self._scoped(scope)
         self._bench.notes.append(("no_time_for_equal_clocks", "the time was too short for all parts at equal clocks"))
@@ -195,8 +231,14 @@ class Experiment:
 
     def _scoped(self, scope: plan.Scope) -> list[Block]:
         paced = (self._pause_of, self._paced_common()) if self._pace else None
-        groups = self.groups[: plan.modules(scope, self.settings)]
+        groups = self._groups_of(scope)
         return plan.opening(self.parts, self.share, paced, self.refused.keys(), self.settings, self._rng, scope, groups)
+
+    def _groups_of(self, scope: plan.Scope) -> list[Part]:
+        """Those that a scope removes; a module that is one part as it is would be held against itself."""
+        pools = [set(part.units) for part in self.parts if part.members]
+        others = [group for group in self.groups if set(group.units) not in pools]
+        return others[: plan.modules(scope, self.settings)]
 
     @property
     def _left_s(self) -> float:
@@ -260,7 +302,7 @@ class Experiment:
     def _run(self, block: Block) -> Iterator[Window]:
         """Capture what a block needs and run its windows."""
         number, self._blocks = self._blocks, self._blocks + 1
-        ramp_s = plan.ramp(block.spin_ns, self.settings, self.pause_s > 0)
+        ramp_s = plan.ramp(block, self.settings, self.pause_s > 0)
         began_s = self.spent_s
         parts = {part.id: part for part in (*self.parts, *self.groups)}
         with ExitStack() as stack:

@@ -19,8 +19,9 @@ import numpy as np
 
 from jouletrace.experiments.arms import DETACH, REFERENCE, REMOVE, REPEAT, SCREEN, Arm
 from jouletrace.experiments.bench import Bench, Window
-from jouletrace.experiments.parts import Part, joined
+from jouletrace.experiments.parts import Part
 from jouletrace.experiments.plan import PlanSettings
+from jouletrace.experiments.pooling import joined
 
 SCREEN_S = 0.08
 """Length of a window."""
@@ -72,7 +73,7 @@ def screen(
             yield from look.at(Arm(REMOVE, part.id, 0), {part.id: part})
         if part.id not in known.share and settings.repetition:
             yield from look.at(Arm(REPEAT, part.id, 2), {part.id: part})
-        if part.id not in known.share and settings.removal:
+        if part.id not in known.share and settings.removal and not part.members:
             stuck.append(part)
     if unseen:
         known.share |= dict.fromkeys((part.id for part in unseen), 0.0)

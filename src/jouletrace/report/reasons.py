@@ -76,6 +76,8 @@ FLAGS: dict[str, str] = {
     "clock_not_matched": "clocks of variants were more than 15 MHz apart",
     "capped_not_paced": "a power cap acts, and no pause keeps it away",
     "windows_lost": "some windows of the experiment had no energy",
+    "unsteady": "the board ran at another speed in all its windows",
+    "windows_unsteady": "windows in which the board ran at another speed were left out",
     "spike_missed": "extra copies did not come back as known",
     "not_additive": "two parts removed together are not the sum of each",
     "negative": "below zero: within the noise or cheaper with the part than without",

@@ -105,13 +105,17 @@ def store_outputs(
     Those of them in ``running`` are going to run all the same: they read too.
 
     Raises:
-        VariantRefusedError: If a result that is read lies on the host.
+        VariantRefusedError: If a result that is read lies on the host, or a call is not made.
     """
     if not removed:
         return {}
     keep = _Keep(structure, removed, running, device)
     with keep:
         built.call(i)
+    if missed := set(removed) - keep.stored.keys():
+        raise VariantRefusedError(
+            f"operator {min(missed)} was not called this time: its operators differ from call to call"
+        )
     return keep.stored
 
 
