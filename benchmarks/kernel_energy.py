@@ -5,7 +5,8 @@
 
 methods   modules (equal layers together) by: this package; power and wall clock read in module hooks; a thread
           that polls power every millisecond, shared out over torch.profiler's kernel times; Zeus, a window a
-          module. What the others find is summed over the same modules.
+          module. What the others find is summed over the same modules. A Run FOLDER/NAME-BATCH.zip made before on
+          the same board is taken for the first of them.
 tracing   replays with and without a tracer, paired and interleaved: CUPTI as here, and torch.profiler
 repeats   every case profiled twice with ``--detail kernel``: how far rows differ between two runs
 
@@ -29,7 +30,7 @@ from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.results import Results
-from jouletrace.run import Run
+from jouletrace.run import Estimate, Run, load
 from jouletrace.tracing.cuda import with_cupti, with_torch
 
 ITERATIONS = 30
@@ -194,7 +195,9 @@ def by_zeus(built) -> Energies | None:
 def methods(cases: list[str], device: str, folder: Path, say: Callable[[str], None]) -> None:
     for case in cases:
         name, settings = settings_of(case, device, "graph", "kernel")
-        run = profile_workload(name, settings, folder=folder / f"{name}-{case.replace(':', '-')}-methods")
+        kept = folder / f"{case.replace(':', '-')}.zip"
+        known = load(kept) if kept.exists() else None
+        run = known or profile_workload(name, settings, folder=folder / f"{case.replace(':', '-')}-methods")
         board = open_device(device)
         built = prepare(resolve(name), board, settings_of(case, device, "eager")[1]).built
         for i in range(20):
@@ -217,34 +220,38 @@ def methods(cases: list[str], device: str, folder: Path, say: Callable[[str], No
 
 
 def tracing(cases: list[str], device: str, say: Callable[[str], None]) -> None:
-    say("\n| case, mode | CUPTI as here | torch.profiler |\n|---|---|---|")
-    for case in cases:
-        for mode in ("graph", "eager"):
-            name, settings = settings_of(case, device, mode)
-            board = open_device(device)
-            step = prepare(resolve(name), board, settings).step
-            step.replay(20)
-            n = max(3, round(PAIR_S / (step.replay(10).seconds / 10)))
-            cells = []
-            for trace in (with_cupti, with_torch):
-                ratios = []
-                for pair in range(PAIRS):
-                    seconds = {}
-                    for traced in (True, False) if pair % 2 else (False, True):
-                        kept = []
+    say("\n| case, mode | tracer | traced / not |\n|---|---|---|")
+    # torch's profiler puts its own clock into CUPTI's records, for as long as the process lives: it comes last.
+    for label, trace in (("CUPTI as here", with_cupti), ("torch.profiler", with_torch)):
+        for case in cases:
+            for mode in ("graph", "eager"):
+                found = slowdown(case, device, mode, trace)
+                say(f"| {case}, {mode} | {label} | {found.value:.3f} ({found.low:.3f}–{found.high:.3f}) |")
 
-                        def run(kept=kept, step=step, n=n) -> None:
-                            step.replay(3)
-                            kept.append(step.replay(n).seconds)
 
-                        trace(run) if traced else run()
-                        seconds[traced] = kept[0]
-                    ratios.append(seconds[True] / seconds[False])
-                found = mean_estimate(ratios)
-                cells.append(f"{found.value:.3f} × ({found.low:.3f}–{found.high:.3f})")
-            say(f"| {case}, {mode} | " + " | ".join(cells) + " |")
-            step.close()
-            board.close()
+def slowdown(case: str, device: str, mode: str, trace: Callable[[Callable[[], None]], object]) -> Estimate:
+    """Time of replays with a tracer over that without, paired and interleaved."""
+    name, settings = settings_of(case, device, mode)
+    board = open_device(device)
+    step = prepare(resolve(name), board, settings).step
+    step.replay(20)
+    n = max(3, round(PAIR_S / (step.replay(10).seconds / 10)))
+    ratios = []
+    for pair in range(PAIRS):
+        seconds = {}
+        for traced in (True, False) if pair % 2 else (False, True):
+            kept = []
+
+            def run(kept=kept) -> None:
+                step.replay(3)
+                kept.append(step.replay(n).seconds)
+
+            trace(run) if traced else run()
+            seconds[traced] = kept[0]
+        ratios.append(seconds[True] / seconds[False])
+    step.close()
+    board.close()
+    return mean_estimate(ratios)
 
 
 def repeats(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
