@@ -9,6 +9,7 @@ own windows. Truth of the marginal cost under a cap is the noiseless steady stat
 the part, at the power that the kernels drew in this run.
 
     python benchmarks/experiments_sim.py --seeds 10 -o experiments.md
+    python benchmarks/experiments_sim.py --phases --workloads bert-b:16 resnet50:64    (of training steps)
 """
 
 import argparse
@@ -33,7 +34,6 @@ from jouletrace.steps.simulated import SimulatedStep, kernels_of
 from jouletrace.workloads import resolve
 from jouletrace.workloads.base import WorkloadOptions
 
-TOP_MHZ = 1980.0
 WARM_S = 30.0
 TAIL_NS = 300_000_000
 
@@ -110,6 +110,12 @@ def name(part: Part) -> str:
     return f"{part.op} {part.module}".strip()
 
 
+def _scale(truth, schedule, start_ns: int, end_ns: int) -> float:
+    """Power of the load in a window over that without noise at the window's clock."""
+    steady = truth.steady(schedule, clock_mhz=truth.clock_mhz(start_ns, end_ns))
+    return truth.step(schedule, start_ns, end_ns).kernel_active_j.sum() / steady.kernel_active_j.sum()
+
+
 def compare(step: SimulatedStep, parts: list[Part], findings: Findings, windows: list[dict]) -> list[Row]:
     """Every part's figures with their truth."""
     truth, board = step._device.truth, step._device.board
@@ -120,10 +126,10 @@ def compare(step: SimulatedStep, parts: list[Part], findings: Findings, windows:
     drawn = np.mean([t.kernel_j for t in matched], axis=0)
     gap_s = truth.parameters().kernel_gap_s
     gap_j = gap_s * np.mean([board.engine.idle_w(truth.temperature_c(w["end_ns"]), True) for w in windows])
-    # The load's power in this run over that without noise, which the marginal truth needs too.
-    scale = np.mean([t.kernel_active_j.sum() for t in matched])
-    scale /= truth.steady(paced.schedule, clock_mhz=TOP_MHZ).kernel_active_j.sum()
-    heat = np.mean([truth.temperature_c(w["end_ns"]) for w in windows if w["variant"] == "reference"])
+    # The load's power in these windows over that without noise, which the marginal truth needs too.
+    plain = [(w["start_ns"], w["end_ns"]) for w in windows if w["variant"] == "reference"]
+    heat = np.mean([truth.temperature_c(end) for _, end in plain])
+    scale = np.mean([_scale(truth, step.schedule, *edges) for edges in plain])
 
     def steady_j(variant: SimulatedStep) -> float:
         kernels = [kernel.scaled(power=scale) for kernel in variant.schedule.kernels]
@@ -185,7 +191,8 @@ def summary(title: str, outcomes: list[Outcome], kind: str) -> str:
     spikes = [spike.passed for f in found for spike in f.spikes]
     pairs = [pair.passed for f in found for pair in f.additivity]
     null = [f.null.low <= 1 <= f.null.high for f in found]
-    cells += [f"{np.mean(spikes):.0%} of {len(spikes)}", f"{np.mean(pairs):.0%}", f"{np.mean(null):.0%}"]
+    cells += [f"{np.mean(some):.0%} of {len(some)}" if some else "–" for some in (spikes, pairs)]
+    cells.append(f"{np.mean(null):.0%}")
     spread = [f.clock_spread_mhz for f in found if f.clock_spread_mhz is not None]
     cells += [f"{max(spread):.0f}", f"{np.mean([o.seconds for o in outcomes]):.0f}"]
     naive = [outcome.naive_sum for outcome in outcomes]
@@ -208,6 +215,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", default=["deit-b:1", "deit-b:64"], help="NAME:BATCH")
     parser.add_argument("--boards", nargs="+", default=["h100?cap=off", "h100"])
     parser.add_argument("--budget", type=float, default=150.0, help="seconds of each experiment")
+    parser.add_argument("--phases", action="store_true", help="of training steps, each phase as a whole")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--rows", action="store_true", help="print every row of the last board too")
     arguments = parser.parse_args()
@@ -215,14 +223,16 @@ def main() -> None:
     print(HEADER, flush=True)
     for workload in arguments.workloads:
         model, _, batch = workload.partition(":")
-        options = WorkloadOptions(batch=int(batch or 1), dtype="fp16")
+        task, dtype = ("train", "bf16") if arguments.phases else ("infer", "fp16")
+        options = WorkloadOptions(batch=int(batch or 1), dtype=dtype, task=task)
         _, operators = count_workload(resolve(model), options)
         for board in arguments.boards:
             outcomes = []
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
                 spec = f"sim:{board}{'&' if '?' in board else '?'}seed={seed}"
                 began = time.perf_counter()
-                settings = PlanSettings(budget_s=arguments.budget, seed=seed)
+                pairs = 0 if arguments.phases else PlanSettings.pairs
+                settings = PlanSettings(budget_s=arguments.budget, seed=seed, phases=arguments.phases, pairs=pairs)
                 outcomes.append(experiment(spec, operators, settings))
                 if arguments.rows:
                     show(outcomes[-1], time.perf_counter() - began)
@@ -236,6 +246,9 @@ def main() -> None:
 def show(outcome: Outcome, wall_s: float) -> None:
     for row in outcome.rows:
         e = row.estimate
+        if e.value is None:
+            print(f"{row.op[:60]:60s} {row.kind:12s} {e.reason}")
+            continue
         print(
             f"{row.op[:60]:60s} {row.kind:12s} {row.share:6.1%} truth {row.truth_j * 1e3:8.3f} mJ,"
             f" found {e.value * 1e3:8.3f} [{e.low * 1e3:8.3f}, {e.high * 1e3:8.3f}] n={e.n}"
