@@ -1,6 +1,7 @@
 """What every test runs under: a cache of its own, and one thread for torch and NumPy, since tests run side by side."""
 
 import os
+from itertools import count
 
 import pytest
 
@@ -8,10 +9,18 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory):
+    """Where tests have their caches: making each by ``mktemp`` would read the names of all before it."""
+    folder = tmp_path_factory.mktemp("caches")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
+def own_cache(caches, monkeypatch):
     """Nothing that is learned about a board reaches another test, or the user's cache."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = next(caches)
+    folder.mkdir()
     monkeypatch.setenv("JOULETRACE_CACHE", str(folder))
     return folder
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.signal import lfilter
+
+from jouletrace.energy.fit import fit_response
+from jouletrace.energy.response import Response
 
 T0 = 1_790_000_000_000_000_000
 STEP = 2e-4
@@ -105,6 +109,12 @@ def calibration(name, seed, duration=30.0, **load):
     levels = np.where(np.arange(len(edges) + 1) % 2, 420.0, 120.0)
     stamps, power = sensor.read(rng, Load(rng, duration, edges, levels, **load))
     return stamps, power, ns(edges)
+
+
+@cache
+def calibrated(name: str, seed: int = 0) -> Response:
+    """What is found of a sensor from a load that overshoots and drifts: once a process, since a fit takes a second."""
+    return fit_response(*calibration(name, 50 + seed, overshoot=0.1, drift=0.01)).response
 
 
 def bursts(name, seed, length, count, gap=(0.4, 0.8), **load):

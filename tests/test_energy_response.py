@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from energy_signals import SENSORS, Load, Sensor, calibration, ns, pulse_train
+from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
 from jouletrace.energy.features import load_features
 from jouletrace.energy.fit import fit_response
 from jouletrace.energy.noise import seen_correlation
@@ -67,8 +67,7 @@ def test_features_read_through_a_sensor_equal_its_step_response():
 @pytest.mark.parametrize("name", sorted(SENSORS))
 def test_a_commanded_load_gives_the_sensor_back(name):
     truth = SENSORS[name]
-    fit = fit_response(*calibration(name, 2, overshoot=0.1, drift=0.01))
-    found = fit.response
+    found = calibrated(name)
     assert found.period_s == pytest.approx(truth.period, rel=0.05)
     assert abs(found.window_s - truth.window) < max(0.005, 0.02 * truth.window)
     delay = truth.lag + truth.window / 2 + (1 - truth.tail_share) * truth.rise + truth.tail_share * truth.tail
@@ -117,8 +116,8 @@ def test_a_response_of_an_older_run_has_no_tail():
 
 
 def test_stamps_that_jitter_about_a_regular_grid_are_recognised():
-    assert fit_response(*calibration("h100 slow", 1)).response.stamp_grid > 0
-    assert fit_response(*calibration("h100", 1)).response.stamp_grid == 0
+    assert calibrated("h100 slow").stamp_grid > 0
+    assert calibrated("h100").stamp_grid == 0
 
 
 def test_standard_errors_are_of_the_size_of_the_errors():

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibration, ns
-from jouletrace.energy.fit import fit_response
+from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibrated, ns
 from jouletrace.energy.integrate import integrate
 from jouletrace.energy.record import clean
 from jouletrace.energy.repeated import repeated_energy
@@ -14,14 +13,6 @@ from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.energy.steady import stretches
 from jouletrace.energy.windows import window_energy
 from jouletrace.errors import BadInputError
-
-_CALIBRATED: dict[tuple[str, int], Response] = {}
-
-
-def calibrated(name, seed=0):
-    if (name, seed) not in _CALIBRATED:
-        _CALIBRATED[name, seed] = fit_response(*calibration(name, 50 + seed)).response
-    return _CALIBRATED[name, seed]
 
 
 def measure(name, length, count=35, seeds=(0, 1, 2), **load):

@@ -87,7 +87,7 @@ def test_a_model_file_becomes_a_run_like_any_other(tmp_path, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nodes_are_timed_by_the_runtime_and_add_up(tmp_path, backend):
     pytest.importorskip(backend)
-    made = make(resolve(model(tmp_path / "m.onnx", 64, 128)), WorkloadOptions(), backend, threads=1)
+    made = make(resolve(model(tmp_path / "m.onnx", 8, 32)), WorkloadOptions(), backend, threads=1)
     found = made.step.node_times(5)
     made.step.close()
     n = len(found.began_ns)

@@ -1,4 +1,4 @@
-"""Removing and repeating operators leaves all others with right data, replay after replay."""
+"""Removing and repeating operators of a forward leaves all others with right data, replay after replay."""
 
 import pytest
 
@@ -6,68 +6,29 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from fake_capture import CPU, Tape  # noqa: E402
+from fake_capture import CPU  # noqa: E402
 from jouletrace.errors import BadInputError  # noqa: E402
 from jouletrace.steps.altered import alter, record_structures  # noqa: E402
 from jouletrace.steps.base import DETACHED, VariantRefusedError  # noqa: E402
 from jouletrace.steps.operators import storage_key  # noqa: E402
 from jouletrace.steps.surgery import ChangedCallsError  # noqa: E402
 from jouletrace.steps.units import Unit  # noqa: E402
-from jouletrace.workloads.base import Built  # noqa: E402
+from surgery import (  # noqa: E402
+    captured,
+    check,
+    new_memory_is_not_a_number,
+    same,
+    tensors,
+    units_of,
+    workload,
+)
 
 
 @pytest.fixture(autouse=True)
-def _new_memory_is_not_a_number():
-    """What isn't computed must show: torch fills new memory with NaN and the highest integers."""
-    torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def workload(target, *inputs, inference=True):
-    def call(_i):
-        with torch.inference_mode(inference):
-            return target(*inputs)
-
-    module = target if isinstance(target, nn.Module) else None
-    return Built(call, module, [(inputs, {})], {"name": "test"})
-
-
-def captured(built):
-    tape = Tape()
-    with tape:
-        outputs = built.call(0)
-    return tape, tensors(outputs)
-
-
-def tensors(outputs):
-    return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-
-
-def same(one, other):
-    assert len(one) == len(other)
-    for a, b in zip(one, other, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=False)
-
-
-def check(built, changes, structures=None):
-    """The altered workload computes what the plain one does, in the first replay and in later ones."""
-    structures = structures or record_structures(built, CPU)
-    wanted = [tensor.clone() for tensor in tensors(built.call(0))]
-    altered, _ = alter(built, structures, changes, CPU)
-    tape, outputs = captured(altered)
-    same(wanted, outputs)
-    for _ in range(3):
-        tape.replay()
-        same(wanted, outputs)
-    return tape
-
-
-def units_of(built, op=None):
-    return [unit for unit in record_structures(built, CPU)[0].units() if op in (None, unit.op)]
+def _undefined_memory_shows():
+    with new_memory_is_not_a_number():
+        yield
 
 
 class Residual(nn.Module):
@@ -355,96 +316,6 @@ def test_autocast_acts_on_the_parts_of_operators_as_without_a_mode():
     assert [one.dtype for one in tensors(alter(built, record_structures(built, CPU), {}, CPU)[0].call(0))] == [
         one.dtype for one in plain
     ]
-
-
-class Trained(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv1d(3, 4, 3)
-        self.norm = nn.BatchNorm1d(4)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        h = F.relu(self.norm(self.conv(x)), inplace=True).mean(-1)
-        return F.cross_entropy(self.head(h), torch.tensor([0, 1, 1]))
-
-
-def training(optimizer, to_none=True, clip=False):
-    """A training step at learning rate 0: every iteration computes the same."""
-    model = Trained()
-    x = torch.randn(3, 3, 8)
-    optimizer = optimizer(model.parameters())
-
-    def call(_i):
-        optimizer.zero_grad(set_to_none=to_none)
-        loss = model(x)
-        loss.backward()
-        if clip:
-            nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
-        grads = [parameter.grad.clone() for parameter in model.parameters()]
-        optimizer.step()
-        return loss.detach(), grads
-
-    built = Built(call, model, [((x,), {})], {"name": "training"})
-    built.call(0)
-    return built
-
-
-OPTIMIZERS = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.0, foreach=False),
-    "sgd_foreach": lambda parameters: torch.optim.SGD(parameters, lr=0.0, momentum=0.9, foreach=True),
-    "adamw_fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.0, fused=True),
-}
-
-
-# What follows a removed one in place has no form that writes elsewhere.
-REFUSED = {
-    ("sgd_foreach", 0): {"aten._foreach_mul_"},
-    ("sgd_foreach", 2): {"aten._foreach_mul_", "aten._foreach_add_"},
-    ("adamw_fused", 2): {"aten._fused_adamw_", "aten._foreach_add_"},
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "to_none"), [("sgd", True), ("sgd", False), ("sgd_foreach", True), ("adamw_fused", False)]
-)
-def test_every_unit_of_a_training_step_can_be_removed_and_repeated(name, to_none):
-    built = training(OPTIMIZERS[name], to_none)
-    structures = record_structures(built, CPU)
-    wanted = [tensor.clone() for tensor in tensors(built.call(0))]
-    units = structures[0].units()
-    assert any(unit.backward and unit.op == "aten.convolution_backward" and unit.module == "conv" for unit in units)
-    for multiplicity in (DETACHED, 0, 2):
-        refused = []
-        for unit in units:
-            try:
-                altered, _ = alter(built, structures, {unit: multiplicity}, CPU)
-            except VariantRefusedError:
-                refused.append(unit.op)
-                continue
-            for _ in range(2):
-                same(wanted, tensors(altered.call(0)))
-        assert set(refused) == REFUSED.get((name, 2 if multiplicity == DETACHED else multiplicity), set())
-
-
-def test_clipping_gradients_in_place_keeps_backward_from_being_removed_but_not_from_being_repeated():
-    built = training(OPTIMIZERS["sgd"], clip=True)
-    structures = record_structures(built, CPU)
-    (unit,) = [one for one in structures[0].units() if one.op == "aten.convolution_backward"]
-    with pytest.raises(VariantRefusedError, match="foreach_mul_"):
-        alter(built, structures, {unit: 0}, CPU)
-    wanted = [tensor.clone() for tensor in tensors(built.call(0))]
-    same(wanted, tensors(alter(built, structures, {unit: 4}, CPU)[0].call(0)))
-
-
-def test_random_operators_can_be_removed_and_repeated():
-    torch.manual_seed(3)
-    built = workload(nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)).train(), torch.ones(8, 64), inference=False)
-    structures = record_structures(built, CPU)
-    for unit in structures[0].units():
-        for multiplicity in (0, 2):
-            out = alter(built, structures, {unit: multiplicity}, CPU)[0].call(0)
-            assert 0.3 < float((out == 0).float().mean()) < 0.7, unit
 
 
 def test_the_models_own_state_is_not_touched_by_what_is_kept():

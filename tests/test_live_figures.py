@@ -1,0 +1,187 @@
+"""What ranges and steps of the user's own loop took: figures of recordings whose power is known."""
+
+import time
+
+import numpy as np
+import pytest
+
+from live_runs import energy, marked, unit
+
+
+def test_a_long_range_is_a_window_and_several_are_a_mean():
+    def watts(t):
+        return np.where((t % 2) < 1, 100.0, 500.0)
+
+    run = marked([("range", "busy", 1.0 + 2 * i, 2.0 + 2 * i) for i in range(10)], watts, 24.0)
+    found = energy(run, "busy")
+    assert found.value == pytest.approx(500.0, rel=2e-3)
+    assert found.low <= 500.0 <= found.high
+    assert found.half_width < 5.0
+    assert found.n == 10
+    assert unit(run, "busy")["count"] == 10
+    single = energy(marked([("range", "busy", 1.0, 2.0)], watts, 6.0), "busy")
+    assert single.value == pytest.approx(500.0, rel=1e-2)
+    assert single.low <= 500.0 <= single.high
+
+
+def short_steps(n=1500):
+    """Steps of about 13 ms: 5 ms forward, 5 ms backward, the rest between; not in tune with the sensor."""
+    rng = np.random.default_rng(3)
+    spans, at = [], 1.0
+    for _ in range(n):
+        a = at + 0.001
+        b, c = a + 0.005, a + 0.0055
+        end = c + 0.005 + 0.0015 + rng.uniform(0, 0.001)
+        spans += [("range", "forward", a, b), ("range", "backward", c, c + 0.005), ("iteration", "step", at, end)]
+        at = end
+    return spans, at
+
+
+def power_of(spans, levels, seconds):
+    """20 ms means of levels by name of range, 100 W elsewhere, as ``readings`` asks for them: at mid-period."""
+    edges, watts = [0.0], [100.0]
+    for _, name, start, end in sorted((s for s in spans if s[0] == "range"), key=lambda s: s[2]):
+        edges += [start, end]
+        watts += [levels[name], 100.0]
+    edges, watts = np.array(edges), np.array(watts)
+    total = np.concatenate([[0.0], np.cumsum(np.diff(np.append(edges, seconds + 1)) * watts)])
+    knots = np.append(edges, seconds + 1)
+
+    def mean(t):
+        return (np.interp(t + 0.01, knots, total) - np.interp(np.maximum(t - 0.01, 0), knots, total)) / 0.02
+
+    return mean
+
+
+def test_short_ranges_that_repeat_are_told_apart():
+    spans, end = short_steps()
+    run = marked(spans, power_of(spans, {"forward": 600.0, "backward": 300.0}, end + 2), round(end + 1.5, 1))
+    for name, joules in (("forward", 3.0), ("backward", 1.5)):
+        found = energy(run, name)
+        assert found.method == "repeated"
+        assert found.value == pytest.approx(joules, rel=0.1)
+        assert found.low <= joules <= found.high
+        assert run.result("time_s", unit(run, name)["id"]).value == pytest.approx(0.005, rel=0.01)
+
+
+def test_of_very_many_ranges_the_middle_is_enough(monkeypatch):
+    """Also for one that came before it."""
+    monkeypatch.setattr("jouletrace.analysis.ranges.MOST_REPEATED", 2000)
+    spans, end = short_steps()
+    renamed = [("range", "save", *s[2:]) if s[1] == "forward" and i < 300 else s for i, s in enumerate(spans)]
+    levels = {"forward": 600.0, "backward": 300.0, "save": 600.0}
+    run = marked(renamed, power_of(renamed, levels, end + 2), round(end + 1.5, 1))
+    for name, joules, n in (("forward", 3.0, 1000), ("backward", 1.5, 1000), ("save", 3.0, 100)):
+        found = energy(run, name)
+        assert found.n == n
+        assert found.value == pytest.approx(joules, rel=0.1), name
+        assert found.low <= joules <= found.high
+
+
+def test_what_runs_in_a_pause_of_the_loop_is_not_taken_for_its_rest():
+    """Half a second at 650 W between two epochs, and before and after, while between ranges it is 100 W."""
+    spans, end = short_steps(1000)
+    middle = spans[1500][2]
+    parted = [s if i < 1500 else (s[0], s[1], s[2] + 0.5, s[3] + 0.5) for i, s in enumerate(spans)]
+    others = [("range", "other", 0.2, 0.9), ("range", "other", middle + 0.01, middle + 0.49)]
+    others.append(("range", "other", end + 0.51, end + 1.2))
+    levels = {"forward": 600.0, "backward": 300.0, "other": 650.0}
+    run = marked(parted, power_of(parted + others, levels, end + 3), round(end + 2.5, 1))
+    for name, joules in (("forward", 3.0), ("backward", 1.5)):
+        found = energy(run, name)
+        assert found.value == pytest.approx(joules, rel=0.005), name
+        assert abs(found.value - joules) < 2 * found.half_width
+
+
+def test_ranges_of_microseconds_have_no_energy():
+    run = marked([("range", "blink", 1 + 0.0137 * i, 1.00003 + 0.0137 * i) for i in range(200)], 300.0, 5.0)
+    assert energy(run, "blink").reason == "sensor_too_slow"
+
+
+def test_steps_in_a_row_are_blocks():
+    spans, end = short_steps()
+    run = marked(spans, power_of(spans, {"forward": 600.0, "backward": 300.0}, end + 2), round(end + 1.5, 1))
+    seconds = (end - 1.0) / 1500
+    joules = 100 * seconds + 500 * 0.005 + 200 * 0.005
+    found = energy(run, "step")
+    assert found.value == pytest.approx(joules, rel=5e-3)
+    assert found.low <= joules <= found.high
+    assert found.half_width < 0.02 * joules
+    assert 20 <= found.n <= 41
+
+
+def test_steps_of_two_epochs_leave_out_what_lies_between():
+    """300 W in the steps, 100 W in between: the pause is in no step."""
+
+    def watts(t):
+        return np.where((t >= 4.0) & (t < 6.0), 100.0, 300.0)
+
+    steps = [("iteration", "step", at, at + 0.1) for at in (*np.arange(2.0, 3.95, 0.1), *np.arange(6.0, 7.95, 0.1))]
+    found = energy(marked(steps, watts, 10.0), "step")
+    assert found.value == pytest.approx(30.0, rel=5e-3)
+
+
+def test_a_short_range_that_came_once_is_null_and_says_why():
+    run = marked([("range", "blink", 2.0, 2.005)], 300.0, 5.0)
+    assert energy(run, "blink").reason == "sensor_too_slow"
+    assert run.result("time_s", unit(run, "blink")["id"]).value == pytest.approx(0.005)
+
+
+def test_short_ranges_of_threads_that_overlap_are_null():
+    spans = [("range", "a", 1 + 0.0137 * i, 1.008 + 0.0137 * i, None, "one") for i in range(40)]
+    spans += [("range", "a", 1.004 + 0.0137 * i, 1.012 + 0.0137 * i, None, "two") for i in range(40)]
+    assert energy(marked(spans, 300.0, 5.0), "a").reason == "ranges_overlap"
+
+
+def test_ranges_of_one_name_in_different_ranges_are_different():
+    spans = [("range", "train", 1.0, 4.0), ("range", "load", 1.0, 2.0, 1)]
+    spans += [("range", "test", 5.0, 8.0), ("range", "load", 5.0, 7.0, 3)]
+    run = marked(spans, 300.0, 10.0)
+    assert [row["name"] for row in run.units.to_pylist() if row["level"] == "range"] == [
+        "train",
+        "train/load",
+        "test",
+        "test/load",
+    ]
+    assert unit(run, "test/load")["parent"] == unit(run, "test")["id"]
+    assert energy(run, "test/load").value == pytest.approx(600.0, rel=5e-3)
+
+
+def test_ranges_without_a_power_sensor_have_time_only():
+    run = marked([("range", "a", 1.0, 3.0)], 300.0, 5.0, channels=[])
+    assert energy(run, "a").reason == "no_power_sensor"
+    assert run.result("time_s", unit(run, "a")["id"]).value == pytest.approx(2.0)
+
+
+def test_a_range_that_did_not_wait_for_the_gpu_says_so():
+    run = marked([("range", "a", 1.0, 3.0)], 300.0, 5.0, settings={"not_synchronised": ["a"]})
+    assert run.result_flags("energy_total_j", unit(run, "a")["id"])[0] == "host_time"
+
+
+def test_steps_of_threads_that_overlap_are_null():
+    spans = [
+        ("iteration", "step", 1 + 0.1 * i + lane, 1.1 + 0.1 * i + lane, None, f"t{lane}")
+        for i in range(20)
+        for lane in (0, 0.03)
+    ]
+    assert energy(marked(spans, 300.0, 5.0), "step").reason == "ranges_overlap"
+
+
+def test_of_very_many_names_those_with_the_most_time_have_energy(monkeypatch):
+    monkeypatch.setattr("jouletrace.analysis.ranges._MOST_NAMES", 3)
+    lengths = [0.3, 0.9, 0.25, 0.8, 0.7]
+    starts = np.cumsum([1.0, *lengths[:-1]])
+    run = marked(
+        [("range", f"batch {i}", a, a + d) for i, (a, d) in enumerate(zip(starts, lengths, strict=True))], 300.0, 6.0
+    )
+    reasons = [energy(run, f"batch {i}").reason for i in range(5)]
+    assert reasons == ["too_many_names", None, "too_many_names", None, None]
+    assert run.result("time_s", unit(run, "batch 0")["id"]).value == pytest.approx(0.3)
+
+
+def test_short_ranges_of_ten_thousand_names_are_no_reason_to_wait():
+    spans = [("range", f"batch {i}", 1 + 1e-3 * i, 1.0005 + 1e-3 * i) for i in range(2000)]
+    began = time.monotonic()
+    run = marked(spans, 300.0, 5.0)
+    assert time.monotonic() - began < 10
+    assert energy(run, "batch 0").reason == "sensor_too_slow"

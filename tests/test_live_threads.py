@@ -1,0 +1,118 @@
+"""A recording among threads, forks and callbacks: each has marks of its own, and none of them ends it."""
+
+import os
+import threading
+import time
+
+import pytest
+
+import jouletrace as jt
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.programs import recording as recordings
+from live_runs import REAL, spans_of
+
+
+def test_threads_have_ranges_and_steps_of_their_own():
+    def work(name):
+        for _ in range(3):
+            with jt.range(name):
+                time.sleep(0.01)
+            jt.step()
+
+    with jt.record(devices=REAL) as recording:
+        threads = [threading.Thread(target=work, args=(name,), name=name) for name in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for name in ("one", "two"):
+        lanes = {row["lane"] for row in spans_of(recording.run, "range") if row["name"] == name}
+        assert len(lanes) == 1
+        assert lanes.pop().startswith(name)
+    assert all(row["parent"] is None for row in spans_of(recording.run, "range"))
+    # The first mark of another thread only says where its second step begins.
+    assert len(spans_of(recording.run, "iteration")) == 4
+
+
+def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
+    failed, over = [], threading.Event()
+
+    def work():
+        while not over.is_set():
+            try:
+                with jt.range("early"):
+                    jt.step()
+            except Exception as error:
+                failed.append(error)
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with jt.record(devices=REAL):
+        pass
+    over.set()
+    thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize("wrong", [SystemExit, KeyboardInterrupt])
+def test_an_update_that_asks_to_exit_does_not_end_the_recording(wrong):
+    def update(_):
+        raise wrong
+
+    with jt.record(devices=REAL, on_update=update, update_s=0.1) as recording:
+        time.sleep(1.3)
+        assert recording._flusher.is_alive()
+    assert any(warning.code == "update_failed" for warning in recording.run.warnings)
+
+
+def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(monkeypatch):
+    monkeypatch.setattr(recordings, "_PATIENCE_S", 0.2)
+    over = threading.Event()
+    asked = []
+
+    def update(_):
+        with pytest.raises(BadInputError, match="can't be ended by on_update"):
+            recording.__exit__(None, None, None)
+        asked.append(True)
+        over.wait(20)
+
+    recording = jt.record(devices=REAL, on_update=update, update_s=0.1)
+    with recording:
+        time.sleep(1.5)
+    assert asked
+    assert not over.is_set()
+    over.set()
+    assert any("had not come back" in warning.message for warning in recording.run.warnings)
+
+
+def test_several_threads_may_end_a_recording():
+    recording = jt.record(devices=REAL).__enter__()
+    failed = []
+
+    def end():
+        try:
+            recording.__exit__(None, None, None)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=end) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert recording.run is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_does_not_write_into_its_parents_recording():
+    with jt.record(devices=REAL) as recording:
+        child = os.fork()
+        if child == 0:
+            try:
+                recording.now()
+            except BadInputError as error:
+                os._exit(0 if "recording of process" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
