@@ -12,7 +12,7 @@ from jouletrace.errors import BadInputError  # noqa: E402
 from jouletrace.steps.altered import alter, record_structures  # noqa: E402
 from jouletrace.steps.base import DETACHED, VariantRefusedError  # noqa: E402
 from jouletrace.steps.operators import storage_key  # noqa: E402
-from jouletrace.steps.surgery import ChangedCallsError  # noqa: E402
+from jouletrace.steps.structure import ChangedCallsError  # noqa: E402
 from jouletrace.steps.units import Unit  # noqa: E402
 from surgery import (  # noqa: E402
     captured,
@@ -283,6 +283,20 @@ def test_a_workload_that_changes_its_operators_is_noticed():
     built.call(0)
     with pytest.raises(ChangedCallsError, match=r"operator 0 is aten\.sin\.default; it was aten\.exp\.default"):
         alter(built, structures, {}, CPU)
+
+
+def test_a_pass_that_makes_fewer_calls_than_are_to_be_stored_is_noticed():
+    steps = iter([2, 1])
+
+    def forward(x):
+        for _ in range(next(steps)):
+            x = x.exp()
+        return x
+
+    built = workload(forward, torch.randn(4))
+    structures = record_structures(built, CPU)
+    with pytest.raises(ChangedCallsError, match="operator 1 was not called this time"):
+        alter(built, structures, dict.fromkeys(structures[0].units(), 0), CPU)
 
 
 def test_an_iteration_with_fewer_operators_or_other_shapes_is_noticed():

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 from jouletrace.steps.base import VariantRefusedError
 from jouletrace.steps.operator_mode import OperatorMode
 from jouletrace.steps.operators import storage_key, tensors_in, written
-from jouletrace.steps.structure import Structure
+from jouletrace.steps.structure import ChangedCallsError, Structure
 from jouletrace.workloads.base import Built
 
 
@@ -105,7 +105,8 @@ def store_outputs(
     Those of them in ``running`` are going to run all the same: they read too.
 
     Raises:
-        VariantRefusedError: If a result that is read lies on the host, or a call is not made.
+        VariantRefusedError: If a result that is read lies on the host.
+        ChangedCallsError: If a call is not made.
     """
     if not removed:
         return {}
@@ -113,9 +114,7 @@ def store_outputs(
     with keep:
         built.call(i)
     if missed := set(removed) - keep.stored.keys():
-        raise VariantRefusedError(
-            f"operator {min(missed)} was not called this time: its operators differ from call to call"
-        )
+        raise ChangedCallsError(f"operator {min(missed)} was not called this time")
     return keep.stored
 
 

@@ -28,6 +28,10 @@ from jouletrace.workloads.trees import named_tensors
 from jouletrace.workloads.user_errors import one_line
 
 
+class ChangedCallsError(JouletraceError):
+    """An iteration called other operators than the one before: its calls can't be told apart by place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of an operator that may do work, in an ordinary pass. Views are none.

@@ -27,19 +27,14 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from jouletrace.errors import JouletraceError
 from jouletrace.steps.base import DETACHED, VariantRefusedError
 from jouletrace.steps.operator_mode import OperatorMode
 from jouletrace.steps.operators import describe, is_idempotent, out_form, storage_key, tensors_in, written
 from jouletrace.steps.stored import Geometry, Output, Stored
-from jouletrace.steps.structure import Structure
+from jouletrace.steps.structure import ChangedCallsError, Structure
 
 _ALIGNMENT = 512
 """Bytes; where torch's allocators start a storage, and what kernels choose their width of access by."""
-
-
-class ChangedCallsError(JouletraceError):
-    """An iteration called other operators than the one before: its calls can't be told apart by place."""
 
 
 class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
