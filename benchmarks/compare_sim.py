@@ -31,7 +31,7 @@ import numpy as np
 from jouletrace.compare import compare
 from jouletrace.devices.simulated.parameters import draw
 from jouletrace.devices.simulated.presets import PRESETS
-from jouletrace.report.comparison.data import BETTER, SAME, WORSE
+from jouletrace.report.comparison.data import DIFFERENT, SAME, WORSE
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 
 PRESET = PRESETS["h100-80"]
@@ -101,7 +101,7 @@ def figures(unit, values):
 
 def alarms(found):
     """Whether any verdict says that something differs."""
-    return any(row.verdict in (BETTER, WORSE) for row in found.rows)
+    return any(row.verdict in DIFFERENT for row in found.rows)
 
 
 def trial(seed, pairs, parts):

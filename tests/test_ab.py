@@ -190,6 +190,8 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     assert load(place).kind == "ab"
     shown = command(capsys, "show", str(place))
     assert "B: toy.py:more" in shown.out
+    assert shown.out.index("worse") < shown.out.index("Ranges")
+    assert json.loads(command(capsys, "show", str(place), "--json").out)["comparison"]["rows"] == found["rows"]
     again = paired(load(place), CompareOptions()).row("energy_total_j")
     assert again.change.value == pytest.approx(
         next(r for r in found["rows"] if r["metric"] == "energy_total_j")["change"]["value"]

@@ -4,6 +4,7 @@ import csv
 import importlib
 import io
 import json
+import re
 import zipfile
 
 import pytest
@@ -194,13 +195,29 @@ def test_an_export_goes_where_it_is_wanted(capsys, place):
 def test_doctor_names_every_sensor_and_what_is_missing(capsys):
     said = command(capsys, "doctor", "-d", "sim:h100")
     assert said.code == 0
-    assert "SIMULATED H100 80GB" in said.out
-    assert "every 20 ms" in said.out
-    assert "a read costs" in said.out
-    assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in said.out
-    assert "not calibrated: run jouletrace calibrate" in said.out
+    text = " ".join(said.out.split())
+    assert "SIMULATED H100 80GB" in text
+    assert "every 20 ms" in text
+    assert "a read costs" in text
+    assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in text
+    assert "not calibrated: run jouletrace calibrate" in text
     for tool in ("torch", "plotly", "nsys", "ncu", "trtexec"):
-        assert tool in said.out
+        assert tool in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("doctor", "-d", "sim:h100"), *(("mig", "list", "-d", f"sim:{board}") for board in ("a100-80", "h100", "h200"))],
+)
+def test_lines_fit_a_terminal_of_80_columns(capsys, monkeypatch, arguments):
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = command(capsys, *arguments).out
+    assert max(map(len, narrow.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "300")
+    wide = command(capsys, *arguments).out
+    assert re.sub(r"[\d.]+ [nµm]?s\b", "", " ".join(wide.split())) == re.sub(
+        r"[\d.]+ [nµm]?s\b", "", " ".join(narrow.split())
+    ), "nothing is left out but what reads cost, which varies"
 
 
 def test_doctor_says_why_there_is_no_gpu(capsys, monkeypatch, no_rapl):
@@ -209,9 +226,9 @@ def test_doctor_says_why_there_is_no_gpu(capsys, monkeypatch, no_rapl):
 
     monkeypatch.setattr(doctor, "no_gpu_reason", lambda: "the driver [sic] is not installed")
     monkeypatch.setattr(doctor, "list_devices", lambda: [CpuHost().info])
-    said = command(capsys, "doctor")
-    assert "no NVIDIA GPU: the driver [sic] is not installed" in said.out
-    assert "CPU energy can't be read" in said.out
+    said = " ".join(command(capsys, "doctor").out.split())
+    assert "no NVIDIA GPU: the driver [sic] is not installed --device sim:h100 simulates a GPU" in said
+    assert "CPU energy can't be read" in said
     found = json.loads(command(capsys, "doctor", "--json").out)
     assert found["no_gpu"] == "the driver [sic] is not installed"
     assert found["devices"][0]["info"]["kind"] == "cpu"

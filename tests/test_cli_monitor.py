@@ -16,7 +16,10 @@ from jsonschema import Draft202012Validator
 
 from commands import children_of, command, only_run, start, wait_for
 from jouletrace import load
+from jouletrace.cli.monitor import _plain_line
+from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.report.contract import json_schema
+from jouletrace.run import DeviceInfo
 
 VIRTUAL = "sim:h100?load=2:120,2:600"
 REAL = "sim:h100?realtime=1&load=0.4:120,0.4:600"
@@ -38,7 +41,7 @@ def test_the_summary_has_levels_difference_and_energy(capsys, place):
     for heading in ("idle", "working", "difference", "power", "energy", "time"):
         assert heading in said.out
     assert "SIMULATED" in said.out
-    assert len([line for line in said.err.splitlines() if "power" in line]) == 12
+    assert len([line for line in said.err.splitlines() if " W  " in line]) == 12
     assert said.err.splitlines()[-1].startswith("saved runs/")
     assert load(only_run(place)).result("power_difference_w", 1).value == pytest.approx(480, rel=0.05)
 
@@ -168,6 +171,19 @@ def test_on_a_terminal_a_table_is_redrawn(place):
     assert "\x1b[?25h" in drawn, "the cursor is given back"
     assert "difference" in plain
     assert "saved runs/" in plain
+
+
+def test_lines_for_a_log_keep_to_the_width_and_figures_whole():
+    values = {"power_w": 700.2, "utilization_gpu_pct": 100.0, "clock_sm_mhz": 1980.0, "clock_memory_mhz": 2619.0}
+    values |= {"temperature_c": 65.0, "memory_used_bytes": 79.1 * 2**30}
+    name = "NVIDIA RTX 6000 Ada Generation"
+    reading = Reading("GPU-1", name, DeviceInfo("GPU-1", name), 1, values)
+    for width in (40, 80, 200):
+        text = _plain_line(reading, width)
+        assert max(map(len, text.splitlines())) <= width
+        assert len(text.splitlines()) == {40: 3, 80: 2, 200: 1}[width]
+        for figure in (name, "700.2 W", "util 100 %", "SM 1980 MHz", "mem 2619 MHz", "65 °C", "79.10 GiB"):
+            assert figure in text
 
 
 def test_a_killed_recorder_ends_it_loudly(place):

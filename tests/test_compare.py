@@ -12,7 +12,7 @@ from jouletrace.compare.match import Key, match
 from jouletrace.compare.spread import Values, contrasts
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import render
-from jouletrace.report.comparison.data import BETTER, INCONCLUSIVE, SAME, WORSE
+from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
 from jouletrace.run import Run
 from make_runs import gpu, monitor_run
 
@@ -34,6 +34,15 @@ def test_more_energy_than_runs_spread_is_worse_and_less_is_better():
     assert 0.03 < worse.change.low < 0.05 < worse.change.high < 0.07
     assert worse.difference.value == pytest.approx(0.04)
     assert worse.p < 0.001
+
+
+def test_power_is_higher_or_lower_and_neither_better_nor_worse():
+    base, more = side(1.0, 1.002, 0.998), side(1.05, 1.052, 1.048)
+    verdicts = [compare(*sides).row("power_w").verdict for sides in ((base, more), (more, base))]
+    assert verdicts == [HIGHER, LOWER]
+    rows = [line for line in render(compare(base, more)).splitlines() if "higher" in line]
+    assert [row.split()[0] for row in rows] == ["Power,"]
+    assert not set("✓✗") & set(rows[0])
 
 
 def test_equal_sides_show_no_difference_where_the_spread_is_below_the_margin():
@@ -176,7 +185,7 @@ def test_false_alarms_and_detection_of_three_percent_by_seed():
     alarms = found = 0
     for _ in range(pairs):
         null = compare(noisy(rng), noisy(rng))
-        alarms += any(row.verdict in (BETTER, WORSE) for row in null.rows)
+        alarms += any(row.verdict in DIFFERENT for row in null.rows)
         found += energy(compare(noisy(rng), noisy(rng, more=0.03))).verdict == WORSE
     assert alarms <= 6  # 5 % of 60 are 3, of which chance makes more than 6 once in 40
     assert found >= 0.9 * pairs
@@ -185,7 +194,7 @@ def test_false_alarms_and_detection_of_three_percent_by_seed():
 def test_many_parts_give_no_more_false_alarms():
     rng = np.random.default_rng(4)
     alarms = sum(
-        any(row.verdict in (BETTER, WORSE) for row in compare(noisy(rng, parts=20), noisy(rng, parts=20)).rows)
+        any(row.verdict in DIFFERENT for row in compare(noisy(rng, parts=20), noisy(rng, parts=20)).rows)
         for _ in range(30)
     )
     assert alarms <= 4
@@ -202,7 +211,7 @@ def test_a_changed_part_is_found_among_many():
         run.results = type(run.results).from_pylist(rows, schema=run.results.schema)
     found = compare(noisy(rng, parts=20), b)
     assert energy(found, name="layer.6", level="layer").verdict == WORSE
-    assert sum(row.verdict in (BETTER, WORSE) for row in found.rows if row.level == "layer") == 2
+    assert sum(row.verdict in DIFFERENT for row in found.rows if row.level == "layer") == 2
 
 
 # matching

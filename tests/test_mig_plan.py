@@ -196,7 +196,8 @@ def test_the_listing_shows_profiles_instances_and_uuids():
     text = render(found)
     assert all(c["uuid"] in text for c in instance["compute_instances"])
     assert "{0,2,4}:2" in text
-    assert "19.62 GiB" in text
+    assert "19.62" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_plan_is_printed_with_what_is_left():

@@ -9,10 +9,12 @@ import pytest
 from boards import QUICK, mlp, profiled, true_energy_j, true_level_w
 from jouletrace import NotPossibleError, load
 from jouletrace.analysis.conditions import conditions
+from jouletrace.devices import open_device
 from jouletrace.devices.simulated import PRESETS
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.profiler import board_store
 from jouletrace.profiler import profile as profiler
+from jouletrace.profiler.prepare import check
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import ObjectWorkload
@@ -150,6 +152,13 @@ def test_options_that_do_not_fit_the_device_are_refused_before_anything_runs(tmp
     with pytest.raises(BadInputError, match=said):
         profile_workload(workload, ProfileSettings(device=device, **options), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mode_that_needs_a_gpu_says_why_there_is_none_and_how_to_try():
+    device = open_device("cpu")
+    device.info.details["no_gpu"] = "the driver is not installed"
+    with pytest.raises(BadInputError, match=r"^--mode graph.*; --device sim:h100 .*; none is here: the driver is not"):
+        check(device, ProfileSettings(mode="graph"))
 
 
 def test_a_workload_that_runs_out_of_memory_is_not_possible_here(tmp_path):

@@ -6,6 +6,8 @@ import math
 import pytest
 from jsonschema import Draft202012Validator
 
+from compare_runs import side
+from jouletrace.compare import compare
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
@@ -179,8 +181,16 @@ def test_every_field_is_described_in_the_schema(name):
         for inner in value if isinstance(value, list) else []:
             walk(inner, {"description": schema["description"], **schema.get("items", {})}, f"{path}[]")
 
-    walk(to_json_object(RUNS[name]), SCHEMA, "$")
+    found = to_json_object(RUNS[name], compared=compare(side(1.0, 1.1), side(1.2, 1.3), fail_if=["energy>5%"]))
+    assert errors(found) == []
+    walk(found, SCHEMA, "$")
     assert undescribed == []
+
+
+def test_only_a_run_of_two_sides_has_a_comparison():
+    compared = compare(side(1.0), side(1.2))
+    assert "comparison" not in to_json_object(profile_run())
+    assert to_json_object(profile_run(), compared=compared)["comparison"]["rows"][0]["verdict"] == "inconclusive"
 
 
 def test_the_schema_refuses_a_figure_without_value_and_reason():

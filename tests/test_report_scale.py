@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jouletrace.report.scale import NBSP, cell, figure, fixed, number, quantity, unit_for
+from jouletrace.report.scale import NBSP, cell, figure, fixed, number, quantity, split, unit_for
 from jouletrace.run import Estimate
 
 
@@ -65,12 +65,32 @@ def test_a_half_width_is_never_printed_smaller_than_it_is():
     assert shown(1.0, 1e-9) == "1.00000 ± 0.00001 J"
 
 
-def test_a_lopsided_interval_is_not_made_symmetric():
-    assert plain(figure(Estimate(1.0, 0.9, 1.5), "J")) == "1.00 +0.50 −0.10 J"
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (1.0, 0.9, 1.5, "1.00 (0.90 to 1.50)"),
+        (1.28, 0.71, 4.79, "1.3 (0.7 to 4.8)"),
+        (0.014, 0.0, 0.144, "0.014 (0 to 0.144)"),
+        (0.0, 0.0, 0.0203, "0 (0 to 0.021)"),
+        (1.0, 0.31, 40.2, "1 (0 to 41)"),
+        (0.41, -0.7512, 0.9501, "0.41 (−0.76 to 0.96)"),
+        (-0.59, -0.9, 0.12, "−0.59 (−0.90 to 0.12)"),
+        (1.0, 1.2, 1.6, "1.00 (1.20 to 1.60)"),
+    ],
+)
+def test_an_interval_that_is_not_symmetric_is_given_by_its_ends_rounded_outwards(value, low, high, text):
+    assert plain(cell(Estimate(value, low, high), unit_for([], "1"))) == text
 
 
-def test_an_interval_beside_its_value_is_given_by_its_ends():
-    assert plain(figure(Estimate(1.0, 1.2, 1.6), "J")) == "1.00 [1.20, 1.60] J"
+def test_a_unit_stands_behind_the_ends_of_an_interval():
+    assert plain(figure(Estimate(1.0, 0.9, 1.5), "J")) == "1.00 (0.90 to 1.50) J"
+
+
+def test_a_value_and_its_interval_can_be_set_apart():
+    unit = unit_for([], "1")
+    assert split(cell(Estimate(1.0, 0.9, 1.1), unit)) == ("1.00", f"±{NBSP}0.10")
+    assert plain(split(cell(Estimate(1.28, 0.71, 4.79), unit))[1]) == "0.7 to 4.8"
+    assert split(cell(Estimate(2.5), unit)) == ("2.500", "")
 
 
 def test_one_unit_serves_a_column():

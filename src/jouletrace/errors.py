@@ -29,6 +29,10 @@ class NotPossibleError(JouletraceError):
     exit_code = 3
 
 
+class TimedOutError(NotPossibleError):
+    """A program that was given a limit did not end within it; what was recorded until then is kept."""
+
+
 class CheckFailedError(JouletraceError):
     """A check that the user asked for (such as ``--fail-if``) did not hold."""
 
@@ -43,6 +47,11 @@ class RecorderDiedError(JouletraceError):
 
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM: treated as Ctrl-C, though no terminal has sent it to the programs we started."""
+
+
+SIMULATE_GPU = "--device sim:h100 simulates a GPU"
+WITHOUT_GPU = f"{SIMULATE_GPU}, --device cpu runs on the processor"
+"""What can be done where there is no GPU: stands behind the reason why there is none."""
 
 
 def check_format(name: str, formats: Iterable[str]) -> None:

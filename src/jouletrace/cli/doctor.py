@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json as json_module
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jouletrace.cli import options
+from jouletrace.errors import WITHOUT_GPU
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +30,7 @@ def doctor(
     Reads each sensor once and changes nothing.
     """
     from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
     from jouletrace.profiler.doctor import diagnose
 
@@ -40,37 +42,60 @@ def doctor(
     for one in found.devices:
         _print_device(console, one)
     if found.no_gpu is not None:
-        console.print(f"{_mark(False)} no NVIDIA GPU: {escape(found.no_gpu)}\n", soft_wrap=True)
-    console.print("[bold]Libraries and tools[/bold]")
+        _item(console, f"no NVIDIA GPU: {found.no_gpu}", _BAD, indent=0)
+        _item(console, WITHOUT_GPU, indent=2)
+        console.print()
+    console.print(Text("Libraries and tools", style="bold"))
     for name, extra in found.extras.items():
-        console.print(f"  {_mark(bool(extra['available']))} {name:<14}{escape(str(extra['note']))}", soft_wrap=True)
+        _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=f"{name:<14}")
+
+
+_GOOD, _BAD, _NOTE = "✓", "✗", "!"
+_STYLES = {_GOOD: "green", _BAD: "red", _NOTE: "yellow"}
+
+
+def _item(console: Console, text: str, mark: str = "", *, name: str = "", indent: int = 2) -> None:
+    """A line behind its mark; what doesn't fit the terminal goes on below where it began."""
+    from rich.text import Text
+
+    lead = " " * indent + (f"{mark} " if mark else "") + name
+    lines = wrap(text, max(console.width, 40), initial_indent=lead, subsequent_indent=" " * len(lead), **_WHOLE_WORDS)
+    shown = Text("\n".join(lines))
+    if mark:
+        shown.stylize(_STYLES[mark], indent, indent + len(mark))
+    console.print(shown, soft_wrap=True)
+
+
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def _print_device(console: Console, one: DeviceDiagnosis) -> None:
-    from rich.markup import escape
+    from rich.text import Text
 
     info = one.info
-    console.print(f"[bold]{escape(info.name)}[/bold]  {info.id}" + ("  SIMULATED" if info.simulated else ""))
+    console.print(
+        Text.assemble((info.name, "bold"), f"  {info.id}" + ("  SIMULATED" if info.simulated else "")), soft_wrap=True
+    )
     if one.problem:
-        console.print(f"  {_mark(False)} {escape(one.problem)}", soft_wrap=True)
+        _item(console, one.problem, _BAD)
     facts = _facts(info)
     if facts:
-        console.print("  " + escape("; ".join(facts)), soft_wrap=True)
+        _item(console, "; ".join(facts))
     for capability in one.capabilities:
-        console.print(f"  {_mark(capability.available)} " + escape(_line(capability)), soft_wrap=True)
+        _item(console, _line(capability), _GOOD if capability.available else _BAD)
     if info.kind != "cpu":
         if one.calibrated_days_ago is None:
-            console.print("  [yellow]![/yellow] not calibrated: run jouletrace calibrate (under a minute)")
+            _item(console, "not calibrated: run jouletrace calibrate (under a minute)", _NOTE)
         else:
-            console.print(f"  {_mark(True)} calibrated {_ago(one.calibrated_days_ago)}")
+            _item(console, f"calibrated {_ago(one.calibrated_days_ago)}", _GOOD)
             for name, response in one.calibration.items():
-                console.print(f"      {name}: {_response(response)}", soft_wrap=True)
+                _item(console, _response(response), name=f"{name}: ", indent=6)
     if one.power_step:
-        console.print(f"  {_mark(True)} {escape(_power_step(one))}", soft_wrap=True)
+        _item(console, _power_step(one), _GOOD)
     for process in one.processes:
         used = f", {process.memory_bytes / 2**20:.0f} MiB" if process.memory_bytes else ""
         who = f"{process.name or 'a process'} (pid {process.pid}{used})"
-        console.print(f"  [yellow]![/yellow] in use by {escape(who)}; to end it: kill {process.pid}", soft_wrap=True)
+        _item(console, f"in use by {who}; to end it: kill {process.pid}", _NOTE)
     console.print()
 
 
@@ -106,10 +131,6 @@ def _power_step(one: DeviceDiagnosis) -> str:
         if step.get("step_return_s") is not None:
             text += f", back after {_duration(step['step_return_s'])}"
     return f"{text}; seen {_ago(one.power_step_days_ago or 0.0)}"
-
-
-def _mark(good: bool) -> str:
-    return "[green]✓[/green]" if good else "[red]✗[/red]"
 
 
 def _line(capability: Capability) -> str:

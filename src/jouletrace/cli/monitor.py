@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from datetime import datetime
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,10 @@ from jouletrace.cli.output import Place, check_form, print_runs, say
 if TYPE_CHECKING:
     from jouletrace.profiler.monitoring.monitor import Display, LiveWork, Reading
     from jouletrace.profiler.monitoring.work_counter import WorkCounter
+
+MOST_S = 1e9
+"""Thirty years."""
+MOST_PER_KWH = 1e9
 
 COLUMNS = (
     ("power_w", "power", "W", 1, 1.0),
@@ -74,11 +79,11 @@ def monitor(
 
     form = check_form(form, json)
     for option, seconds in (("--interval", interval), ("--duration", duration)):
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise BadInputError(f"{option} {seconds:g}: must be more than 0 s")
+        if seconds is not None and not 0 < seconds <= MOST_S:
+            raise BadInputError(f"{option} {seconds:g}: must be more than 0 s, and at most {MOST_S:g}")
     for option, factor in (("--price", price), ("--carbon", carbon)):
-        if factor is not None and not 0 <= factor < float("inf"):
-            raise BadInputError(f"{option} {factor:g}: must be 0 or more per kWh")
+        if factor is not None and not 0 <= factor <= MOST_PER_KWH:
+            raise BadInputError(f"{option} {factor:g}: must be 0 or more per kWh, and at most {MOST_PER_KWH:g}")
     counter = _counter(per, per_command, interval)
     streaming = form == "csv"
     with ExitStack() as stack:
@@ -88,7 +93,8 @@ def monitor(
 
             exporter = stack.enter_context(Exporter(Address.parse(serve)))
             displays.append(exporter)
-            say(f"serving {exporter.url}")
+            who = " to other machines too, and asks nobody for a password" if exporter.open_to_others else ""
+            say(f"serving {exporter.url}{who}")
         devices = open_devices(device or ["all"])
         for opened in devices:
             stack.callback(opened.close)
@@ -109,8 +115,8 @@ def monitor(
                 command=command,
                 pid=pid,
                 counter=counter,
-                price_per_kwh=price,
-                carbon_g_per_kwh=carbon,
+                price_per_kwh=None if price is None else abs(price),  # -0 would cost -0
+                carbon_g_per_kwh=None if carbon is None else abs(carbon),
                 folder=place.folder,
                 typed=command_line(),
                 displays=displays,
@@ -144,6 +150,21 @@ def _cells(reading: Reading) -> list[str]:
         value = reading.values.get(channel)
         cells.append("-" if value is None else f"{value * factor:.{digits}f}")
     return cells
+
+
+_BRIEF = {"power": "", "SM clock": "SM ", "mem clock": "mem ", "temp": "", "memory": "", "util": "util "}
+"""What stands in front of a figure in a line, where its unit doesn't say it all."""
+
+
+def _plain_line(reading: Reading, width: int) -> str:
+    """The latest readings of a device in a line, or in as few as ``width`` columns allow."""
+    cells = zip(COLUMNS, _cells(reading), strict=True)
+    lines = [reading.name]
+    for figure in (f"{_BRIEF[name]}{cell} {unit}" for (_, name, unit, _, _), cell in cells):
+        if len(lines[-1]) + 2 + len(figure) > width:
+            lines.append("")
+        lines[-1] += f"  {figure}"
+    return "\n".join(lines)
 
 
 def _short(value: float | None) -> str:
@@ -191,11 +212,7 @@ class LiveTable:
         if self._live is None:
             for reading in readings:
                 if reading.time_ns:
-                    cells = zip(COLUMNS, _cells(reading), strict=True)
-                    say(
-                        f"{reading.name}  "
-                        + "  ".join(f"{name} {cell} {unit}" for (_, name, unit, _, _), cell in cells)
-                    )
+                    say(_plain_line(reading, get_terminal_size().columns))
             if work is not None:
                 say(_work_line(work))
                 if work.problem != self._said:  # once, and once when it is over

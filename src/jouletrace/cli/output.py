@@ -9,13 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError, TimedOutError
 
 if TYPE_CHECKING:  # the help of every command is printed without pyarrow
+    from jouletrace.report.comparison.data import Comparison
     from jouletrace.run import Run
 
 
-_KEPT = (RecorderDiedError, BrokenOffError)
+_KEPT = (RecorderDiedError, BrokenOffError, TimedOutError)
 """Failures that come after something was measured."""
 
 
@@ -24,7 +25,8 @@ def print_runs(
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout if not told otherwise.
 
-    Without a ``detail`` one Run is shown in that which it was made with, several as whole models.
+    Without a ``detail`` one Run is shown in that which it was made with, several as whole models. A Run of ``ab``
+    says first how its two sides compare.
 
     Raises:
         BadInputError: If there is no such format.
@@ -34,7 +36,12 @@ def print_runs(
     if detail is None:
         detail = runs[0].settings.get("detail", "model") if len(runs) == 1 else "model"
     sink = to or sys.stdout
-    sink.write(report.render(runs, form, detail=detail, top=top).rstrip("\n") + "\n")
+    compared: list[Comparison | None] = []
+    if any(run.kind == "ab" for run in runs):
+        from jouletrace.compare.paired import own_sides
+
+        compared = [own_sides(run) for run in runs]
+    sink.write(report.render(runs, form, detail=detail, top=top, compared=compared).rstrip("\n") + "\n")
     sink.flush()
 
 
@@ -48,7 +55,13 @@ def opened(path: str) -> Run:
     from jouletrace.run import load
 
     run = load(path)
-    return analyse(run) if run.kind in ("profile", "monitor", "record") and len(run.results) == 0 else run
+    if len(run.results):
+        return run
+    if run.kind == "ab" and run.devices and len(run.windows):
+        from jouletrace.compare.paired import add_results, paired
+
+        add_results(run, paired(run))
+    return analyse(run) if run.kind in ("profile", "monitor", "record") else run
 
 
 def check_form(form: str, json: bool) -> str:

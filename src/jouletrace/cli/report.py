@@ -44,10 +44,10 @@ def report(
 def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list[str]]:
     """What Runs of ``ab`` say by themselves, and the others of one another."""
     from jouletrace.compare import against_first
-    from jouletrace.compare.paired import paired
+    from jouletrace.compare.paired import own_sides
     from jouletrace.compare.sides import open_runs
 
-    own = [paired(run) for run in runs if run.kind == "ab" and len(run.windows)]
+    own = [compared for run in runs if (compared := own_sides(run)) is not None]
     others = [path for run, path in zip(runs, paths, strict=True) if run.kind != "ab"]
     found, notes = against_first([open_runs([path]) for path in others]) if len(others) > 1 else ([], [])
     return [*own, *found], notes

@@ -20,6 +20,6 @@ def show(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Print what one or several Runs found, in several formats."""
+    """Print what one or several Runs found, in several formats; a Run of ab says first how its two sides compare."""
     form = check_form(form, json)
     print_runs([opened(path) for path in runs], form=form, detail=detail, top=top)

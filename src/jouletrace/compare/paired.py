@@ -146,6 +146,11 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
     )
 
 
+def own_sides(run: Run) -> Comparison | None:
+    """What a Run says of two sides of its own: one of ``ab``; None of others, and where nothing was measured."""
+    return paired(run) if run.kind == "ab" and run.devices and len(run.windows) else None
+
+
 def add_results(run: Run, comparison: Comparison) -> None:
     """The figures of both sides as a Run's own, so that ``show`` can print them."""
     results = Results()

@@ -15,13 +15,16 @@ from jouletrace.compare.match import Key
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.spread import Values, contrasts
 from jouletrace.energy.interval import mean_estimate
-from jouletrace.report.comparison.data import BETTER, INCONCLUSIVE, SAME, WORSE, Row
+from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
 from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
 
 WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
 """Metrics that no power sensor has a part in."""
+
+_NEUTRAL = ("power_w",)
+"""Metrics of which less isn't better by itself."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,8 @@ def _row(
     else:
         difference, change, p = contrast.difference(alpha), contrast.change(alpha), contrast.p()
         detectable = contrast.detectable(alpha)
-        verdict, reason = _verdict(contrast, change, rejected, options.margin)
-        if verdict in (BETTER, WORSE) and _within(change, options.margin):
+        verdict, reason = _verdict(entry.metric, contrast, change, rejected, options.margin)
+        if verdict in DIFFERENT and _within(change, options.margin):
             flags.append("below_margin")
     key = entry.key
     where = key.module if key.module != key.name else ""
@@ -184,12 +187,15 @@ def _row(
     )
 
 
-def _verdict(contrast: Contrast, change: Estimate, rejected: bool, margin: float) -> tuple[str, str | None]:
+def _verdict(
+    metric: str, contrast: Contrast, change: Estimate, rejected: bool, margin: float
+) -> tuple[str, str | None]:
     if rejected:
         told = change.low is None or change.high is None or not change.low <= 0 <= change.high
         if contrast.gain and not told:
             return INCONCLUSIVE, "sensor_gain"
-        return (WORSE if contrast.b > contrast.a else BETTER), None
+        less, more = (LOWER, HIGHER) if metric in _NEUTRAL else (BETTER, WORSE)
+        return (more if contrast.b > contrast.a else less), None
     if _within(change, margin):
         return SAME, None
     wide_by_gain = contrast.gain >= margin

@@ -12,7 +12,7 @@ from jouletrace.devices.nvml import Nvml, NvmlGpu, NvmlMig
 from jouletrace.devices.nvml.identity import describe
 from jouletrace.devices.nvml.mig import describe_mig, mig_handles
 from jouletrace.devices.rapl import CpuHost
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import WITHOUT_GPU, BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 
 FORMS = "auto, cuda:N, a GPU or MIG UUID, cpu, sim:NAME"
@@ -139,7 +139,7 @@ def _open_uuid(uuid: str) -> Device:
 def _cuda_uuid(index: int) -> str:
     reason = no_gpu_reason()
     if reason is not None:
-        raise NotPossibleError(f"there is no cuda:{index}: {reason}")
+        raise NotPossibleError(f"there is no cuda:{index}: {reason}; {WITHOUT_GPU}")
     uuids = cuda_order.cuda_uuids()
     if uuids is None:
         raise NotPossibleError(
@@ -155,7 +155,7 @@ def _cuda_uuid(index: int) -> str:
 def _full_uuid(prefix: str) -> str:
     reason = no_gpu_reason()
     if reason is not None:
-        raise NotPossibleError(f"there is no GPU {prefix}: {reason}")
+        raise NotPossibleError(f"there is no GPU {prefix}: {reason}; {WITHOUT_GPU}")
     infos = _nvidia()
     matches = [info for info in infos if info.id.lower().startswith(prefix.lower())]
     if len(matches) == 1:

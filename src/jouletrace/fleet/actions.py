@@ -79,7 +79,7 @@ def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: flo
     group, spread = findings.group, findings.spreads["time_s"]
     found = []
     off = None
-    if spread.split is not None and len(spread.split.means) > 1:
+    if spread.split is not None and len(spread.split.means) > 1 and not spread.alike:
         off = spread.draws / np.median(spread.draws, axis=1)[:, None] - 1
     place = {place.gpu: place for place in spread.places}
     for code, gpu in enumerate(group.gpus):
@@ -91,7 +91,8 @@ def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: flo
             verdict = INSPECT if slow >= SURE else KEEP if slow <= 1 - SURE else UNDECIDED
             evidence.append(_slowness(one.off.value, one.off.low, one.off.high, verdict, limit))
         else:
-            evidence.append("nothing of its kind to hold it against")
+            waits = "GPUs wait for one another in every call: times tell nothing of one of them"
+            evidence.append(waits if spread.alike else "nothing of its kind to hold it against")
         mine = group.runs["gpu"] == code
         slowed = group.runs["hardware_share"][mine]
         if np.isfinite(slowed).any() and float(np.nanmax(slowed)) > _HARDWARE:
@@ -113,7 +114,10 @@ def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: flo
 def _slowness(off: float | None, low: float | None, high: float | None, verdict: str, limit: float) -> str:
     if off is None or low is None or high is None:
         return "nothing of its kind to hold it against"
-    numbers = f"{fixed(100 * off, 2)} % [{fixed(100 * low, 2)}, {fixed(100 * high, 2)}] slower than the median"
+    word = "slower"
+    if off < 0:
+        word, off, low, high = "faster", -off, -high, -low
+    numbers = f"{fixed(100 * off, 2)} % ({fixed(100 * low, 2)} to {fixed(100 * high, 2)}) {word} than the median"
     words = {
         INSPECT: f"more than the limit of {100 * limit:g} %",
         KEEP: f"within the limit of {100 * limit:g} %",

@@ -10,7 +10,7 @@ from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
 from jouletrace.fleet.slowness import CONDITIONS
 from jouletrace.fleet.spread import FIGURES
-from jouletrace.fleet.words import NAMES, PERCENT, reason
+from jouletrace.fleet.words import NAMES, PERCENT, SAME_TIME, reason
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
@@ -28,22 +28,23 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
         top: So many of the best and of the worst GPUs, where there are more than twice as many.
     """
     told = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
+    marks = Footnotes()
     for one in found:
-        told.sections += [spread_table(one), variance_table(one), gpu_table(one, top)]
+        told.sections += [spread_table(one, marks), variance_table(one, marks), gpu_table(one, marks, top)]
         told.sections += filter(None, [slowness_table(one)])
     told.facts = [fact for one in found for fact in facts(one)]
     told.warnings = warnings(fleet, found)
     return told.printable()
 
 
-def spread_table(found: Findings) -> Section:
-    """How far GPUs are apart in each figure."""
+def spread_table(found: Findings, others: Footnotes) -> Section:
+    """How far GPUs are apart in each figure; ``others`` are the footnotes of the whole output."""
     columns = [
         Column("figure"),
         *(Column(n, numeric=True) for n in ("mean", "max/min − 1 (%)", "as measured (%)", "IQR/median (%)")),
     ]
     section = Section(found.group.title, columns)
-    marks = Footnotes()
+    marks = Footnotes(others)
     for figure, spread in found.spreads.items():
         if spread.split is None:
             continue
@@ -57,32 +58,32 @@ def spread_table(found: Findings) -> Section:
                 _cell(spread.quartiles, marks),
             ]
         )
-    section.notes = [
-        *marks.lines(),
-        "max/min and IQR are of what the means truly are: noise, which drives them apart, is taken out",
-    ]
+    section.notes = marks.lines()
+    if len(found.group.gpus) > 1:
+        text = "max/min and IQR are of what the means truly are: noise, which drives them apart, is taken out"
+        section.notes.append(text)
     return section
 
 
-def variance_table(found: Findings) -> Section:
+def variance_table(found: Findings, others: Footnotes) -> Section:
     """Where the variance is."""
     numbers = [Column(name, numeric=True) for name in ("(% of mean)", "share of variance (%)")]
     section = Section("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
-    marks = Footnotes()
+    marks = Footnotes(others)
     for figure, spread in found.spreads.items():
         if spread.split is None:
             continue
         mean = float(spread.split.means.mean())
-        for part in spread.split.components:
+        for part in spread.components:
             share = NONE if part.share.value is None else f"{100 * part.share.value:.0f}"
             section.rows.append([NAMES[figure], _LEVELS[part.level], _cell(part.sd.scaled(1 / mean), marks), share])
     section.notes = marks.lines()
     return section
 
 
-def gpu_table(found: Findings, top: int | None = None) -> Section:
-    """Every GPU, the fastest first."""
-    group, marks = found.group, Footnotes()
+def gpu_table(found: Findings, others: Footnotes, top: int | None = None) -> Section:
+    """Every GPU, the fastest first; by number where none is."""
+    group, marks = found.group, Footnotes(others)
     time = {place.gpu: place for place in found.spreads["time_s"].places}
     energy = {place.gpu: place for place in found.spreads["energy_j"].places}
     power = {place.gpu: place for place in found.spreads["power_w"].places}
@@ -99,7 +100,7 @@ def gpu_table(found: Findings, top: int | None = None) -> Section:
     columns += [Column(f"energy ({units['energy_j'].name})", numeric=True), Column("rank", numeric=True)]
     columns += [Column("power (W)", numeric=True, wide=True), Column("SM (MHz)", numeric=True, wide=True)]
     columns += [Column("die (°C)", numeric=True), Column("idle (W)", numeric=True, wide=True), Column("")]
-    section = Section("GPUs, the fastest first", columns, apart=True)
+    section = Section(gpu_heading(found), columns, apart=True)
     places = found.spreads["time_s"].places
     shown = places if top is None or len(places) <= 2 * top else [*places[:top], *places[-top:]]
     for place in shown:
@@ -123,11 +124,13 @@ def gpu_table(found: Findings, top: int | None = None) -> Section:
             ]
         )
     section.notes = marks.lines()
+    if group.shares_time:
+        section.notes.append(SAME_TIME)
     if len(shown) < len(places):
         section.notes.insert(
             0, f"{len(places) - len(shown)} GPUs between these are left out; --top shows more, --json all"
         )
-    if energy and found.gain_pct is not None:
+    if len(energy) > 1 and found.gain_pct is not None:
         gain = (
             f"the gain of a board's power sensor is known to ±{found.gain_pct:g} % only and differs from board to board"
         )
@@ -138,6 +141,13 @@ def gpu_table(found: Findings, top: int | None = None) -> Section:
         )
         section.notes.append(f"ranks by energy are by what each board's own sensor says: {gain}; {hides}")
     return section
+
+
+def gpu_heading(found: Findings) -> str:
+    """What the table of GPUs is called: how they are ordered, where there is an order."""
+    if len(found.group.gpus) == 1:
+        return "GPU"
+    return "GPUs" if found.group.shares_time else "GPUs, the fastest first"
 
 
 def slowness_table(found: Findings) -> Section | None:
@@ -162,10 +172,12 @@ def facts(found: Findings) -> list[tuple[str, str]]:
     if worth is not None:
         label = group.gpus[worth.gpu].label
         answer = {"yes": "yes", "no": "no", "undecided": "can't be told yet"}[worth.verdict]
-        text = f"{label}: {answer}; it takes {_less(worth.time, 'time')}"
+        takes = [] if group.shares_time else [_less(worth.time, "time")]
         if worth.energy.value is not None:
-            text += f" and {_less(worth.energy, 'energy')} (sensor gain apart)"
-        lines.append(("Worth asking for?", f"{text} than one of the others picked blindly"))
+            takes.append(f"{_less(worth.energy, 'energy')} (sensor gain apart)")
+        text = f"it takes {' and '.join(takes)} than one of the others picked blindly" if takes else ""
+        said = [f"{label}: {answer}", *([SAME_TIME] if group.shares_time else []), *([text] if text else [])]
+        lines.append(("Worth asking for?", "; ".join(said)))
     if found.slope.value is not None:
         per = found.slope.scaled(100)
         lines.append(
@@ -210,7 +222,8 @@ def _step(found: Findings) -> str:
     peaks, back = (runs[name][np.isfinite(runs[name])] for name in ("step_peak_w", "step_return_s"))
     if len(peaks):
         most, median = quantity(float(peaks.max()), "W"), quantity(float(np.median(peaks)), "W")
-        text += f"; beyond it in {len(peaks)} of {int(known.sum())} runs: to {median}, at most {most}"
+        text += f"; beyond it in {len(peaks)} of {int(known.sum())} runs: to {median}"
+        text += f", at most {most}" if len(peaks) > 1 else ""
     if len(back):
         text += f", back after {quantity(float(np.median(back)), 's')}"
     return f"{text} (medians, through the sensor)"
@@ -279,4 +292,4 @@ def _less(gain: Estimate, what: str) -> str:
         return f"an unknown share of {what}"
     more = gain.value < 0
     shown = gain.scaled(-1) if more else gain
-    return f"{cell(shown, PERCENT)}{NBSP}% {'more' if more else 'less'} {what}"
+    return f"{cell(shown, PERCENT).replace(' ', NBSP)}{NBSP}% {'more' if more else 'less'} {what}"

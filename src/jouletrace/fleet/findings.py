@@ -39,7 +39,8 @@ class Worth:
 
     Attributes:
         gpu: Its code.
-        time, energy: By how much less of it than one of the others picked blindly it needs, relative.
+        time, energy: By how much less of it than one of the others picked blindly it needs, relative; of time null
+            where all take the same by construction.
         verdict: "yes", "no" or "undecided": against the limit, for time.
     """
 
@@ -137,11 +138,13 @@ def start_skew(group: Group) -> Skew:
 
 def _worth(group: Group, spreads: dict[str, Spread], ask: str | None, limit: float) -> Worth | None:
     places = spreads["time_s"].places
+    if spreads["time_s"].alike:
+        places = spreads["energy_j"].places  # what else there is to choose by
     code = asked_for(group, ask) if ask is not None else places[0].gpu if len(places) > 1 else None
     if code is None:
         return None
     time = spreads["time_s"].gain(code)
-    verdict = "undecided"
+    verdict = "no" if spreads["time_s"].alike else "undecided"
     if time.low is not None and time.high is not None:
         verdict = "yes" if time.low >= limit else "no" if time.high < limit else "undecided"
     return Worth(code, time, spreads["energy_j"].gain(code), verdict)
@@ -173,8 +176,7 @@ def _group(found: Findings) -> dict[str, Any]:
                 "range_measured": spread.observed_range,
                 "iqr_over_median": spread.quartiles.to_dict(),
                 "variance": {
-                    part.level: {"sd": part.sd.to_dict(), "share": part.share.to_dict()}
-                    for part in (spread.split.components if spread.split is not None else ())
+                    part.level: {"sd": part.sd.to_dict(), "share": part.share.to_dict()} for part in spread.components
                 },
             }
             for figure, spread in found.spreads.items()

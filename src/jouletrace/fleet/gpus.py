@@ -10,7 +10,7 @@ import numpy as np
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.devices.registry import no_gpu_reason
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.fleet.plan import FleetGpu
 from jouletrace.run import DeviceInfo
 
@@ -52,7 +52,7 @@ def visible() -> list[FleetGpu]:
     """
     reason = no_gpu_reason()
     if reason is not None:
-        raise NotPossibleError(f"no fleet here: {reason}")
+        raise NotPossibleError(f"no fleet here: {reason}; {SIMULATE_GPU}")
     infos = {info.id: info for info in list_devices() if info.kind == "gpu"}
     uuids = cuda_uuids()
     if uuids is None:  # nothing to ask: NVML's order, and nothing hidden

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,16 @@ import jouletrace
 from jouletrace.fleet import charts
 from jouletrace.fleet.actions import LIMIT, Action, actions
 from jouletrace.fleet.dataset import ABOUT, Dataset
-from jouletrace.fleet.document import document, facts, slowness_table, spread_table, variance_table
+from jouletrace.fleet.document import document, facts, gpu_heading, slowness_table, spread_table, variance_table
 from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
+from jouletrace.fleet.spread import FIGURES
 from jouletrace.fleet.store import FolderStore, Store, open_store
-from jouletrace.fleet.words import PERCENT
-from jouletrace.report.document import printable
+from jouletrace.fleet.words import PERCENT, SAME_TIME, reason
+from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.tables import Cell, Heading, Table
-from jouletrace.report.scale import NONE, Unit, cell, fixed, quantity
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, split, unit_for
 from jouletrace.run import Estimate
 
 _COLUMNS: tuple[tuple[str, str, int], ...] = (
@@ -35,6 +36,8 @@ _COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("power_cap_share", "under the cap (share)", 2),
     ("hardware_share", "slowed by hardware (share)", 2),
 )
+_ASIDE = ("temperature_max_c", "context_idle_w")
+"""Those that are shown on request only."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Section:
 
     id: str
     title: str
+    ordered: str
     cards: list[Card]
     plots: dict[str, Any]
     tables: list[Table]
@@ -92,7 +96,8 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
     loaders = [PackageLoader("jouletrace.fleet", ""), PackageLoader("jouletrace.report.html", "")]
     environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    whole = document(fleet, found)
+    whole, marks = document(fleet, found), Footnotes()
+    labels = {(gpu.node, gpu.id): gpu.label for one in found for gpu in one.group.gpus}
     store = open_store(fleet.source) if fleet.about else None
     return environment.get_template("fleet.html.j2").render(
         title=whole.title,
@@ -100,8 +105,8 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
         warnings=whole.warnings,
         command=printable(str(fleet.about.get("command", ""))),
         about=ABOUT if fleet.about else "",
-        sections=[_section(one, number, store) for number, one in enumerate(found)],
-        actions=_actions(actions(fleet, found, limit), limit),
+        sections=[_section(one, number, store, marks) for number, one in enumerate(found)],
+        actions=_actions(actions(fleet, found, limit), labels, limit),
         version=jouletrace.__version__,
         style=Markup(assets.text("style.css")),
         script=Markup(script),
@@ -110,7 +115,7 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
     )
 
 
-def _section(found: Findings, number: int, store: Store | None) -> Section:
+def _section(found: Findings, number: int, store: Store | None, marks: Footnotes) -> Section:
     specs = {
         "time": charts.box_plots(found, "time_s"),
         "energy": charts.box_plots(found, "energy_j"),
@@ -124,11 +129,12 @@ def _section(found: Findings, number: int, store: Store | None) -> Section:
         samples, _ = Dataset(store).read("samples", ids)
         specs["power_time"] = charts.over_time(found, samples, "power_w", "power, W")
         specs["clock_time"] = charts.over_time(found, samples, "clock_sm_mhz", "SM clock, MHz")
-    sections = [spread_table(found), variance_table(found), slowness_table(found)]
+    sections = [spread_table(found, marks), variance_table(found, marks), slowness_table(found)]
     shown = [tables.of_section(s, f"part{n}", "Spread" if n == 0 else None) for n, s in enumerate(sections) if s]
     return Section(
         f"run{number}",
         printable(found.group.title),
+        "" if found.group.shares_time or len(found.group.gpus) == 1 else ", the fastest first",
         _cards(found),
         {name: spec for name, spec in specs.items() if spec is not None},
         [*shown, gpu_table(found)],
@@ -140,10 +146,9 @@ def _section(found: Findings, number: int, store: Store | None) -> Section:
 def _cards(found: Findings) -> list[Card]:
     cards = [_card("GPUs apart in time", found.spreads["time_s"].range)]
     cards.append(_card("GPUs apart in energy", found.spreads["energy_j"].range))
-    split = found.spreads["time_s"].split
-    if split is not None:
-        part = split.components[1]
-        cards.append(_card("Of the variance of time, between GPUs", part.share))
+    components = found.spreads["time_s"].components
+    if components:
+        cards.append(_card("Of the variance of time, between GPUs", components[1].share))
     if found.skew.most is not None:
         cards.append(Card("Start skew, at most", quantity(found.skew.most, "s"), f"{found.skew.n} starts"))
     return cards
@@ -151,71 +156,88 @@ def _cards(found: Findings) -> list[Card]:
 
 def _card(label: str, estimate: Estimate) -> Card:
     if estimate.value is None:
-        return Card(label, NONE, "")
-    value, _, interval = cell(estimate, PERCENT).partition(" ")
+        return Card(label, NONE, reason(estimate.reason))
+    value, interval = split(cell(estimate, PERCENT))
     return Card(label, f"{value} %", interval)
 
 
 def gpu_table(found: Findings) -> Table:
     """Every GPU with all that is known of it, sortable."""
     group = found.group
-    headings = [Heading("GPU", "label"), Heading("host", "host"), Heading("UUID", "gpu", aside=True)]
+    alone = len({gpu.node for gpu in group.gpus}) == 1
+    headings = [Heading("GPU", "label"), Heading("host", "host", aside=alone), Heading("UUID", "gpu", aside=True)]
     headings += [
         Heading("serial", "serial", aside=True),
         Heading("slot", "pci_bus", aside=True),
         Heading("runs", "runs", True),
     ]
+    places = {name: {place.gpu: place for place in found.spreads[name].places} for name in ("time_s", "energy_j")}
+    units = {name: unit_for([p.value.value for p in own.values()], FIGURES[name]) for name, own in places.items()}
     for name, words in (("time_s", "time"), ("energy_j", "energy")):
         headings += [
+            Heading(f"{words} ({units[name].name})", name, True),
             Heading(f"{words} off median (%)", f"{name}_off", True),
             Heading(f"rank by {words}", f"{name}_rank", True),
         ]
     headings.append(Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True))
-    headings += [Heading(words, name, True) for name, words, _ in _COLUMNS]
-    places = {name: {place.gpu: place for place in found.spreads[name].places} for name in ("time_s", "energy_j")}
-    table = Table("gpus", "GPUs, the fastest first", headings)
+    headings += [Heading(words, name, True, aside=name in _ASIDE) for name, words, _ in _COLUMNS]
+    table = Table("gpus", gpu_heading(found), headings)
+    if group.shares_time:
+        table.notes.append(f"{SAME_TIME[0].upper()}{SAME_TIME[1:]}.")
     order = [place.gpu for place in found.spreads["time_s"].places]
     for code in order[: tables.MOST_ROWS]:
         gpu = group.gpus[code]
         names = [gpu.label, gpu.node, gpu.id, str(gpu.facts.get("serial") or ""), str(gpu.facts.get("pci_bus") or "")]
         row = [Cell(printable(text)) for text in names]
+        row[0] = _label(gpu.label)
         runs = int((group.runs["gpu"] == code).sum())
         row.append(Cell(str(runs), runs))
-        for by_code in places.values():
+        for figure, by_code in places.items():
             place = by_code.get(code)
-            row += [_percent(place.off if place else None), _percent(place.rank if place else None, Unit(1.0, ""))]
-        row.append(_percent(found.cooler.get(code)))
+            row.append(_figure(place.value if place else None, units[figure]))
+            row += [_figure(place.off if place else None, PERCENT), _rank(place.rank if place else None)]
+        row.append(_figure(found.cooler.get(code), PERCENT))
         for name, _, digits in _COLUMNS:
             value = mean_of(group, name, code)
             row.append(Cell(NONE if value is None else fixed(value, digits), value))
         table.rows.append(row)
     if len(order) > tables.MOST_ROWS:
         table.notes.append(f"{len(order) - tables.MOST_ROWS} slower GPUs are left out")
-    if found.gain_pct is not None:
+    if found.gain_pct is not None and len(order) > 1:
         table.notes.append(
             f"Ranks by energy are by what each board's own sensor says; its gain is known to ±{found.gain_pct:g} % only"
         )
     return table
 
 
-def _percent(estimate: Estimate | None, unit: Unit = PERCENT) -> Cell:
+def _label(text: str) -> Cell:
+    """What a GPU is called, on one line."""
+    shown = printable(text)
+    return Cell(shown.replace(" ", NBSP), full=shown)
+
+
+def _figure(estimate: Estimate | None, unit: Unit) -> Cell:
     if estimate is None or estimate.value is None:
         return Cell(NONE)
-    ends = (estimate.value, estimate.low, estimate.high)
-    if unit is not PERCENT and estimate.low is not None and estimate.high is not None:
-        low, high = round(estimate.low), round(estimate.high)
-        return Cell(f"{low}" if low == high else f"{low}–{high}", *ends)
-    return Cell(cell(estimate, unit), *ends)
+    return Cell(cell(estimate, unit), estimate.value, estimate.low, estimate.high)
 
 
-def _actions(found: Sequence[Action], limit: float) -> Table:
-    names = ("action", "host", "GPU", "serial", "slot", "evidence")
+def _rank(estimate: Estimate | None) -> Cell:
+    if estimate is None or estimate.value is None or estimate.low is None or estimate.high is None:
+        return Cell(NONE)
+    low, high = round(estimate.low), round(estimate.high)
+    return Cell(f"{low}" if low == high else f"{low}–{high}", estimate.value, estimate.low, estimate.high)
+
+
+def _actions(found: Sequence[Action], labels: Mapping[tuple[str, str], str], limit: float) -> Table:
+    names = ("action", "GPU", "host", "UUID", "serial", "slot", "evidence")
     table = Table(
         "actions", f"What to do, with {100 * limit:g} % as the limit", [Heading(name, name) for name in names]
     )
     for one in found[: tables.MOST_ROWS]:
-        words = (one.action, one.node, one.gpu, one.serial, one.slot, one.evidence)
-        table.rows.append([Cell(printable(text)) for text in words])
+        words = (one.node, one.gpu, one.serial, one.slot, one.evidence)
+        cells = [Cell(one.action), _label(labels.get((one.node, one.gpu), ""))]
+        table.rows.append(cells + [Cell(printable(text)) for text in words])
     if len(found) > tables.MOST_ROWS:
         table.notes.append(f"{len(found) - tables.MOST_ROWS} more are left out here; --actions writes all")
     return table

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.fleet.dataset import ABOUT, Dataset
 from jouletrace.fleet.imported import identity
+from jouletrace.fleet.plan import COLLECTIVE
 from jouletrace.fleet.rows import RUNS, WINDOWS, Measured
 from jouletrace.fleet.store import open_store
 from jouletrace.run import Run
@@ -58,6 +59,11 @@ class Group:
     gpus: list[Gpu]
     runs: dict[str, NDArray[Any]]
     windows: dict[str, NDArray[Any]]
+
+    @property
+    def shares_time(self) -> bool:
+        """Whether all of them wait for one another in every call, so that their times are the same by construction."""
+        return self.facts["workload"] == COLLECTIVE and len({gpu.node for gpu in self.gpus}) == 1
 
 
 @dataclass

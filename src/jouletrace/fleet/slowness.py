@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from jouletrace.fleet.plan import COLLECTIVE
 from jouletrace.fleet.results import Group
 from jouletrace.run import Estimate
 
@@ -22,6 +23,7 @@ CONDITIONS = {
 }
 BETWEEN, WITHIN = "between GPUs", "between runs of a GPU"
 
+_METHOD = "Pearson's r"
 _LEAST = 5
 _LEAST_SD_C = 0.5
 """By how much the temperature of a GPU's runs must vary for a slope to mean something."""
@@ -44,6 +46,10 @@ class Correlate:
 
 def correlates(group: Group) -> list[Correlate]:
     """What goes with slowness, the closest first; what can't be told after that."""
+    if group.facts["workload"] == COLLECTIVE:
+        # All GPUs of a host repeat one time: pairs would count as many times as there are GPUs.
+        null = Estimate.null("collective", _METHOD)
+        return [Correlate(condition, where, null) for condition in CONDITIONS for where in (BETWEEN, WITHIN)]
     found = []
     for condition in CONDITIONS:
         time, other = group.runs["time_s"], group.runs[condition]
@@ -65,6 +71,8 @@ def temperature_slope(group: Group) -> Estimate:
     known = np.isfinite(time) & np.isfinite(heat)
     gpu = group.runs["gpu"][known]
     method = "runs of a GPU"
+    if group.facts["workload"] == COLLECTIVE:
+        return Estimate.null("collective", method)
     if not known.any():
         return Estimate.null("no_temperature", method)
     means, y = _by_gpu(np.log(time[known]), gpu)
@@ -119,8 +127,12 @@ def _by_gpu(values: Floats, gpu: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 
 def _correlation(x: Floats, y: Floats, n: int) -> Estimate:
-    """Pearson's r; its interval by Fisher's z (Fisher 1921, Metron 1:3), for ``n`` independent pairs."""
-    method = "Pearson's r"
+    """Pearson's r; its interval by Fisher's z (Fisher 1921, Metron 1:3), for ``n`` independent pairs.
+
+    The interval is that of z brought back, so it stays within -1 and 1 and isn't symmetric about r. Means of GPUs
+    that were taken out cost a pair each, as other variables do that are held constant (Fisher 1924, Metron 3:329).
+    """
+    method = _METHOD
     if n < _LEAST:
         return Estimate.null("few_gpus", method)
     dx, dy = x - x.mean(), y - y.mean()

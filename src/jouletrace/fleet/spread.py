@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.fleet.results import Group
-from jouletrace.fleet.variance import Split, split
+from jouletrace.fleet.variance import Component, Split, split
 from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
@@ -61,6 +62,22 @@ class Spread:
         of_gpu = dict(zip(group.runs["gpu"].tolist(), group.runs["node"].tolist(), strict=True))
         node = np.array([of_gpu[g] for g in self.gpu.tolist()], np.int64)
         self.split: Split | None = split(self.values, node, self.gpu, self.run)
+        self.alike = figure == "time_s" and group.shares_time
+        """Whether all GPUs take the same by construction: then none has a place among them."""
+
+    @cached_property
+    def components(self) -> tuple[Component, ...]:
+        """Where the variance is; () without a reading."""
+        if self.split is None:
+            return ()
+        if not self.alike:
+            return self.split.components
+        # Every GPU repeats the one time that all took: as so many readings it would seem better known than it is.
+        one = self.gpu == self.gpu.min()
+        alone = split(self.values[one], np.zeros_like(self.gpu[one]), self.gpu[one], self.run[one])
+        assert alone is not None
+        null = Estimate.null("collective", METHOD)
+        return tuple(Component(c.level, null, null) if c.level == "gpu" else c for c in alone.components)
 
     @cached_property
     def draws(self) -> Floats:
@@ -83,25 +100,28 @@ class Spread:
             return Estimate.null("not_measured", METHOD)
         if len(self.split.means) < 2:
             return Estimate.null("one_gpu", METHOD)
+        if self.alike:
+            return Estimate.null("collective", METHOD)
         return _estimate(float(np.median(drawn := what(self.draws))), drawn, len(self.split.means))
 
     @cached_property
     def observed_range(self) -> float | None:
         """The same of the means as they were measured, noise and all."""
-        if self.split is None or len(self.split.means) < 2:
+        if self.split is None or len(self.split.means) < 2 or self.alike:
             return None
         return float(self.split.means.max() / self.split.means.min() - 1)
 
     @cached_property
     def places(self) -> list[Place]:
-        """Each GPU, the best first."""
+        """Each GPU, the best first; by number where none is."""
         if self.split is None:
             return []
         k = len(self.split.means)
         draws = self.draws
         off: Floats = draws / np.median(draws, axis=1)[:, None] - 1
-        ranks = np.asarray(draws.argsort(axis=1).argsort(axis=1) + 1, np.float64)
-        best = (ranks == 1).mean(axis=0)
+        first, last = _ranks(draws)
+        best = (first == 1).mean(axis=0)
+        nowhere = Estimate.null("collective" if self.alike else "one_gpu", METHOD)
         run_means = _means(self.values, self.run)
         owner = self.gpu[np.unique(self.run, return_index=True)[1]]
         found = []
@@ -113,20 +133,21 @@ class Spread:
                     gpu=code,
                     value=value,
                     off=_estimate(float(np.median(off[:, n])), off[:, n], len(own))
-                    if k > 1
-                    else Estimate.null("one_gpu"),
-                    rank=_estimate(float(np.median(ranks[:, n])), ranks[:, n], k),
+                    if k > 1 and not self.alike
+                    else nowhere,
+                    rank=nowhere if self.alike else _rank(first[:, n], last[:, n]),
                     best=float(best[n]),
                     outlier=self._outlier(n),
                     box=tuple(float(q) for q in np.quantile(own, [0, 0.25, 0.5, 0.75, 1])),
                 )
             )
-        order = np.argsort(self.split.means, kind="stable")
-        return [found[n] for n in order]
+        if self.alike:
+            return sorted(found, key=lambda place: _number(self.group.gpus[place.gpu].facts))
+        return [found[n] for n in np.argsort(self.split.means, kind="stable")]
 
     def _outlier(self, n: int) -> str:
         assert self.split is not None
-        if len(self.split.means) < LEAST_FOR_OUTLIERS:
+        if len(self.split.means) < LEAST_FOR_OUTLIERS or self.alike:
             return ""
         q1, q3 = np.quantile(self.split.means, [0.25, 0.75])
         reach = _FENCE * (q3 - q1)
@@ -141,6 +162,8 @@ class Spread:
         """
         if self.split is None or len(self.split.means) < 2:
             return Estimate.null("one_gpu", METHOD)
+        if self.alike:
+            return Estimate.null("collective", METHOD)
         there = self.split.gpu.tolist()
         if code not in there:
             return Estimate.null("not_measured", METHOD)
@@ -165,6 +188,28 @@ def readings(group: Group, figure: str) -> tuple[Floats, NDArray[np.int64], NDAr
     values = group.runs[figure]
     known = np.isfinite(values)
     return values[known], group.runs["gpu"][known], np.flatnonzero(known), "runs"
+
+
+def _number(facts: dict[str, Any]) -> int:
+    """A GPU's place on its host; 0 where it isn't known."""
+    return int(facts.get("index") or 0)
+
+
+def _ranks(draws: Floats) -> tuple[Floats, Floats]:
+    """First and last place from 1 that each may claim in each draw: equal ones share theirs. Shapes as ``draws``."""
+    ranks = np.asarray(draws.argsort(axis=1).argsort(axis=1) + 1, np.float64)
+    if (np.diff(np.sort(draws, axis=1), axis=1) != 0).all():
+        return ranks, ranks
+    from scipy.stats import rankdata  # slow to import, and seldom needed
+
+    first, last = (np.asarray(rankdata(draws, method=end, axis=1), np.float64) for end in ("min", "max"))
+    return first, last
+
+
+def _rank(first: Floats, last: Floats) -> Estimate:
+    value = float(np.median(first + last)) / 2
+    low, high = float(np.quantile(first, 0.025)), float(np.quantile(last, 0.975))
+    return Estimate(value, min(low, value), max(high, value), len(first), METHOD)
 
 
 def _means(values: Floats, codes: NDArray[np.int64]) -> Floats:

@@ -29,6 +29,9 @@ REASONS: dict[str, str] = {
 """By reason code: why a figure of a fleet is missing; codes that a Run has too are in ``report.reasons``."""
 
 
+SAME_TIME = "times are the same by construction, since GPUs wait for one another in every call"
+
+
 def reason(code: str | None) -> str:
     """Why a figure is missing, in words."""
     return REASONS.get(code or "", "") or reasons.reason(code)

@@ -6,7 +6,7 @@ from jouletrace.devices import open_device
 from jouletrace.devices.mig import MigBackend
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.devices.simulated.mig_state import SimulatedMig
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.profiler.board_store import cache_folder
 
 
@@ -32,6 +32,6 @@ def open_backend(device: str) -> MigBackend:
         opened.close()
     if info.kind == "cpu":
         if "no_gpu" in info.details:
-            raise NotPossibleError(f"no GPU that could be divided: {info.details['no_gpu']}")
+            raise NotPossibleError(f"no GPU that could be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")
         raise BadInputError(f"--device {device}: only an NVIDIA GPU can be divided")
     return NvmlMigBackend(board)

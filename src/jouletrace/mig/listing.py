@@ -77,7 +77,7 @@ def render(found: dict[str, Any]) -> str:
     if mode["pending"] != mode["current"]:
         state += f", {'on' if mode['pending'] else 'off'} after the next reset"
     lines = [f"{device['name']}  {device['id']}  MIG {state}", ""]
-    heads = ("profile", "id", "free/total", "memory", "SMs", "CE", "DEC", "ENC", "JPEG", "OFA", "P2P", "placements")
+    heads = ("profile", "id", "free/total", "GiB", "SMs", "CE", "DEC", "ENC", "JPEG", "OFA", "P2P", "placements")
     rows = []
     for one in found["profiles"]:
         engines, free = one["engines"], one["free"]
@@ -86,7 +86,7 @@ def render(found: dict[str, Any]) -> str:
                 one["name"],
                 one["id"],
                 f"{'–' if free is None else free}/{one['total']}",
-                f"{one['memory_bytes'] / 2**30:.2f} GiB",
+                f"{one['memory_bytes'] / 2**30:.2f}",
                 one["multiprocessors"],
                 *(engines[kind] for kind in ("copy", "decoder", "encoder", "jpeg", "ofa")),
                 "yes" if one["p2p"] else "no",
@@ -104,7 +104,7 @@ def render(found: dict[str, Any]) -> str:
                 rows.append(
                     (one["id"], one["profile"], one["placement"], part["id"], part["slices"], part["uuid"] or "–")
                 )
-        lines += ["", table(("instance", "profile", "placement", "compute", "slices", "UUID"), rows)]
+        lines += ["", table(("GI", "profile", "placement", "CI", "slices", "UUID"), rows)]
     elif mode["current"]:
         lines += ["", "no instance"]
     return "\n".join(lines)
@@ -131,12 +131,15 @@ def short(placements: Sequence[str]) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows under heads, in plain text as wide as they need."""
+    """Rows under heads, in plain text as wide as they need; close together where the terminal is narrow."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    widths = [max(map(cell_len, map(str, column))) for column in zip(heads, *rows, strict=True)]
+    apart = 2 if sum(widths) + 2 * (len(widths) - 1) <= Console().width else 1
+    drawn = Table(box=None, pad_edge=False, padding=(0, apart, 0, 0))
     for head in heads:
         drawn.add_column(head, no_wrap=True)
     for row in rows:

@@ -10,7 +10,7 @@ from typing import cast
 from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_index, show_alone
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.runtimes import registry as runtimes
@@ -81,7 +81,12 @@ def check(device: Device, settings: ProfileSettings) -> None:
     """
     check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
-    check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
+    try:
+        check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
+    except BadInputError as error:
+        if "no_gpu" not in device.info.details:
+            raise
+        raise BadInputError(f"{error}; {SIMULATE_GPU}; none is here: {device.info.details['no_gpu']}") from None
     if settings.mode == "compile" and settings.detail != "model" and device.info.kind == "cpu":
         raise BadInputError(f"--detail {settings.detail} with --mode compile on {device.spec}: {REFUSALS['compiled']}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from jouletrace.errors import BadInputError, check_format
 
 if TYPE_CHECKING:
+    from jouletrace.report.comparison.data import Comparison
     from jouletrace.run import Run
 
 FORMATS: dict[str, str] = {
@@ -31,20 +32,37 @@ DETAILS = ("model", "phase", "layer", "kernel")
 class Renderer(Protocol):
     """What a module of ``FORMATS`` offers."""
 
-    def render(self, run: Run, *, detail: str = "model", top: int | None = None) -> str:
+    def render(
+        self, run: Run, *, detail: str = "model", top: int | None = None, compared: Comparison | None = None
+    ) -> str:
         """One Run as text.
 
         Args:
             run: What to show.
             detail: "model", "phase", "layer" or "kernel": which parts are listed below the model.
             top: List only so many parts, those that took the most energy (or time) first.
+            compared: What a Run of ``ab`` says of its two sides; None for another.
         """
 
-    def render_many(self, runs: Sequence[Run], *, detail: str = "model", top: int | None = None) -> str:
-        """Several Runs as text, side by side."""
+    def render_many(
+        self,
+        runs: Sequence[Run],
+        *,
+        detail: str = "model",
+        top: int | None = None,
+        compared: Sequence[Comparison | None] = (),
+    ) -> str:
+        """Several Runs as text, side by side; ``compared`` by Run."""
 
 
-def render(runs: Sequence[Run], form: str = "table", *, detail: str = "model", top: int | None = None) -> str:
+def render(
+    runs: Sequence[Run],
+    form: str = "table",
+    *,
+    detail: str = "model",
+    top: int | None = None,
+    compared: Sequence[Comparison | None] = (),
+) -> str:
     """One Run, or several side by side, as text.
 
     Args:
@@ -52,6 +70,8 @@ def render(runs: Sequence[Run], form: str = "table", *, detail: str = "model", t
         form: A name in ``FORMATS``.
         detail: A name in ``DETAILS``.
         top: List only so many parts, the costliest first.
+        compared: By Run, what one of ``ab`` says of its two sides (see ``compare.paired``), None for others; in all
+            formats but CSV, which is one table.
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -64,8 +84,8 @@ def render(runs: Sequence[Run], form: str = "table", *, detail: str = "model", t
         raise BadInputError("no Run to show")
     found = renderer(form)
     if len(runs) == 1:
-        return found.render(runs[0], detail=detail, top=top)
-    return found.render_many(runs, detail=detail, top=top)
+        return found.render(runs[0], detail=detail, top=top, compared=compared[0] if compared else None)
+    return found.render_many(runs, detail=detail, top=top, compared=compared)
 
 
 def renderer(name: str) -> Renderer:

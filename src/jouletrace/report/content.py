@@ -7,6 +7,9 @@ from typing import Any
 
 from jouletrace.report import facts, parts, reasons
 from jouletrace.report.checks import OF_PARTS
+from jouletrace.report.comparison import TOP
+from jouletrace.report.comparison import content as comparing
+from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.methods import methods
 from jouletrace.report.metrics import PROFILE, metric, ordered
@@ -15,15 +18,15 @@ from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 
 
-def document(run: Run, *, detail: str = "model", top: int | None = None) -> Document:
-    """Everything that is shown of one Run."""
-    results = Results(run)
+def document(run: Run, *, detail: str = "model", top: int | None = None, marks: Footnotes | None = None) -> Document:
+    """Everything that is shown of one Run; ``marks`` are the footnotes of what is shown with it."""
+    results, marks = Results(run), Footnotes(marks)
     found = Document(facts.title(run), facts.SIMULATED if run.simulated else "", subtitle=_subtitle(run))
     names = ", ".join(dict.fromkeys(device.name for device in run.devices))
     found.caption = f"{found.title}, on {names}" if names else found.title
-    found.sections = [_model_section(run, results)]
+    found.sections = [model_section(run, results, marks)]
     for level in levels_shown(results, detail):
-        found.sections += parts.sections(run, results, level, top)
+        found.sections += parts.sections(run, results, level, top, marks)
     if run.kind == "calibrate":
         found.sections.append(_sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
@@ -37,7 +40,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None) -> Docu
     return found.printable()
 
 
-def comparison(runs: Sequence[Run]) -> Document:
+def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
     """Several Runs (at least one) in one table, a row each; what they have in common is said once."""
     entries = [entry for run in runs for entry in _entries(run)]
     own = [row for row, _ in entries]
@@ -56,7 +59,7 @@ def comparison(runs: Sequence[Run]) -> Document:
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
     section = Section("", [Column(name) for name in varying], apart=True)
     section.rows = [[row[name] for name in varying] for row in own]
-    parts.add_figures(section, figures, metrics)
+    parts.add_figures(section, figures, metrics, Footnotes(marks))
     found.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
@@ -69,10 +72,27 @@ def comparison(runs: Sequence[Run]) -> Document:
     return found.printable()
 
 
-def documents(runs: Sequence[Run], *, detail: str, top: int | None) -> list[Document]:
-    """Several Runs compared; with a finer ``detail`` than "model", each by itself after that."""
-    finer = [] if detail == "model" else [document(run, detail=detail, top=top) for run in runs]
-    return [comparison(runs), *finer]
+def documents(
+    runs: Sequence[Run], *, detail: str, top: int | None, compared: Sequence[Comparison | None] = ()
+) -> list[Document]:
+    """One Run, or several side by side; with a finer ``detail`` than "model", each by itself after that.
+
+    Args:
+        runs: What to show; at least one.
+        detail: Which parts are listed.
+        top: So many of them.
+        compared: By Run, what one of ``ab`` says of its two sides: that is what it was made for, so it comes first.
+    """
+    marks = Footnotes()
+    found = [comparing.document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
+    said = [line for one in found for line in one.warnings]
+    if len(runs) > 1:
+        found.append(comparison(runs, marks))
+    if len(runs) == 1 or detail != "model":
+        found += [document(run, detail=detail, top=top, marks=marks) for run in runs]
+    if len(runs) == 1:
+        found[-1].warnings = [line for line in found[-1].warnings if line not in said]
+    return found
 
 
 _COMPARED = (
@@ -149,11 +169,11 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
     ]
 
 
-def _model_section(run: Run, results: Results) -> Section:
+def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
     columns = [Column("per iteration" if run.kind == "profile" else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
-    footnotes = Footnotes()
+    footnotes = Footnotes(marks)
     there = results.metrics()
     names = ordered({*there, *(PROFILE if run.kind == "profile" else ())} - set(OF_PARTS))
     missing = _all_missing(results, names)

@@ -14,6 +14,7 @@ import jouletrace.report
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.report.checks import OF_PARTS
+from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.header import jsonable
@@ -34,12 +35,13 @@ _MODEL_FLAGGED = {
 """Metrics of the model and where the object has them: the names under which flags are given."""
 
 
-def to_json_object(run: Run, *, top: int | None = None) -> dict[str, Any]:
+def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | None = None) -> dict[str, Any]:
     """The Run as a JSON-ready object.
 
     Args:
         run: The Run.
         top: Keep only so many phases, layers, kernels, ranges and devices each, the costliest first.
+        compared: What a Run of ``ab`` says of its two sides: the object has it as "comparison".
 
     Returns:
         An object that ``schema.json`` describes and validates.
@@ -85,6 +87,8 @@ def to_json_object(run: Run, *, top: int | None = None) -> dict[str, Any]:
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in run.warnings],
     }
+    if compared is not None:
+        found["comparison"] = compared.to_dict()
     return dict(jsonable(found))
 
 

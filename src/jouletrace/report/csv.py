@@ -1,6 +1,7 @@
 """CSV for spreadsheets: a row a unit, three columns (figure, low, high) a metric, in SI units.
 
-Every row says what was run on what, so that rows of several Runs can be put below one another.
+Every row says what was run on what, so that rows of several Runs can be put below one another. Of what a Run of
+``ab`` says of its two sides it has the figures of each: verdicts are no columns of a table of Runs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
+from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.content import identity, levels_shown
 from jouletrace.report.document import printable
 from jouletrace.report.metrics import PROFILE, ordered
@@ -18,12 +20,18 @@ from jouletrace.run import MODEL_UNIT, Run
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
 
-def render(run: Run, *, detail: str = "model", top: int | None = None) -> str:
+def render(run: Run, *, detail: str = "model", top: int | None = None, compared: Comparison | None = None) -> str:
     """One Run: a row for the model and one for each part that ``detail`` lists."""
     return render_many([run], detail=detail, top=top)
 
 
-def render_many(runs: Sequence[Run], *, detail: str = "model", top: int | None = None) -> str:
+def render_many(
+    runs: Sequence[Run],
+    *,
+    detail: str = "model",
+    top: int | None = None,
+    compared: Sequence[Comparison | None] = (),
+) -> str:
     """Several Runs below one another."""
     labels: list[dict[str, object]] = []
     figures: list[dict[str, Figure]] = []

@@ -103,20 +103,26 @@ _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 class Footnotes:
-    """Collects remarks on cells: equal remarks share one letter."""
+    """Collects remarks on the cells of one table: equal remarks share a letter, in all tables of an output.
 
-    def __init__(self) -> None:
-        self._marks: dict[str, str] = {}
+    Args:
+        others: Those of the same output, whose letters go on; None for the first.
+    """
+
+    def __init__(self, others: Footnotes | None = None) -> None:
+        self._letters: dict[str, str] = {} if others is None else others._letters
+        self._here: set[str] = set()
 
     def mark(self, remark: str) -> str:
         """The mark of a remark, to be set behind a cell: "[a]"."""
-        if remark not in self._marks:
-            self._marks[remark] = _letters(len(self._marks))
-        return f"[{self._marks[remark]}]"
+        if remark not in self._letters:
+            self._letters[remark] = _letters(len(self._letters))
+        self._here.add(remark)
+        return f"[{self._letters[remark]}]"
 
     def lines(self) -> list[str]:
-        """What each mark means."""
-        return [f"[{letters}] {remark}" for remark, letters in self._marks.items()]
+        """What each mark of this table means."""
+        return [f"[{letters}] {remark}" for remark, letters in self._letters.items() if remark in self._here]
 
 
 def _letters(n: int) -> str:

@@ -143,7 +143,9 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         lines.append(("Activity", SEPARATOR.join(shares)))
     heat = found["temperature_c"]
     if heat:
-        lines.append(("Temperature", f"{heat['start']:.0f} to {heat['end']:.0f} °C, at most {heat['max']:.0f} °C"))
+        start, end, most = (f"{heat[name]:.0f}" for name in ("start", "end", "max"))
+        text = f"{start}{NBSP}°C" if start == end else f"{start} to {end}{NBSP}°C"
+        lines.append(("Temperature", text if most in (start, end) else f"{text}, at most {most}{NBSP}°C"))
     held = found["throttle_reasons"]
     if held is not None:
         words = [f"{throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]

@@ -56,14 +56,14 @@ _BRIEF = ("share",)
 """Metrics whose interval another one's tells already."""
 
 
-def sections(run: Run, results: Results, level: str, top: int | None) -> list[Section]:
+def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
     """The units of a level, and beneath them how well they make the whole."""
     tree = level == "layer" and top is None
-    found = [_tree_section(results) if tree else _parts_section(run, results, level, top)]
+    found = [_tree_section(results, marks) if tree else _parts_section(run, results, level, top, marks)]
     return [*found, checks.section(results, level)]
 
 
-def _parts_section(run: Run, results: Results, level: str, top: int | None) -> Section:
+def _parts_section(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> Section:
     """The units of a level: one a row, a column a metric, in one unit a column."""
     units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
@@ -82,7 +82,7 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None) -> S
         row = [_named(run, unit, field, short, labels) for field in fields]
         section.rows.append(row + ([str(unit["count"] or "")] if counted else []))
     figures = [results.metrics(unit["id"]) for unit in shown]
-    add_figures(section, figures, names, _aside(names))
+    add_figures(section, figures, names, marks, _aside(names))
     if len(shown) < len(units):
         section.notes.append(_rest(results, units[len(shown) :]))
     if untold:
@@ -123,14 +123,14 @@ def _unattributed(results: Results, units: Sequence[dict[str, Any]], top: int | 
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Results) -> Section:
+def _tree_section(results: Results, marks: Footnotes) -> Section:
     """Layers under the modules around them."""
     tree = layers.lines(results)
     section = Section(LEVELS["layer"], [Column("layer", long="middle"), Column("×", numeric=True)])
     section.rows = [[line.label, str(len(line.units))] for line in tree]
     figures = [line.figures for line in tree]
     names = ordered({name for row in figures for name in row} - CHECKS)
-    add_figures(section, figures, names, _aside(names))
+    add_figures(section, figures, names, marks, _aside(names))
     return section
 
 
@@ -194,10 +194,14 @@ def device_name(run: Run, unit: dict[str, Any]) -> str:
 
 
 def add_figures(
-    section: Section, figures: Sequence[dict[str, Figure]], names: Sequence[str], aside: Sequence[str] = ()
+    section: Section,
+    figures: Sequence[dict[str, Figure]],
+    names: Sequence[str],
+    marks: Footnotes,
+    aside: Sequence[str] = (),
 ) -> None:
     """Add a column a metric to the rows, with footnotes for what is missing and what is flagged."""
-    footnotes = Footnotes()
+    footnotes = Footnotes(marks)
     units = units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()

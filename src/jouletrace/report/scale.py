@@ -1,7 +1,7 @@
 """Printing figures: a unit that fits, digits that the interval supports, "value ± half-width".
 
-Every space inside a figure is a no-break space, except the one in front of ±; renderers that
-don't wrap lines turn them into plain ones.
+An interval that isn't symmetric is given by its ends: "1.3 (0.7 to 4.8)". Every space inside a figure is a no-break
+space, except the one in front of the interval; renderers that don't wrap lines turn them into plain ones.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ _MOST_DIGITS = 6
 
 _ROUNDING = 1e-12
 """Relative width of an interval that is none."""
+
+_SYMMETRIC = 1.25
+"""Longer side of an interval over its half-width up to which "±" doesn't misplace it."""
 
 _PLAIN_DIGITS = 4
 """Significant digits of a figure without an interval."""
@@ -60,7 +63,7 @@ def unit_for(values: Iterable[float | None], unit: str) -> Unit:
 
 
 def cell(estimate: Estimate, unit: Unit) -> str:
-    """A figure without its unit, for a column that names it: "4.652 ± 0.021", or "–"."""
+    """A figure without its unit, for a column that names it: "4.652 ± 0.021", "1.3 (0.7 to 4.8)", or "–"."""
     if estimate.value is None:
         return NONE
     value = estimate.value / unit.factor
@@ -71,13 +74,16 @@ def cell(estimate: Estimate, unit: Unit) -> str:
         return number(value)  # exact, but for the rounding of computers
     half = (high - low) / 2
     decimals = _decimals(value, half)
-    text = fixed(value, decimals)
-    if not low <= value <= high:
-        return f"{text} [{fixed(low, decimals)},{NBSP}{fixed(high, decimals)}]"
-    up, down = _width(high - value, decimals), _width(value - low, decimals)
-    if max(high - value, value - low) > 1.25 * half:  # ± would misplace the interval
-        return f"{text} +{up}{NBSP}−{down}"
-    return f"{text} ±{NBSP}{_width(half, decimals)}"
+    if max(high - value, value - low) <= _SYMMETRIC * half:
+        return f"{fixed(value, decimals)} ±{NBSP}{_outward(half, decimals)}"
+    text, first, last = fixed(value, decimals), _outward(low, decimals, -1), _outward(high, decimals)
+    return f"{text if value else '0'} ({first}{NBSP}to{NBSP}{last})"
+
+
+def split(text: str) -> tuple[str, str]:
+    """Value and interval of what ``cell`` gives, where they are set apart: "1.3", "0.7 to 4.8"; "" without one."""
+    value, _, interval = text.partition(" ")
+    return value, interval.removeprefix("(").removesuffix(")")
 
 
 def figure(estimate: Estimate, unit: str) -> str:
@@ -131,9 +137,12 @@ def _decimals(value: float, half: float) -> int:
     return min(max(wanted, 0), 12)
 
 
-def _width(half: float, decimals: int) -> str:
-    """A half-width rounded up: to print an interval narrower than it is would be wrong."""
-    if half <= 0:
-        return fixed(0.0, decimals)
-    steps = math.ceil(half * 10**decimals * (1 - 1e-9))
+def _outward(end: float, decimals: int, side: int = 1) -> str:
+    """A half-width or upper end rounded up, a lower one (``side`` -1) down: no interval is printed narrower than it is.
+
+    What is nothing is "0".
+    """
+    if end == 0:
+        return "0"
+    steps = side * math.ceil(side * end * 10**decimals - 1e-9 * abs(end) * 10**decimals)
     return fixed(steps / 10**decimals, decimals)

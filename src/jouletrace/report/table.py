@@ -12,7 +12,8 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jouletrace.report.content import document, documents
+from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.content import documents
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SEPARATOR
 from jouletrace.report.scale import NBSP
@@ -29,15 +30,21 @@ _TAILS = {"middle": (0.6, 0.4, 0.8, 1.0, 0.0), "start": (1.0, 0.8, 0.6, 0.4)}
 """How much of what is left of a name may be its end, by what it loses: the first that keeps names apart is taken."""
 
 _MARK = re.compile(r"\[[a-z]+\]")
-_INTERVAL = re.compile(rf" (?:[±+]|\[).*?(?={NBSP}[^\d{NBSP}]+$|$)")
-"""An interval behind its figure, up to the unit where one follows."""
+_INTERVAL = re.compile(rf" (?:±{NBSP}[^{NBSP}]+|\([^)]*\))")
+"""An interval behind its figure; the unit may follow."""
 
 _HARD = "\ue000"
 """Stands in for the no-break space, at which rich breaks lines."""
 
 
 def render(
-    run: Run, *, detail: str = "model", top: int | None = None, width: int | None = None, color: bool = False
+    run: Run,
+    *,
+    detail: str = "model",
+    top: int | None = None,
+    width: int | None = None,
+    color: bool = False,
+    compared: Comparison | None = None,
 ) -> str:
     """One Run as a table for a terminal.
 
@@ -47,8 +54,9 @@ def render(
         top: List only so many parts.
         width: Columns of the terminal; None to ask it (80 where there is none).
         color: Whether to use its colours.
+        compared: What a Run of ``ab`` says of its two sides.
     """
-    return typeset(document(run, detail=detail, top=top), width, color)
+    return render_many([run], detail=detail, top=top, width=width, color=color, compared=[compared])
 
 
 def render_many(
@@ -58,9 +66,10 @@ def render_many(
     top: int | None = None,
     width: int | None = None,
     color: bool = False,
+    compared: Sequence[Comparison | None] = (),
 ) -> str:
     """Several Runs side by side; with a finer ``detail`` than "model", each by itself below that."""
-    return "\n".join(typeset(found, width, color) for found in documents(runs, detail=detail, top=top))
+    return "\n".join(typeset(one, width, color) for one in documents(runs, detail=detail, top=top, compared=compared))
 
 
 def typeset(found: Document, width: int | None = None, color: bool = False) -> str:

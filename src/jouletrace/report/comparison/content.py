@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jouletrace.report.comparison.data import BETTER, INCONCLUSIVE, WORSE, Comparison, Row, Side
+from jouletrace.report.comparison.data import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Row, Side
 from jouletrace.report.comparison.words import flag, percent, reason, signed
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.facts import SEPARATOR, SIMULATED
@@ -27,19 +27,20 @@ HEADINGS = {"op": "operator"}
 """What a column of units is called where that isn't the name of their level."""
 
 
-def document(found: Comparison, *, top: int) -> Document:
-    """Everything that is shown of a comparison."""
+def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> Document:
+    """Everything that is shown of a comparison; ``marks`` are the footnotes of what is shown with it."""
+    marks = Footnotes(marks)
     titles = (found.a.title, found.b.title)
     title = f"A against B: {titles[0]}" if titles[0] == titles[1] else f"A: {titles[0]}  →  B: {titles[1]}"
     shown = Document(title, SIMULATED if found.simulated else "")
     shown.subtitle = [_side_line(found.a), _side_line(found.b)]
     model = [row for row in found.rows if row.level == "model"]
     if model:
-        shown.sections.append(_model_section(model))
+        shown.sections.append(_model_section(model, marks))
     for level in ORDER:
         rows = of_level(found, level)
         if rows:
-            shown.sections.append(_level_section(level, rows, top))
+            shown.sections.append(_level_section(level, rows, top, marks))
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
         shown.facts.append(("Not listed", f"{empty} rows without a figure on either side: json and csv hold them"))
@@ -93,7 +94,7 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
     def weight(row: Row) -> tuple[bool, float]:
         size = abs(row.difference.value or 0.0) / (largest[row.metric] or 1.0)
-        return row.verdict not in MARKS, -size
+        return row.verdict not in DIFFERENT, -size
 
     return sorted(rows, key=weight)
 
@@ -126,15 +127,15 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     return [*sides, signed(row.change), verdict, least]
 
 
-def _model_section(rows: Sequence[Row]) -> Section:
-    section, footnotes = Section("", [Column("per iteration"), *_columns()], apart=True), Footnotes()
+def _model_section(rows: Sequence[Row], marks: Footnotes) -> Section:
+    section, footnotes = Section("", [Column("per iteration"), *_columns()], apart=True), Footnotes(marks)
     section.rows = [[metric(row.metric).label, *_figures(row, footnotes)] for row in rows]
     section.notes = footnotes.lines()
     return section
 
 
-def _level_section(level: str, rows: Sequence[Row], top: int) -> Section:
-    footnotes = Footnotes()
+def _level_section(level: str, rows: Sequence[Row], top: int, marks: Footnotes) -> Section:
+    footnotes = Footnotes(marks)
     listed = ranked(rows)
     twice = len({(row.name, row.metric) for row in listed}) < len(listed)
     columns = [Column(HEADINGS.get(level, level), long="start" if level == "layer" else "middle")]

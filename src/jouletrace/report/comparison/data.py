@@ -8,7 +8,13 @@ from typing import Any
 from jouletrace.run import Estimate
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
-"""Verdicts. Less time, power and energy is better."""
+"""Verdicts. Less time and energy is better."""
+
+HIGHER, LOWER = "higher", "lower"
+"""Verdicts on power, of which more is neither better nor worse: what is done in less time often draws more."""
+
+DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
+"""Verdicts that there is a difference."""
 
 FAILED, PASSED = "failed", "passed"
 """What else a check may be than inconclusive."""

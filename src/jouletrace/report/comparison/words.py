@@ -39,13 +39,13 @@ def percent(share: float) -> str:
 
 
 def signed(change: Estimate) -> str:
-    """A relative change with its interval: "+3.1 % [+2.2, +4.0]"; "–" where there is none."""
+    """A relative change with its interval: "+3.1 % (+2.2 to +4.0)"; "–" where there is none."""
     if change.value is None:
         return NONE
     text = f"{_signed(change.value)}{NBSP}%"
     if change.low is None or change.high is None:
         return text
-    return f"{text} [{_signed(change.low)},{NBSP}{_signed(change.high)}]"
+    return f"{text} ({_signed(change.low)}{NBSP}to{NBSP}{_signed(change.high)})"
 
 
 def _signed(share: float) -> str:

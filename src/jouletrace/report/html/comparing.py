@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jouletrace.report.comparison import content
-from jouletrace.report.comparison.data import BETTER, INCONCLUSIVE, SAME, WORSE, Comparison, Row
+from jouletrace.report.comparison.data import BETTER, DIFFERENT, INCONCLUSIVE, SAME, WORSE, Comparison, Row
 from jouletrace.report.comparison.words import flag, percent, reason, signed
 from jouletrace.report.document import Document, Footnotes, printable
 from jouletrace.report.html.tables import MOST_ROWS, Cell, Heading, Table, kernels
@@ -40,13 +40,13 @@ class Compared:
     def verdicts(self) -> str:
         """How many of the model's figures got which verdict, for a reader in a hurry."""
         verdicts = [row[-2].full for row in self.tables[0].rows] if self.tables else []
-        counts = {verdict: verdicts.count(verdict) for verdict in (BETTER, WORSE, SAME, INCONCLUSIVE)}
+        counts = {verdict: verdicts.count(verdict) for verdict in (*DIFFERENT, SAME, INCONCLUSIVE)}
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
-def compared(found: Comparison, number: int) -> Compared:
+def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> Compared:
     """A comparison for the page: every row of the model, the costliest of parts."""
-    footnotes = Footnotes()
+    footnotes = Footnotes(marks)
     model = [row for row in found.rows if row.level == "model"]
     tables = [_table("model", "", model, footnotes)] if model else []
     for level in content.ORDER:

@@ -22,7 +22,7 @@ from jouletrace.report.html.timeline import timeline
 from jouletrace.report.icicle import icicle
 from jouletrace.report.metrics import metric
 from jouletrace.report.results import Results
-from jouletrace.report.scale import NBSP, cell, quantity, unit_for
+from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import tree
@@ -80,7 +80,7 @@ class View:
     @property
     def stated(self) -> bool:
         """Whether a headline figure has an interval."""
-        return any("±" in card.interval or "+" in card.interval or "[" in card.interval for card in self.cards)
+        return any("±" in card.interval or " to " in card.interval.replace(NBSP, " ") for card in self.cards)
 
     @property
     def height(self) -> int:
@@ -113,9 +113,10 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
         loader=PackageLoader("jouletrace.report.html", ""), autoescape=True, undefined=StrictUndefined
     )
     environment.trim_blocks = environment.lstrip_blocks = True
-    views = [_view(run, number, runs) for number, run in enumerate(runs)]
-    together = _together(runs) if len(runs) > 1 else None
-    against = [compared(found, number) for number, found in enumerate(comparisons)]
+    marks = Footnotes()
+    together = _together(runs, marks) if len(runs) > 1 else None
+    against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
+    views = [_view(run, number, runs, marks) for number, run in enumerate(runs)]
     return environment.get_template("page.html.j2").render(
         title=_title(views, together, against),
         simulated=(together[0] if together else views[0].document).simulated,
@@ -137,17 +138,17 @@ def _title(views: Sequence[View], together: tuple[Document, Table] | None, again
     return (against[0] if against else views[0]).document.title
 
 
-def _view(run: Run, number: int, runs: Sequence[Run]) -> View:
+def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
     results = Results(run)
     document = content.document(run)
-    cards, footnotes = _cards(run, results)
+    cards, footnotes = _cards(run, results, marks)
     specs: dict[str, Any] = {"latency": plots.histogram(run), "cdf": plots.cdf(run)}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results)
         specs |= {by: icicle(nodes, by) for by in ("energy", "time")} | {"scatter": scatter(results)}
     fits, responses = calibration(run)
     specs |= fits
-    headline = next((section for section in document.sections if section.title == ""), None)
+    headline = content.model_section(run, results, marks).printable()
     conditions = [responses, sections.passes(run), sections.sensors(run), sections.windows(run)]
     found = View(
         id=f"run{number}",
@@ -157,8 +158,8 @@ def _view(run: Run, number: int, runs: Sequence[Run]) -> View:
         footnotes=footnotes,
         plots={name: spec for name, spec in specs.items() if spec is not None},
         timeline=timeline(run, results),
-        headline=tables.of_section(headline, "figures", "Figures") if headline is not None else None,
-        parts=[*tables.parts(run, results), *sections.traced(run, results), *sections.counters(run)],
+        headline=tables.of_section(headline, "figures", "Figures") if headline.rows else None,
+        parts=[*tables.parts(run, results, marks), *sections.traced(run, results), *sections.counters(run)],
         latency=sections.percentiles(run),
         conditions=[table for table in conditions if table is not None],
         checks=sections.check_table(results),
@@ -189,35 +190,35 @@ def _tab(run: Run, runs: Sequence[Run]) -> str:
     return printable(" · ".join([*words, *number]))
 
 
-def _together(runs: Sequence[Run]) -> tuple[Document, Table]:
-    document = content.comparison(runs)
+def _together(runs: Sequence[Run], marks: Footnotes) -> tuple[Document, Table]:
+    document = content.comparison(runs, marks)
     return document, tables.of_section(document.sections[0], "together", "")
 
 
-def _cards(run: Run, results: Results) -> tuple[list[Card], list[str]]:
+def _cards(run: Run, results: Results, marks: Footnotes) -> tuple[list[Card], list[str]]:
     """Headline figures, and what is to be known of them: a line each."""
     devices = results.units("device")
     unit_id = devices[0]["id"] if len(devices) == 1 and not results.metrics() else MODEL_UNIT
     there = results.metrics(unit_id)
     names = [name for name in _CARDS if name in there or (run.kind == "profile" and name in _ALWAYS)]
     cards: list[Card] = []
-    footnotes = Footnotes()
+    footnotes = Footnotes(marks)
     for name in names:
         found, words = results.figure(name, unit_id), metric(name)
         estimate = found.estimate
         if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue
         unit = unit_for([estimate.value], words.unit)
-        value, _, interval = cell(estimate, unit).partition(" ")
+        value, interval = split(cell(estimate, unit))
         if estimate.half_width and estimate.value:
             interval += f" ({100 * estimate.half_width / abs(estimate.value):.2g}{NBSP}%)" if interval else ""
         label = words.label.strip()
-        marks = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
+        said = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
         if estimate.value is None:
-            cards.append(Card(label, value, marks=marks, reason=reasons.reason(estimate.reason)))
+            cards.append(Card(label, value, marks=said, reason=reasons.reason(estimate.reason)))
         else:
             label = f"Energy, {label}" if label.startswith("active") else label
-            cards.append(Card(label, value, unit.name, interval or "no interval", marks))
+            cards.append(Card(label, value, unit.name, interval or "no interval", said))
     return (cards or _trace_cards(run)), footnotes.lines()
 
 

@@ -87,12 +87,13 @@ class Table:
         return any(heading.aside for heading in self.headings)
 
 
-def parts(run: Run, results: Results) -> list[Table]:
-    """A table for each level that the Run has units of."""
+def parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Table]:
+    """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
+    marks = Footnotes(marks)
     levels = [level for level in LEVELS if results.units(level)]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # told with their kernels
-    found = [_parts(run, results, level) for level in levels]
+    found = [_parts(run, results, level, marks) for level in levels]
     if "kernel" in levels:
         _, untold = told(results, results.ranked("kernel"))
         found += [_unattributed(results, untold)] if untold else []
@@ -166,7 +167,7 @@ def _why_untold(results: Results, unit: int) -> str:
     return "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
 
 
-def _parts(run: Run, results: Results, level: str) -> Table:
+def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> Table:
     ranked = told(results, results.ranked(level))[0] if level == "kernel" else results.ranked(level)
     units = ranked[:MOST_ROWS]
     named = _names(run, units, level)
@@ -179,7 +180,7 @@ def _parts(run: Run, results: Results, level: str) -> Table:
         for row, unit in zip(table.rows, units, strict=True):
             row.append(Cell(str(unit["count"] or ""), None if unit["count"] is None else float(unit["count"])))
     figures = [results.metrics(unit["id"]) for unit in units]
-    footnotes = Footnotes()
+    footnotes = Footnotes(marks)
     there = {name for row in figures for name in row}
     metrics = [*(m for m in _FIRST if m in there), *(m for m in ordered(there) if m not in _FIRST)]
     scales = units_of(figures, metrics)

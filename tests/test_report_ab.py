@@ -1,0 +1,75 @@
+"""A Run of ``ab`` as it is shown: how its two sides compare comes first; and footnotes through a whole output."""
+
+import re
+
+import pytest
+
+from compare_runs import side
+from jouletrace import report
+from jouletrace.compare import compare
+from jouletrace.report import facts
+from jouletrace.report.document import Footnotes
+from make_runs import cpu_run, monitor_run, profile_run
+
+COMPARED = compare(side(1.0), side(1.2))
+
+
+def words(text):
+    return re.sub(r"[\\~\s\u00a0]+", " ", text)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex"])
+def test_what_was_compared_comes_before_the_figures_of_the_run(form):
+    text = words(report.render([profile_run()], form, compared=[COMPARED]))
+    alone = words(report.render([profile_run()], form))
+    assert 0 <= text.index("inconclusive") < text.index("Throughput")
+    assert "inconclusive" not in alone
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex"])
+def test_of_several_runs_each_says_what_it_compared(form):
+    text = words(report.render([profile_run(), profile_run(name="other")], form, compared=[None, COMPARED]))
+    assert text.count("detectable") <= 1
+    assert text.index("inconclusive") < text.index("2 runs")
+
+
+def test_a_warning_of_both_is_said_once():
+    run = profile_run()
+    run.warn("target_not_met", "9 blocks were wanted, 4 fitted the time")
+    compared = compare(side(1.0), side(1.2))
+    compared.warnings = [warning.message for warning in run.warnings]
+    text = words(report.render([run], compared=[compared]))
+    assert text.count("9 blocks were wanted") == 1
+
+
+def test_equal_remarks_share_a_letter_in_all_tables_and_others_go_on_in_the_alphabet():
+    first = Footnotes()
+    second = Footnotes(first)
+    assert [first.mark("x"), first.mark("y"), second.mark("z"), second.mark("x")] == ["[a]", "[b]", "[c]", "[a]"]
+    assert first.lines() == ["[a] x", "[b] y"]
+    assert second.lines() == ["[a] x", "[c] z"]
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_a_letter_means_one_thing_through_a_whole_output(form):
+    meant = {}
+    text = report.render([profile_run(kernels=2), cpu_run(), monitor_run()], form, detail="kernel", compared=[COMPARED])
+    for letter, remark in re.findall(r"^\\?\[([a-z]+)\\?\] (.{0,12})", text, re.M):
+        assert meant.setdefault(letter, remark) == remark
+    assert len(meant) > 1
+    assert len(set(meant.values())) == len(meant)
+
+
+@pytest.mark.parametrize(
+    ("heat", "said"),
+    [
+        ((35.0, 35.2, 35.3), "35 °C"),
+        ((45.0, 52.0, 52.4), "45 to 52 °C"),
+        ((52.0, 45.0, 60.0), "52 to 45 °C, at most 60 °C"),
+        ((35.0, 35.0, 41.0), "35 °C, at most 41 °C"),
+    ],
+)
+def test_a_temperature_says_no_number_twice(monkeypatch, heat, said):
+    found = {**facts.conditions(profile_run()), "temperature_c": dict(zip(("start", "end", "max"), heat, strict=True))}
+    monkeypatch.setattr(facts, "conditions", lambda run: found)
+    assert words(dict(facts.condition_lines(profile_run()))["Temperature"]) == said
