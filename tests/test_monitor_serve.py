@@ -182,3 +182,32 @@ def test_a_taken_port_is_refused_before_anything_is_recorded(capsys, workspace):
     assert said.code == 2
     assert "Address already in use" in said.complaint
     assert not (workspace / "runs").exists()
+
+
+def test_clients_that_say_nothing_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr("jouletrace.profiler.monitoring.serve.MOST_CLIENTS", 8)
+    with Exporter(Address("127.0.0.1", 0)) as exporter:
+        at = ("127.0.0.1", int(exporter.url.rpartition(":")[2].partition("/")[0]))
+        silent = [socket.create_connection(at, timeout=5) for _ in range(20)]
+        for one in silent:
+            one.sendall(b"GET /met")
+        began = time.monotonic()
+        with urlopen(exporter.url, timeout=5) as answer:
+            assert answer.status == 200
+        assert time.monotonic() - began < 2
+        assert silent[0].recv(1) == b"", "the one that was there longest had to go"
+        for one in silent:
+            one.close()
+
+
+@pytest.mark.parametrize(("host", "others"), [("127.0.0.1", False), ("0.0.0.0", True), ("localhost", False)])
+def test_an_address_that_other_machines_can_ask_is_known_as_one(host, others):
+    with Exporter(Address(host, 0)) as exporter:
+        assert exporter.open_to_others is others
+
+
+def test_serving_to_other_machines_is_said(capsys, workspace):
+    done = command(capsys, "monitor", "-d", REAL, "--duration", "0.3", "--serve", "0.0.0.0:0")
+    assert "to other machines too, and asks nobody for a password" in done.err
+    done = command(capsys, "monitor", "-d", REAL, "--duration", "0.3", "--serve", "0")
+    assert "other machines" not in done.err

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from jouletrace.analysis import analyse
 from jouletrace.devices.clock import RealClock
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.monitoring.line_search import Found, Searcher
 from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.profiler.monitoring.watch import LiveWork
 from jouletrace.profiler.monitoring.work_counter_http import PrometheusCounter, Target
@@ -121,7 +123,7 @@ def passed(data, pattern="x"):
     readings = counter.stop()
     os.close(sink[1])
     with os.fdopen(sink[0], "rb") as file:
-        return file.read(), readings[-1].done, counter
+        return file.read(), readings[-1].done if readings else None, counter
 
 
 def test_output_is_passed_on_byte_by_byte_whatever_it_is():
@@ -179,7 +181,7 @@ def test_a_followed_process_goes_on_after_the_monitor():
 def test_a_process_that_is_not_there_is_refused():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    for pid in (process.pid, 0, -1):
+    for pid in (process.pid, 0, -1, 10**12):
         with pytest.raises(BadInputError, match="no such process"):
             watched(None, pid=pid)
     # One that has ended and waits for its parent has ended.
@@ -188,6 +190,11 @@ def test_a_process_that_is_not_there_is_refused():
     with pytest.raises(BadInputError, match="has ended"):
         watched(None, pid=process.pid)
     process.wait()
+
+
+def test_a_monitor_does_not_wait_for_its_own_end():
+    with pytest.raises(BadInputError, match=f"--pid {os.getpid()}: that is this monitor itself"):
+        watched(None, pid=os.getpid(), duration_s=None)
 
 
 @pytest.mark.parametrize(
@@ -261,3 +268,58 @@ def test_wrong_options_are_refused_in_one_line(capsys, workspace, options, said)
     found = command(capsys, "monitor", "-d", REAL, *options)
     assert found.code == 2
     assert said in found.complaint
+
+
+# --- searching the output ---------------------------------------------------------------------------
+
+SLOW = "(?:a+)+$"
+ENDLESS = b"a" * 60 + b"b\n"
+
+
+def test_a_pattern_that_never_ends_leaves_the_output_flowing_and_says_that_counting_ended(monkeypatch):
+    monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output.LIMIT_S", 0.3)
+    began = time.monotonic()
+    out, done, counter = passed([b"aaa\n", ENDLESS, b"aaa\n"] + [b"x" * 1000 + b"\n"] * 20, SLOW)
+    assert time.monotonic() - began < 6
+    assert out == b"aaa\n" + ENDLESS + b"aaa\n" + (b"x" * 1000 + b"\n") * 20
+    assert done is None, "what could not be searched is not counted as nothing"
+    ((code, message),) = counter.warnings()
+    assert code == "work_search_ended"
+    assert message.startswith(f"the search for {SLOW!r} took more than 0.3 s")
+    assert "until then" in message
+
+
+def test_work_before_a_search_that_never_ends_keeps_its_figures(capfd, monkeypatch):
+    monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output.LIMIT_S", 0.5)
+    body = f"""
+import time
+for i in range(10):
+    print("aaa", flush=True); time.sleep(0.1)
+time.sleep(0.3); print({ENDLESS.decode().strip()!r}, flush=True); time.sleep(0.6)
+for i in range(50):
+    print("aaa", flush=True)
+"""
+    run, _ = watched(OutputCounter(SLOW), command=[sys.executable, "-c", body], duration_s=None, interval_s=0.1)
+    assert capfd.readouterr().out.count("aaa\n") == 60
+    assert run.result("work_done").value == 10.0
+    assert [w.code for w in run.warnings if w.code.startswith("work")] == ["work_search_ended"]
+
+
+def test_the_process_that_searches_is_gone_when_counting_is_over():
+    counter = OutputCounter("x")
+    counter.start(RealClock())
+    pid = counter._searcher._child.pid
+    counter.stop()
+    counter.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_search_whose_process_is_killed_is_said_to_have_broken_off():
+    searcher = Searcher("x")
+    assert searcher.search(["x", "y", "xx"]) == Found(matched=2, done=2.0)
+    os.kill(searcher._child.pid, signal.SIGKILL)
+    assert searcher.search(["x"]) is None
+    assert searcher.behind
+    assert "killed by signal 9" in searcher.gave_up
+    searcher.close()

@@ -7,9 +7,9 @@ import pytest
 
 from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
-from jouletrace.errors import RecorderDiedError
+from jouletrace.errors import BrokenOffError, RecorderDiedError
 from jouletrace.profiler import repeats
-from jouletrace.profiler.repeats import merge, numbered, profile_repeats
+from jouletrace.profiler.repeats import in_fresh_process, merge, numbered, profile_repeats
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, save
 from records import DEVICE, START, iterations, make_run, phases, readings, windows
@@ -136,7 +136,7 @@ class Process:
         (3, "jouletrace: no GPU\n", NotPossibleError, "^no GPU$"),
         (-9, "", RecorderDiedError, "killed by signal 9"),
         (1, "Traceback\nValueError: bug", RuntimeError, "ValueError: bug"),
-        (130, "", KeyboardInterrupt, "^$"),
+        (130, "jouletrace: interrupted\n", KeyboardInterrupt, "^$"),
     ],
 )
 def test_how_a_process_failed_is_told_on(monkeypatch, tmp_path, code, said, kind, text):
@@ -165,3 +165,13 @@ def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
     assert [warning.code for warning in run.warnings] == ["interrupted"]
     assert "2 of 3 runs" in run.warnings[0].message
     assert run.result("energy_total_j").value == pytest.approx(30.15, rel=1e-3)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 130])
+def test_a_workload_that_ends_its_process_is_no_finished_run_whatever_its_exit_code(workspace, capfd, code):
+    (workspace / "ends.py").write_text(
+        f"import os\n\ndef make():\n    print('noise', flush=True)\n    os._exit({code})\n"
+    )
+    with pytest.raises(BrokenOffError, match=f"ends.py:make ended its process with exit code {code} before it was"):
+        in_fresh_process("ends.py:make", QUICK, workspace / "run")
+    assert capfd.readouterr().out == ""

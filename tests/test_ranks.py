@@ -1,6 +1,8 @@
 """Programs in several processes: each rank records its own device, and their Runs become one."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -320,3 +322,54 @@ def test_a_profile_is_no_part_of_a_program(tmp_path):
     with pytest.raises(BadInputError, match="a profile is no part of a program's ranks"):
         merge_ranks.merge_ranks(tmp_path)
     assert not (tmp_path / "run.json").exists()
+
+
+def two_parts(place):
+    for rank, gpu in enumerate(("GPU-a", "GPU-b")):
+        part(rank, gpu, 100.0).save(str(place / f"rank-{rank}"))
+
+
+def test_the_same_rank_twice_is_refused_and_never_counted_twice(tmp_path, capsys):
+    two_parts(tmp_path)
+    shutil.copytree(tmp_path / "rank-0", tmp_path / "rank-0-copy")
+    said = command(capsys, "merge", str(tmp_path)).complaint
+    assert f"{tmp_path / 'rank-0'} and {tmp_path / 'rank-0-copy'} are both of rank 0" in said
+    assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda header: header.update(devices=[]),
+        lambda header: header["workload"].update(rank="x"),
+        lambda header: header["workload"].update(world_size="many"),
+    ],
+)
+def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, damage):
+    two_parts(tmp_path)
+    path = tmp_path / "rank-1" / "run.json"
+    header = json.loads(path.read_text())
+    damage(header)
+    path.write_text(json.dumps(header))
+    run = merge_ranks.merge_ranks(tmp_path)
+    (warning,) = [w for w in run.warnings if w.code == "rank_lost"]
+    assert "rank-1 (it doesn't say of which rank and device it is)" in warning.message
+    assert [member["rank"] for member in run.settings["ranks"]] == [0]
+    assert not run.complete
+
+
+def test_of_a_great_many_missing_ranks_some_are_named_and_the_rest_counted(tmp_path):
+    two_parts(tmp_path)
+    path = tmp_path / "rank-0" / "run.json"
+    header = json.loads(path.read_text())
+    header["workload"]["world_size"] = 10**9
+    path.write_text(json.dumps(header))
+    (warning,) = [w for w in merge_ranks.merge_ranks(tmp_path).warnings if w.code == "rank_missing"]
+    assert "nothing was found of 2, 3, 4" in warning.message
+    assert "21 and 999999978 more" in warning.message
+
+
+def test_what_stands_in_the_place_of_the_merged_run_is_named(tmp_path, capsys):
+    two_parts(tmp_path)
+    (tmp_path / "run.json").mkdir()
+    assert f"cannot read {tmp_path / 'run.json'}: Is a directory" in command(capsys, "merge", str(tmp_path)).complaint

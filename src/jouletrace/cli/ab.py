@@ -10,6 +10,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.compare import FailIf, Format, Margin, Strict, check_comparison_form, check_expressions, conclude
 from jouletrace.cli.output import Place
+from jouletrace.errors import BadInputError
 
 WORKLOADS = "A built-in name, file.py:callable or package.module:callable, a transformers folder."
 
@@ -40,6 +41,7 @@ def ab(
     They run in blocks of A B B A, so that heat, clocks and the sensor's gain act on both alike; differences of 1 % are
     told within a minute.
     """
+    from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.profiler.ab import AbSettings, run_ab
     from jouletrace.profiler.prepare import resolve
@@ -52,10 +54,14 @@ def ab(
     settings = ProfileSettings(
         task=task, device=device, batch=batch, seq_len=seq_len, dtype=dtype, mode=mode, warmup_s=warmup, seed=seed
     )
-    settings_b = replace(settings, mode=mode_b or mode, dtype=dtype_b or dtype)
-    one, other = resolve(a), resolve(b)
+    try:
+        settings_b = replace(settings, mode=mode_b or mode, dtype=dtype_b or dtype)
+    except BadInputError as error:
+        raise BadInputError(f"of B: {error}") from None
+    with aside():
+        one, other = resolve(a), resolve(b)
     with Place(output, f"{one.name}-vs-{other.name}") as place:
-        with ProgressLine() as progress:
+        with ProgressLine() as progress, aside():
             run, comparison = run_ab(
                 one,
                 other,

@@ -135,5 +135,15 @@ def _sides(runs: list[str], a: list[str], b: list[str]) -> tuple[list[str], list
 
 
 def _listed(texts: list[str]) -> list[str]:
-    """Paths, those with commas taken apart unless there is such a file."""
-    return [part for text in texts for part in ([text] if Path(text).exists() else text.split(",")) if part]
+    """Paths, those with commas taken apart unless there is such a file.
+
+    Raises:
+        BadInputError: If one names nothing.
+    """
+    found = []
+    for text in texts:
+        parts = [text] if Path(text).exists() else [part for part in text.split(",") if part]
+        if not parts:
+            raise BadInputError(f"compare: {text!r} names no Run")
+        found += parts
+    return found

@@ -52,6 +52,7 @@ def convert(
 
     A model that differs is refused, and nothing is written. By way of ONNX, TensorRT's engines are built by trtexec.
     """
+    from jouletrace.cli.aside import aside
     from jouletrace.runtimes.export import ExportOptions
     from jouletrace.toolchain.convert import ConvertSettings
     from jouletrace.toolchain.convert import convert as run_conversion
@@ -77,7 +78,8 @@ def convert(
         more=tuple(more or ()),
         limit_s=time_limit,
     )
-    path, facts = run_conversion(workload, how, output, say=say)
+    with aside():
+        path, facts = run_conversion(workload, how, output, say=say)
     if json:
         print(json_module.dumps({"schema": 1, "path": str(path), **facts}, indent=1))
     else:

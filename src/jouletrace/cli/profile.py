@@ -84,6 +84,7 @@ def profile(
     Idle power is taken first, then the workload is warmed up until it has settled; latency and energy are
     measured in passes of their own with nothing else attached.
     """
+    from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.profiler.prepare import resolve as find
     from jouletrace.profiler.profile import profile_workload
@@ -128,9 +129,10 @@ def profile(
             place.done(run)
             print_runs([run], form=form, detail=detail, top=top)
         return
-    found = find(workload)
+    with aside():
+        found = find(workload)
     with Place(output, f"{found.name}-b{batch}" if batch else found.name) as place:
-        with ProgressLine() as progress:
+        with ProgressLine() as progress, aside():
             folder, typed = place.folder, command_line()
             if repeats > 1:
                 run = profile_repeats(workload, settings, repeats, folder=folder, command=typed, progress=progress)

@@ -53,6 +53,7 @@ def sweep(
     Points that run out of memory, fail or hang are recorded and the grid goes on. Give the same command with the same
     -o to resume.
     """
+    from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.profiler.session import command_line
     from jouletrace.profiler.settings import ProfileSettings
@@ -87,7 +88,7 @@ def sweep(
     )
     folder = output or fresh_folder("runs", "sweep")
     try:
-        with ProgressLine() as progress:
+        with ProgressLine() as progress, aside():
             found = run_sweep(
                 grid,
                 settings,
@@ -101,7 +102,8 @@ def sweep(
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()  # refused before anything was measured
         elif folder.is_dir():
-            say(f"saved {folder}; show its Runs with: jouletrace show {folder / POINTS}/*")
+            runs = any((folder / POINTS).glob("*"))
+            say(f"saved {folder}" + (f"; show its Runs with: jouletrace show {folder / POINTS}/*" if runs else ""))
     sys.stdout.write(render(found, "json" if json else form))
     sys.stdout.flush()
 

@@ -52,6 +52,7 @@ def trace(
     The tool's own files are kept in the Run's folder (not in a .zip). Under ncu a workload is traced first without it,
     so that the counters, for which every kernel is run several times, stand on a timeline of the program as it is.
     """
+    from jouletrace.cli.aside import aside
     from jouletrace.profiler.session import command_line
     from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.toolchain.trace import TraceSettings, what
@@ -63,10 +64,12 @@ def trace(
         tool, iterations, launches=launch_count, skip=launch_skip, trace=traced, limit_s=time_limit, **chosen
     )
     settings = ProfileSettings(device=device, batch=batch, seq_len=seq_len, dtype=dtype, mode=mode, seed=seed)
-    found = what(target)
+    with aside():
+        found = what(target)
     name = found[0].rpartition("/")[2] if isinstance(found, list) else found.name
     with Place(output, f"{name}-{tool}") as place:
-        run = run_traced(found, how, settings, place.folder, typed=command_line(), say=say)
+        with aside():
+            run = run_traced(found, how, settings, place.folder, typed=command_line(), say=say)
         place.done(run)
         _say_matched(run)
         print_runs([run], form=form, detail="kernel", top=top)

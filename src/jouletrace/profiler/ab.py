@@ -15,7 +15,7 @@ from jouletrace.analysis.power import tail_s
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
@@ -63,7 +63,8 @@ class AbSettings:
             raise BadInputError(f"--margin {self.margin:g}: must lie between 0 and 100 %")
         for name in ("max_time_s", "window_s", "ramp_s", "latency_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise BadInputError(f"--{name.removesuffix('_s').replace('_', '-')}: must be more than 0 s")
+                option, value = name.removesuffix("_s").replace("_", "-"), getattr(self, name)
+                raise BadInputError(f"--{option} {value:g}: must be more than 0 s")
         if self.first_stage < 3:
             raise BadInputError(f"first_stage {self.first_stage}: at least 3 blocks are needed")
 
@@ -95,6 +96,7 @@ def run_ab(
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``: both must fit the device at once.
+        BrokenOffError: If a check fits nothing that was measured.
     """
     how, progress = how or AbSettings(), progress or Silent()
     found = [resolve(workload) for workload in (a, b)]
@@ -124,7 +126,10 @@ def run_ab(
             run = session.finish()
     finally:
         device.close()
-    comparison = paired(run, CompareOptions(margin=how.margin), fail_if)
+    try:
+        comparison = paired(run, CompareOptions(margin=how.margin), fail_if)
+    except BadInputError as error:
+        raise BrokenOffError(str(error)) from error  # a check that fits nothing: what was measured stays
     add_results(run, comparison)
     if folder is not None:
         save(run, folder, overwrite=True)

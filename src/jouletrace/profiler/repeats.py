@@ -17,17 +17,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler.children import our_child, python_path
 from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.header import RUN_JSON, decode
 
 FOLDER = "repeats"
 PATIENCE_S = 10.0
 """Given to a process to put away what it has recorded, once it is interrupted."""
+
+_SAYS = "jouletrace: "
+_INTERRUPTED = 130
 
 
 def profile_repeats(
@@ -155,6 +158,7 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
 
     Raises:
         BadInputError, NotPossibleError, RecorderDiedError: What it said.
+        BrokenOffError: If the workload ended the process, whatever its exit code.
         TimeoutError: If it took longer than ``limit_s``; it has been ended.
         RuntimeError: If it failed by a bug, with what it printed.
     """
@@ -162,8 +166,10 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
     process = subprocess.Popen(
         our_child("jouletrace.profiler.repeats"),
         stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,  # what the workload prints isn't a result
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         env={**os.environ, "PYTHONPATH": python_path()},
         process_group=0,  # Ctrl-C comes from here, once, wherever it was pressed
     )
@@ -179,16 +185,29 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
         if isinstance(error, subprocess.TimeoutExpired):
             raise TimeoutError(f"it did not end within {limit_s:g} s") from None
         raise
-    code = process.returncode
-    if code == 130:
-        raise KeyboardInterrupt
-    if code in (BadInputError.exit_code, NotPossibleError.exit_code):
-        last = said.strip().splitlines()[-1].removeprefix("jouletrace: ")
-        raise NotPossibleError(last) if code == NotPossibleError.exit_code else BadInputError(last)
+    code, last = process.returncode, (said.strip().splitlines() or [""])[-1]
+    if code == 0 and _is_complete(folder):
+        return
+    if last.startswith(_SAYS):  # else the code is of the workload's choice
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
+        if code == NotPossibleError.exit_code:
+            raise NotPossibleError(last.removeprefix(_SAYS))
+        if code == BadInputError.exit_code:
+            raise BadInputError(last.removeprefix(_SAYS))
     if code < 0:
         raise RecorderDiedError(f"a run was killed by signal {-code}; what it had written is kept in {folder}")
-    if code:
+    if "Traceback" in said:
         raise RuntimeError(f"a run failed:\n{said}")
+    raise BrokenOffError(f"{workload} ended its process with exit code {code} before it was measured")
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        header, _ = decode((folder / RUN_JSON).read_bytes(), str(folder))
+    except (OSError, BadInputError):
+        return False
+    return header.complete
 
 
 def _child() -> int:
@@ -196,10 +215,11 @@ def _child() -> int:
     try:
         profile_workload(task["workload"], ProfileSettings(**task["settings"]), folder=Path(task["folder"]))
     except JouletraceError as error:
-        print(f"jouletrace: {error}", file=sys.stderr)
+        print(_SAYS + " ".join(str(error).split()), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        print(_SAYS + "interrupted", file=sys.stderr)
+        return _INTERRUPTED
     return 0
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.devices.base import Clock, Device
-from jouletrace.errors import RecorderDiedError
+from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.profiler.detail.traced import span_rows
 from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.spooled import SpooledRows
@@ -262,11 +262,14 @@ class Session:
         """Write what is known of the Run besides its tables, so that a crash leaves it to be read.
 
         Raises:
-            BadInputError: If it can't be written.
+            BadInputError: If it can't be written; a BrokenOffError once something has been recorded.
         """
         self.run.versions = versions()
         self.run.environment = environment()
-        save_header(self.run, self._home)
+        try:
+            save_header(self.run, self._home)
+        except BadInputError as error:
+            raise BrokenOffError(str(error)) if self._recording else error from None
 
     def _end_early(self, error: BaseException) -> None:
         """Keep what was recorded until ``error`` came, which goes on its way afterwards."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter, check_limit
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.profiler.power_limits import changing, open_limiter, restore
@@ -165,6 +166,7 @@ def _check(points: Sequence[dict[str, Any]], settings: ProfileSettings) -> None:
     """Refuse what makes no sense before anything is measured."""
     if not points or "workload" not in points[0]:
         raise BadInputError("sweep: no workload is named")
+    open_device(settings.device).close()
     for workload in dict.fromkeys(point["workload"] for point in points):
         resolve(workload)
     for point in points:
@@ -264,6 +266,8 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
         dict(data["settings"])
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise BadInputError(f"cannot write {folder}: it, or what it should be in, is a file") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{path} can't be read as the record of a sweep: {error!r}") from None
     return dict(data)

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import tables
 from jouletrace.run.files import safe_name, write_whole
 from jouletrace.run.header import RUN_JSON, decode, encode
@@ -71,8 +71,8 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     inside is removed once the tables are safely written.
 
     Raises:
-        BadInputError: If another Run, or this one complete, is there and ``overwrite`` is False,
-            or writing fails.
+        BadInputError: If another Run, or this one complete, is there and ``overwrite`` is False.
+        BrokenOffError: If writing fails; what is there stays, a spool included.
     """
     target = Path(path)
     files: dict[str, bytes] = {}
@@ -99,7 +99,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
                 (target / name).unlink(missing_ok=True)
             shutil.rmtree(target / SPOOL, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise BadInputError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
+        raise BrokenOffError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
     return target
 
 

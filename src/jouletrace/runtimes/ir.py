@@ -51,7 +51,7 @@ def convert(onnx: Path, path: Path) -> Path:
     """Write an ``.onnx`` file as ``.xml`` and ``.bin``; weights keep their type.
 
     Raises:
-        BadInputError: If OpenVINO can't read it.
+        BadInputError: If OpenVINO can't read it, or can't write the files; none is left then.
     """
     openvino = require("openvino")
     try:
@@ -59,7 +59,12 @@ def convert(onnx: Path, path: Path) -> Path:
     except Exception as error:  # OpenVINO has no common type
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise BadInputError(f"{onnx}: OpenVINO can't convert it: {(lines or ['?'])[-1][:400]}") from error
-    openvino.save_model(model, str(path), compress_to_fp16=False)
+    try:
+        openvino.save_model(model, str(path), compress_to_fp16=False)
+    except Exception as error:
+        for end in (".xml", ".bin"):
+            path.with_suffix(end).unlink(missing_ok=True)
+        raise BadInputError(f"cannot write {path}: {' '.join(str(error).split())[:400]}") from None
     return path
 
 

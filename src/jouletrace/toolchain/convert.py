@@ -12,10 +12,11 @@ from typing import Any
 
 from jouletrace import workloads
 from jouletrace.errors import BadInputError
+from jouletrace.run.store import check_free
 from jouletrace.runtimes import ir
 from jouletrace.runtimes.export import ExportOptions, export_onnx
 from jouletrace.toolchain import trtexec
-from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.base import Workload, WorkloadOptions
 from jouletrace.workloads.model_file import ModelFile
 
 ENDINGS = {"onnx": ".onnx", "openvino": ".xml", "tensorrt": ".engine"}
@@ -76,34 +77,45 @@ def convert(
         The file, and the facts about it.
 
     Raises:
-        BadInputError: If a file is in the way, or it can't be exported: names the operator.
+        BadInputError: If a file is in the way or can't be written, or it can't be exported: names the operator.
         CheckFailedError: If what was written differs from the original.
         NotPossibleError: If a library or program is missing, or didn't end in time.
     """
-    if how.to == "tensorrt":
-        program = trtexec.TRTEXEC.find()
+    program = trtexec.TRTEXEC.find() if how.to == "tensorrt" else ""
     found = workloads.resolve(workload)
     if isinstance(found, ModelFile) and (how.to == "onnx" or found.path.suffix.lower() != ".onnx"):
         raise BadInputError(f"{workload}: only a .onnx file is converted further, to openvino or tensorrt")
-    path = output or Path(_stem(found.name) + ENDINGS[how.to])
-    if path.exists():
-        raise BadInputError(f"{path} exists; results never go over older ones")
+    path = check_free(output or Path(_stem(found.name) + ENDINGS[how.to]))
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder: name a file")
+    if not path.absolute().parent.is_dir():
+        raise BadInputError(f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        return path, _written(found, how, path, program, say)
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _written(
+    found: Workload, how: ConvertSettings, path: Path, program: str, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write the file; the facts about it."""
     if how.to == "onnx":
-        return path, export_onnx(found, how.built, path, how.exported).facts
+        return export_onnx(found, how.built, path, how.exported).facts
     if how.to == "openvino":
         if isinstance(found, ModelFile):
             ir.check_free(path)
             ir.convert(found.path, path)
-            return path, {"bytes": sum(path.with_suffix(end).stat().st_size for end in (".xml", ".bin"))}
-        return path, ir.export_openvino(found, how.built, path, how.exported)
+            return {"bytes": sum(path.with_suffix(end).stat().st_size for end in (".xml", ".bin"))}
+        return ir.export_openvino(found, how.built, path, how.exported)
     if isinstance(found, ModelFile):
-        return path, _engine(program, found.path, path, how, say)
+        return _engine(program, found.path, path, how, say)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
     try:
         options = WorkloadOptions(**{**vars(how.built), "dtype": "fp32"})  # TensorRT makes what it can of it fp16
         exported = export_onnx(found, options, folder / f"{path.stem}.onnx", how.exported)
         facts = {name: exported.facts[name] for name in ("inputs", "outputs", "opset", "weights")}
-        return path, {**facts, **_engine(program, exported.path, path, how, say)}
+        return {**facts, **_engine(program, exported.path, path, how, say)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

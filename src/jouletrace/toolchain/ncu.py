@@ -69,7 +69,7 @@ def output(ended: Ended, folder: Path) -> Path:
         BrokenOffError: If it failed otherwise, or wrote nothing.
     """
     place = folder / OUTPUT
-    written = place.read_text(errors="replace") if place.exists() else ""
+    written = place.read_text(errors="replace") if place.is_file() else ""
     said = ended.output + written
     if any(sign in said for sign in _DENIED):
         raise NotPossibleError(

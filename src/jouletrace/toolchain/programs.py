@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
+from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError, TimedOutError
 
 TICK_S = 0.25
 PATIENCE_S = 10.0
@@ -72,7 +72,9 @@ class Ended:
 
     def last_complaint(self) -> str:
         """The last line of its output that tells of a failure, else the last of all; "" if it was silent."""
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        # Whatever it printed goes to a terminal from here: without what would move the cursor there.
+        printable = ("".join(c if c.isprintable() else " " for c in line) for line in self.output.splitlines())
+        lines = [line.strip() for line in printable if line.strip()]
         telling = [line for line in lines if _COMPLAINT.search(line)]
         return (telling or lines or [""])[-1][:300]
 
@@ -100,7 +102,7 @@ def run(
 
     Raises:
         BadInputError: If it can't be started.
-        NotPossibleError: If it didn't end in time.
+        TimedOutError: If it didn't end in time.
     """
     start_ns = time.time_ns()
     with log.open("wb") as sink:
@@ -120,7 +122,7 @@ def run(
             _wait(process, limit_s, check)
         except subprocess.TimeoutExpired:
             said = Ended(0, _tail(log), 0, 0).last_complaint()
-            raise NotPossibleError(
+            raise TimedOutError(
                 f"{_named(command)} did not end within {limit_s:g} s and was ended (--time-limit gives it more)"
                 + (f"; the last that it said: {said}" if said else "")
             ) from None

@@ -80,7 +80,7 @@ class Recording:
 
         Raises:
             BadInputError: If it can't be started.
-            NotPossibleError: If it didn't end in time.
+            TimedOutError: If it didn't end in time; what was recorded, and what it wrote, is kept.
             RecorderDiedError: If recording ended by itself.
         """
         self.commands.append(programs.printed(command))

@@ -72,7 +72,11 @@ def build(
         command.append(_workspace(known, workspace_mib))
     command += more
     say(f"running: {programs.printed(command)}")
-    ended = programs.run(command, log, limit_s)
+    try:
+        ended = programs.run(command, log, limit_s)
+    except BaseException:
+        path.unlink(missing_ok=True)  # half an engine looks like one
+        raise
     if ended.code or not path.exists() or path.stat().st_size == 0:
         path.unlink(missing_ok=True)
         raise BadInputError(f"trtexec {_outcome(ended, 'engine')} (its log: {log})")

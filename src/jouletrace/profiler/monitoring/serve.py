@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +25,7 @@ from jouletrace.profiler.monitoring.watch import LiveWork, Reading
 
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_CLIENTS = 64
 _PREFIX = "jouletrace_"
 
 _GAUGES: tuple[tuple[str, str, str, float], ...] = (
@@ -61,6 +65,10 @@ class Address:
 class Exporter:
     """Serves ``/metrics`` from a thread of its own, from ``with`` to its end; a ``monitor_watch.Display``.
 
+    Attributes:
+        url: Of the page.
+        open_to_others: Whether other machines can ask too; nobody is asked for a password.
+
     Raises:
         BadInputError: If the address can't be listened at.
     """
@@ -73,6 +81,7 @@ class Exporter:
             raise BadInputError(f"--serve: cannot listen at {where}: {error.strerror or error}") from None
         host = f"[{address.host}]" if ":" in address.host else address.host
         self.url = f"http://{host}:{self._server.server_address[1]}/metrics"
+        self.open_to_others = not ip_address(str(self._server.server_address[0]).partition("%")[0]).is_loopback
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="exporter", daemon=True)
 
     def __enter__(self) -> Self:
@@ -90,12 +99,18 @@ class Exporter:
 
 
 class _Server(ThreadingHTTPServer):
-    """Holds the page; a thread a request, so that a slow client keeps nobody waiting."""
+    """Holds the page; a thread a client, so that a slow one keeps nobody waiting.
+
+    When there are more than ``MOST_CLIENTS``, the one that has been there longest must go: clients that say nothing
+    can't keep others out.
+    """
 
     daemon_threads = True
+    request_queue_size = MOST_CLIENTS
 
     def __init__(self, address: Address) -> None:
         self.page = render([], None).encode()
+        self._clients: deque[socket.socket] = deque()
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         super().__init__((address.host, address.port), _Handler)
 
@@ -103,6 +118,20 @@ class _Server(ThreadingHTTPServer):
         """Bind without asking a name server who this host is, which http.server does."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own."""
+        self._clients.append(request)
+        if len(self._clients) > MOST_CLIENTS:
+            with suppress(OSError):  # gone already
+                self._clients.popleft().shutdown(socket.SHUT_RDWR)  # its thread ends by that
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """A client is done."""
+        with suppress(ValueError):  # one that had to go
+            self._clients.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever hangs up in the middle is no news."""

@@ -16,6 +16,8 @@ from jouletrace.profiler.session import Session
 
 Tick = Callable[[], None]
 
+_MOST_PID = 2**31 - 1
+
 
 def until(session: Session, end_ns: int | None, interval_s: float, tick: Tick) -> None:
     """Tick until a time, or for ever."""
@@ -81,7 +83,7 @@ class Followed:
     """A process that somebody else has started, held on to so that no later one of its number is taken for it.
 
     Raises:
-        BadInputError: If there is no such process.
+        BadInputError: If there is no such process, or it is this one.
         NotPossibleError: On Windows.
     """
 
@@ -90,8 +92,10 @@ class Followed:
             raise NotPossibleError("--pid follows a process on Linux and macOS only")
         self.pid = pid
         self._handle: int | None = None
-        if pid <= 0:
+        if not 0 < pid <= _MOST_PID:
             raise BadInputError(f"--pid {pid}: there is no such process")
+        if pid == os.getpid():
+            raise BadInputError(f"--pid {pid}: that is this monitor itself, which would wait for its own end")
         try:
             if hasattr(os, "pidfd_open"):
                 self._handle = os.pidfd_open(pid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import threading
@@ -10,6 +9,7 @@ from contextlib import suppress
 
 from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.monitoring.line_search import LIMIT_S, Searcher
 from jouletrace.profiler.monitoring.work_counter import WorkReading
 
 _CHUNK = 1 << 16
@@ -43,6 +43,7 @@ class OutputCounter:
         self.source = f"output of the command, {pattern!r}"
         self.unit = "captured number" if self._pattern.groups else "line"
         self._clock: Clock | None = None
+        self._searcher: Searcher | None = None
         self._done = 0.0
         self._matched = self._unread = 0
         self._lock = threading.Lock()
@@ -50,8 +51,13 @@ class OutputCounter:
         self._threads: list[threading.Thread] = []
 
     def start(self, clock: Clock) -> None:
-        """Counting begins with ``watch``."""
+        """Counting begins with ``watch``.
+
+        Raises:
+            NotPossibleError: If the process that searches doesn't start.
+        """
         self._clock = clock
+        self._searcher = Searcher(self._pattern.pattern, LIMIT_S)
 
     def watch(self, pipe: int, passed_to: int) -> None:
         """Read the file descriptor ``pipe`` to its end, and write what comes to ``passed_to``."""
@@ -63,29 +69,35 @@ class OutputCounter:
         thread.start()
 
     def take(self) -> list[WorkReading]:
-        """The count now."""
-        if self._clock is None:
+        """The count now; none while lines wait to be searched, since it would be too low."""
+        if self._clock is None or self._searcher is None or self._searcher.behind:
             return []
         begun, self._begun = self._begun, []
         with self._lock:
             return [*begun, WorkReading(self._clock.time_ns(), 0.0, self._done, 0)]
 
     def problem(self) -> str | None:
-        """None: a pipe can always be read."""
-        return None
+        """That the pattern was too slow, if it was; a pipe can always be read."""
+        why = self._searcher.gave_up if self._searcher is not None else None
+        return None if why is None else f"the search for {self._pattern.pattern!r} {why}, and counting ended"
 
     def stop(self) -> list[WorkReading]:
         """What was still in the pipes; a program that the command left behind may hold them open for ever."""
         for thread in self._threads:
             thread.join(_JOIN_S)
         last = self.take()
+        if self._searcher is not None:
+            self._searcher.close()
         self._clock = None
         return last
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Nothing matched, or what was captured was no number."""
+        """The pattern was too slow, nothing matched, or what was captured was no number."""
         found = []
-        if not self._matched:
+        problem = self.problem()
+        if problem is not None:
+            found.append(("work_search_ended", f"{problem}: figures of work are of the time until then"))
+        elif not self._matched:
             found.append(("work_never_counted", f"no line of the command's output matched {self._pattern.pattern!r}"))
         if self._unread:
             message = f"{self._unread} of {self._matched} matches captured no number above zero; they count nothing"
@@ -98,32 +110,24 @@ class OutputCounter:
             while chunk := os.read(pipe, _CHUNK):
                 _write(passed_to, chunk)
                 *lines, rest = re.split(rb"[\r\n]", rest + chunk)
-                for line in lines:
-                    self._look(line)
+                self._look(lines)
                 rest = rest[:_LONGEST]
-            self._look(rest)
+            self._look([rest])
         except OSError:
             pass  # nobody reads the output any more: the command is to hear of it, as it would without us
         finally:
             with suppress(OSError):
                 os.close(pipe)
 
-    def _look(self, line: bytes) -> None:
-        match = self._pattern.search(line.decode("utf-8", "replace")) if line else None
-        if match is None:
+    def _look(self, lines: list[bytes]) -> None:
+        texts = [line.decode("utf-8", "replace") for line in lines if line]
+        found = self._searcher.search(texts) if texts and self._searcher is not None else None
+        if found is None:
             return
-        amount = 1.0
-        if self._pattern.groups:
-            try:
-                amount = float((match[1] or "").replace(",", ""))
-            except ValueError:
-                amount = math.nan
         with self._lock:
-            self._matched += 1
-            if amount >= 0 and math.isfinite(amount):
-                self._done += amount
-            else:
-                self._unread += 1
+            self._matched += found.matched
+            self._unread += found.unread
+            self._done += found.done
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ WAIT_S, ABSENT_S = 60.0, 5.0
 """For ranks that go on after the first one has ended, and for those that have recorded nothing by then."""
 
 _LOOK_EVERY_S = 0.2
+_MOST_NAMED = 20
 _MARKED = ("range", "iteration")
 
 
@@ -56,7 +58,8 @@ def merge_ranks(place: Path | str) -> Run:
     in the Run's warnings. All parts stay where they are.
 
     Raises:
-        BadInputError: If there are no parts, none can be read, or a merged Run that lacks nothing is there.
+        BadInputError: If there are no parts, none can be read, two are of the same rank, or a merged Run that lacks
+            nothing is there.
     """
     whole = Path(place)
     parts = parts_of(whole)
@@ -66,7 +69,7 @@ def merge_ranks(place: Path | str) -> Run:
     zipped = whole.suffix.lower() == ".zip"
     if zipped:
         check_free(whole)
-    elif (whole / RUN_JSON).exists() and decode((whole / RUN_JSON).read_bytes(), str(whole))[0].complete:
+    elif (whole / RUN_JSON).exists() and _header(whole).complete:
         raise BadInputError(f"{whole} holds the merged Run already")
     runs, lost = _loaded(found)
     if other := next((one.kind for one in runs if one.kind != "record"), None):
@@ -127,13 +130,41 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
 
 
 def _loaded(parts: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Runs, and what is wrong with parts that none can be made of.
+
+    Raises:
+        BadInputError: If two are of the same rank: it would be counted twice.
+    """
     runs, lost = [], []
+    of_rank: dict[str, Path] = {}
     for part in parts:
         try:
-            runs.append(load(part))
+            run = load(part)
         except BadInputError as error:
             lost.append(f"{part.name} ({error})")
+            continue
+        if not _says_its_rank(run):
+            lost.append(f"{part.name} (it doesn't say of which rank and device it is)")
+            continue
+        name = _name(run)
+        if name in of_rank:
+            raise BadInputError(f"{of_rank[name]} and {part} are both of {name}: take one of them away")
+        of_rank[name] = part
+        runs.append(run)
     return runs, lost
+
+
+def _says_its_rank(run: Run) -> bool:
+    rank, world = run.workload.get("rank", 0), run.workload.get("world_size", 1)
+    return bool(run.devices) and all(isinstance(number, int) and number >= 0 for number in (rank, world))
+
+
+def _header(folder: Path) -> Run:
+    path = folder / RUN_JSON
+    try:
+        return decode(path.read_bytes(), str(path))[0]
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def _others(parts: Path, rank: Rank) -> tuple[int, int]:
@@ -249,11 +280,13 @@ def _edges(run: Run) -> tuple[int, int]:
 
 def _say_what_is_missing(run: Run, members: Sequence[dict[str, Any]], world: int, lost: Sequence[str]) -> None:
     there = {member["rank"] for member in members}
-    missing = [str(rank) for rank in range(world) if rank not in there]
+    missing = world - sum(rank < world for rank in there)
     if lost:
         run.warn("rank_lost", f"parts that can't be read: {'; '.join(lost)}")
     if missing:
-        text = f"of {world} ranks nothing was found of {', '.join(missing)}: figures are of the others"
+        names = [str(rank) for rank in islice((rank for rank in range(world) if rank not in there), _MOST_NAMED)]
+        more = f" and {missing - len(names)} more" if missing > len(names) else ""
+        text = f"of {world} ranks nothing was found of {', '.join(names)}{more}: figures are of the others"
         run.warn("rank_missing", text)
     cut = [member["name"] for member in members if not member["complete"]]
     if cut:

@@ -1,0 +1,146 @@
+"""Searching lines for a regular expression in a process of its own, which can be ended.
+
+Some patterns take longer than anyone can wait on some lines (``(a+)+$``), and a search in this process would hold the
+interpreter meanwhile: nothing else would run, the recording and Ctrl-C included.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler.children import Child
+
+LIMIT_S = 3.0
+"""A search of what came at once, 64 KiB or one long line, that takes longer is given up."""
+
+_START_S = 30.0
+_BEHIND_S = 0.2
+
+
+@dataclass
+class Found:
+    """What lines hold.
+
+    Attributes:
+        matched: How many matched.
+        unread: Of these, those whose group captured no number of zero or more.
+        done: Sum of the numbers captured, or of one for each match of a pattern without a group.
+    """
+
+    matched: int = 0
+    unread: int = 0
+    done: float = 0.0
+
+
+def search(pattern: re.Pattern[str], lines: Iterable[str]) -> Found:
+    """Search each line for a pattern of at most one group."""
+    found = Found()
+    for line in lines:
+        match = pattern.search(line)
+        if match is None:
+            continue
+        amount = 1.0
+        if pattern.groups:
+            try:
+                amount = float((match[1] or "").replace(",", ""))
+            except ValueError:
+                amount = math.nan
+        found.matched += 1
+        if amount >= 0 and math.isfinite(amount):
+            found.done += amount
+        else:
+            found.unread += 1
+    return found
+
+
+class Searcher:
+    """Searches in a process of its own until one search takes too long; that ends it for good.
+
+    The thread that makes it must outlive it. Threads may share it.
+
+    Args:
+        pattern: A regular expression.
+        limit_s: Seconds that one search may take.
+
+    Raises:
+        NotPossibleError: If the process doesn't start.
+    """
+
+    def __init__(self, pattern: str, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._lock = threading.Lock()
+        self._asked_s: float | None = None
+        self.gave_up: str | None = None
+        """Why it searches no more; None as long as it does, or until it was closed."""
+        self._closed = False
+        self._child = Child("jouletrace.profiler.monitoring.line_search")
+        self._child.tell({"pattern": pattern})
+        if self._answer(_START_S) is None:
+            self._end()
+            raise NotPossibleError("--per-command: the process that searches the command's output did not start")
+
+    @property
+    def behind(self) -> bool:
+        """Whether lines are waiting to be searched, or can't be any more: what has been found isn't all there is."""
+        asked_s = self._asked_s
+        return self.gave_up is not None or (asked_s is not None and time.monotonic() - asked_s > _BEHIND_S)
+
+    def search(self, lines: list[str]) -> Found | None:
+        """What the lines hold; None if they couldn't be searched in time, now or before."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._asked_s = time.monotonic()
+            self._child.tell({"lines": lines})
+            answer = self._answer(self._limit_s)
+            if answer is not None:
+                self._asked_s = None
+                return answer
+            if time.monotonic() - self._asked_s >= self._limit_s:
+                self.gave_up = f"took more than {self._limit_s:g} s"
+            else:
+                self.gave_up = f"broke off ({self._child.how_it_ended()})"
+            self._end()
+            return None
+
+    def close(self) -> None:
+        """End the process, once it has answered or has taken too long. Safe to call twice."""
+        with self._lock:
+            if not self._closed:
+                self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._child.close(now=True)
+
+    def _answer(self, within_s: float) -> Found | None:
+        until = time.monotonic() + within_s
+        while (left := until - time.monotonic()) > 0 and self._child.speaks(left):
+            heard = self._child.hear()
+            if heard is None:
+                return None
+            if heard:
+                return Found(**heard[0])
+        return None
+
+
+def main() -> None:
+    """The process: answers each object on stdin, a line each, until there are no more."""
+    pattern = re.compile("")
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        if "pattern" in asked:
+            pattern = re.compile(asked["pattern"])
+        print(json.dumps(asdict(search(pattern, asked.get("lines", ())))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

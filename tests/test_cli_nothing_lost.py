@@ -1,0 +1,218 @@
+"""Failures late in a command: one line, and what was measured until then is kept; and wrong use refused early."""
+
+import errno
+import json
+import os
+import time
+
+import pytest
+
+from commands import command
+from jouletrace import load
+from jouletrace.errors import TerminatedError
+from jouletrace.profiler.session import Session
+from jouletrace.run import store
+from stand_ins import install
+
+NOISY = """
+print("read")
+
+class Noisy:
+    def __call__(self, x):
+        print("ran")
+        return x @ x
+
+def make():
+    import torch
+    print("built")
+    return Noisy(), torch.ones(8, 8)
+"""
+QUICK = ("-d", "sim:h100", "--warmup", "0.2", "--max-time", "1")
+
+
+@pytest.fixture
+def noisy(workspace):
+    pytest.importorskip("torch")
+    (workspace / "noisy.py").write_text(NOISY)
+    return "noisy.py:make"
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk that takes all but tables."""
+    write_whole = store.write_whole
+
+    def write(path, data, **options):
+        if path.suffix in (".parquet", ".zip"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(path, data, **options)
+
+    monkeypatch.setattr(store, "write_whole", write)
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_what_was_recorded(capsys, workspace, full_disk):
+    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "-o", "run")
+    assert said.code == 2
+    assert said.err.splitlines()[-2:] == [
+        "what was recorded is in run",
+        "jouletrace: cannot write run: No space left on device",
+    ]
+    run = load("run")
+    assert len(run.samples) > 100
+    assert not run.complete
+
+
+def test_a_zip_that_does_not_fit_leaves_the_folder_that_it_was_to_be_made_of(capsys, workspace, monkeypatch):
+    def refuse(target, files):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store, "_write_zip", refuse)
+    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "-o", "run.zip")
+    assert said.code == 2
+    assert "cannot write run.zip: No space left on device" in said.err
+    (folder,) = workspace.glob("*-run-recording")
+    assert load(folder).complete
+    assert len(load(folder).results) > 0
+
+
+@pytest.mark.parametrize("arguments", [("profile", "noisy.py:make"), ("ab", "noisy.py:make", "noisy.py:make")])
+def test_what_a_workload_prints_does_not_get_into_the_result(capsys, noisy, arguments):
+    said = command(capsys, *arguments, *QUICK, "--json")
+    assert said.code == 0
+    assert json.loads(said.out)["schema"] == 1
+    assert {"read", "built", "ran"} <= set(said.err.splitlines())
+
+
+def test_a_check_of_ab_that_fits_nothing_costs_no_measurement(capsys, noisy):
+    said = command(capsys, "ab", noisy, noisy, *QUICK, "-o", "kept", "--fail-if", "kernel:gemm:energy>1%")
+    assert said.code == 2
+    assert "what was recorded is in kept" in said.err
+    assert "have no kernel in common" in said.err
+    assert len(load("kept").windows) >= 12
+
+
+def test_an_option_of_b_that_makes_no_sense_is_said_to_be_b_s(capsys, workspace):
+    said = command(capsys, "ab", "gemm", "gemm", "-d", "sim:h100", "--mode-b", "slow")
+    assert (said.code, said.complaint) == (2, "jouletrace: of B: --mode slow: must be one of eager, graph, compile")
+
+
+def test_a_sweep_of_a_device_that_is_not_there_runs_nothing(capsys, workspace):
+    said = command(capsys, "sweep", "gemm", "memcpy", "-d", "sim:nope", "-o", "s")
+    assert said.code == 2
+    assert "no simulated board called 'nope'" in said.complaint
+    assert not (workspace / "s").exists()
+
+
+def test_a_sweep_into_a_file_is_refused(capsys, workspace):
+    (workspace / "taken").write_text("text")
+    for place in ("taken", "taken/s"):
+        said = command(capsys, "sweep", "gemm", "-d", "sim:h100", "-o", place)
+        assert (said.code, said.complaint.partition(":")[2]) == (
+            2,
+            f" cannot write {place}: it, or what it should be in, is a file",
+        )
+
+
+@pytest.mark.parametrize("seconds", ["1e300", "inf", "-1"])
+def test_a_duration_that_no_clock_can_count_is_refused(capsys, workspace, seconds):
+    said = command(capsys, "monitor", "-d", "sim:h100?realtime=1", f"--duration={seconds}", "--", "true")
+    assert said.code == 2
+    assert f"--duration {float(seconds):g}: must be more than 0 s, and at most 1e+09" in said.complaint
+
+
+@pytest.mark.parametrize("option", ["--price", "--carbon"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "1e300"])
+def test_a_price_that_is_none_is_refused(capsys, workspace, option, value):
+    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", f"{option}={value}")
+    assert said.code == 2
+    assert f"{option} {float(value):g}: must be 0 or more per kWh, and at most 1e+09" in said.complaint
+
+
+def test_energy_for_nothing_costs_nothing_and_not_minus_nothing(capsys, workspace):
+    command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "--price=-0", "-o", "run")
+    cost = load("run").result("cost").value
+    assert (cost, str(cost)) == (0.0, "0.0")
+
+
+def test_a_side_of_compare_that_names_nothing_is_said(capsys, workspace):
+    said = command(capsys, "compare", ",", ",")
+    assert (said.code, said.complaint) == (2, "jouletrace: compare: ',' names no Run")
+
+
+# --- convert and trace -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["onnx", "tensorrt", "openvino"])
+@pytest.mark.parametrize("place", ["nowhere/x", "/proc/x", "taken/x"])
+def test_a_model_that_cannot_be_written_gets_one_line(capsys, workspace, monkeypatch, to, place):
+    install(workspace, monkeypatch, "trtexec", "sys.exit(1)")
+    (workspace / "taken").write_text("text")
+    (workspace / "model.onnx").write_bytes(b"not empty")
+    ending = {"onnx": ".onnx", "tensorrt": ".engine", "openvino": ".xml"}[to]
+    model = "model.onnx" if to == "tensorrt" else "gemm"
+    said = command(capsys, "convert", model, "--to", to, "-o", place + ending)
+    assert said.code == 2
+    assert f"cannot write {place}{ending}: " in said.err.splitlines()[-1]
+    assert "Traceback" not in said.err
+
+
+def test_a_trtexec_that_is_ended_leaves_no_half_an_engine(capsys, workspace, monkeypatch):
+    body = """
+if "--help" in arguments:
+    sys.exit(0)
+for argument in arguments:
+    if argument.startswith("--saveEngine="):
+        open(argument.partition("=")[2], "w").write("half")
+time.sleep(60)
+"""
+    install(workspace, monkeypatch, "trtexec", body)
+    (workspace / "model.onnx").write_bytes(b"not empty")
+    said = command(capsys, "convert", "model.onnx", "--to", "tensorrt", "-o", "new.engine", "--time-limit", "1.5")
+    assert said.code == 3
+    assert "did not end within 1.5 s" in said.err
+    assert not (workspace / "new.engine").exists()
+
+
+def test_what_a_tool_had_written_when_its_time_was_over_is_kept(capsys, workspace, monkeypatch):
+    body = """
+out = next(argument.partition("=")[2] for argument in arguments if argument.startswith("--output="))
+open(out + ".nsys-rep", "w").write("report")
+print("\\x1b[2Jtracing\\x00 failed", flush=True)
+time.sleep(60)
+"""
+    install(workspace, monkeypatch, "nsys", body)
+    began = time.monotonic()
+    said = command(capsys, "trace", "--with", "nsys", "-d", "cpu", "--time-limit", "1.5", "-o", "t", "--", "true")
+    assert time.monotonic() - began < 30
+    assert said.code == 3
+    assert "what was recorded is in t" in said.err
+    assert (workspace / "t" / "nsys.nsys-rep").read_text() == "report"
+    assert not load("t").complete
+    assert "\x1b" not in said.err, "what a tool prints can't steer the terminal"
+    assert "tracing  failed" in said.err or "tracing failed" in said.err
+
+
+# --- ab, broken off ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TerminatedError()])
+def test_an_ab_that_is_interrupted_shows_what_was_measured_until_then(capsys, workspace, monkeypatch, error):
+    add_window = Session.add_window
+
+    def add(session, **columns):
+        add_window(session, **columns)
+        if len(session._windows) == 14:
+            raise error
+
+    monkeypatch.setattr(Session, "add_window", add)
+    said = command(capsys, "ab", "gemm", "gemm", "-d", "sim:h100", "--warmup", "0.2", "-o", "cut")
+    assert said.code == 130
+    assert "what was recorded is in cut" in said.err
+    run = load("cut")
+    assert len(run.windows) == 14
+    assert [warning.code for warning in run.warnings if warning.code == "interrupted"]
+    shown = command(capsys, "show", "cut")
+    assert shown.code == 0
+    assert "nothing was measured" not in shown.out
+    assert "3 blocks of A B B A" in shown.out, "the one that was cut off is left out"
+    assert "the run ended early" in shown.out
