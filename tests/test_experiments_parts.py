@@ -1,25 +1,12 @@
 """What is changed at a time, and how it is written down."""
 
-from dataclasses import dataclass
-
 import pytest
 
+from experiment_units import Unit
 from jouletrace.experiments.arms import GAPS, KINDS, REFERENCE, REMOVE, TOGETHER, Arm
 from jouletrace.experiments.parts import POOLED_OP, make_parts
 from jouletrace.experiments.pooling import pool_small
 from jouletrace.run import tables
-
-
-@dataclass(frozen=True)
-class Unit:
-    op: str
-    module: str = ""
-    shapes: str = "f16[8]"
-    count: int = 1
-    backward: bool = False
-    phase: str = "forward"
-    sites: tuple = ()
-
 
 LAYERS = [Unit(op, f"model.layers.{i}.{where}") for i in range(3) for op, where in (("mm", "mlp"), ("norm", "ln"))]
 

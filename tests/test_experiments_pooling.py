@@ -1,26 +1,13 @@
 """Parts that are changed together: small ones, too many, and phases as a whole."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
+from experiment_units import Unit
 from jouletrace.experiments.parts import JOINED_OP, make_parts
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.pooling import by_phase, pool_small
 from jouletrace.experiments.resolution import tellable
-
-
-@dataclass(frozen=True)
-class Unit:
-    op: str
-    module: str = ""
-    shapes: str = "f16[8]"
-    count: int = 1
-    backward: bool = False
-    phase: str = "forward"
-    sites: tuple = ()
-
 
 WHERE = (("mm", "attn.q"), ("mm", "attn.o"), ("norm", "ln"), ("mm", "mlp.up"), ("mm", "mlp.down"))
 LAYERS = make_parts([Unit(op, f"layers.{i}.{where}") for i in range(4) for op, where in WHERE], together=False)
