@@ -18,6 +18,7 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.experiments import allocate, pacing, plan
 from jouletrace.experiments.arms import REFERENCE, REMOVE, Arm
 from jouletrace.experiments.bench import Bench, Window
+from jouletrace.experiments.budget import Budget
 from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.levels import Levels, Observed
 from jouletrace.experiments.pacing import Pace
@@ -30,9 +31,6 @@ from jouletrace.experiments.screening import SCREEN_S, screen
 
 _MOST_WINDOWS = (4, 2, 1)
 """Windows of an arm in a round, at most."""
-
-_PAUSE_CAPTURES = 4
-"""Captures that a new pause takes before any variant with it."""
 
 _LEAST_GAP_NS, _MOST_GAP_NS = 50_000, 200_000
 """Pauses for launch alone: long against the launch of an empty graph, short against what is sought."""
@@ -79,13 +77,11 @@ class Experiment:
         self._bench = Bench(step, self.settings.sensor_s)
         self._measured = measured
         self._rng = np.random.default_rng(self.settings.seed)
-        self._capture_s = self.settings.capture_s
+        self._budget = Budget(self.settings)
         self._free_s = 0.0
         self._pace: Pace | None = None
         self._fraction = 1.0
         self._blocks = 0
-        self._taken_s = self._foreseen_s = 0.0
-        self._slower = 1.0
 
     @property
     def refused(self) -> dict[tuple[str, int], str]:
@@ -112,6 +108,7 @@ class Experiment:
                 if found is not None:
                     self._pace, self._fraction = found
                     self.pause_s = round(self._pace.pause_s(self._fraction), 6)
+                    self._budget.capped = self.pause_s > 0
             yield from self._screen()
             if not self.settings.together:
                 yield from self._keep_tellable()
@@ -131,7 +128,8 @@ class Experiment:
             self._bench.notes.append(("phases_by_operator", text))
             known = yield from screen(self._bench, self._alone, self.settings, self.pause_s)
         self._alone, self.share, self._free_s = known.parts, known.share, known.free_s
-        self._capture_s = self._capture_s if known.capture_s is None else known.capture_s
+        if known.capture_s is not None:
+            self._budget.capture_s = known.capture_s
         self._pool(len(self._alone))
 
     def _keep_tellable(self) -> Generator[Window, None, None]:
@@ -194,7 +192,7 @@ class Experiment:
             for common in commons:
                 alike = [wish for wish in wishes if (wish[0].spin_ns > 0) == (common[0].spin_ns > 0)]
                 blocks += plan.in_blocks(alike, common, self.settings, self._rng)
-            kept = self._within_budget(blocks, last)
+            kept = self._budget.within(blocks, self._left_s - self._budget.seconds(last))
             if kept:
                 return kept
         return []
@@ -203,7 +201,7 @@ class Experiment:
         """The first round, as much as fits the budget: first less of it, then more parts pooled until it does."""
         for scope, share in plan.SCOPES:
             blocks = self._scoped(scope)
-            if self._needed_s(blocks) <= share * self._left_s:
+            if self._budget.first_round_s(blocks) <= share * self._left_s:
                 break
         else:
             blocks = self._opening_of_fewer(scope, share)
@@ -216,13 +214,13 @@ class Experiment:
         while too_many - fit > 1:
             most = (fit + too_many) // 2
             reached = self._pool(most)
-            if not reached or self._needed_s(self._scoped(scope)) <= share * self._left_s:
+            if not reached or self._budget.first_round_s(self._scoped(scope)) <= share * self._left_s:
                 fit = most
             else:
                 too_many = most
         self._pool(fit)
         blocks = self._scoped(scope)
-        if self._needed_s(blocks) <= share * self._left_s:
+        if self._budget.first_round_s(blocks) <= share * self._left_s:
             return blocks
         if self._pace is None:
             return self._scoped(scope)
@@ -243,29 +241,6 @@ class Experiment:
     @property
     def _left_s(self) -> float:
         return self.settings.budget_s - self.spent_s
-
-    def _needed_s(self, blocks: list[Block]) -> float:
-        """How long a first round of these should take."""
-        # Each pause is a step of its own, with its operators listed anew.
-        pauses = {arm.spin_ns for block in blocks for arm in block.order if arm.spin_ns}
-        return sum(map(self._seconds, blocks)) + _PAUSE_CAPTURES * len(pauses) * self._capture_s
-
-    def _within_budget(self, blocks: list[Block], last: Block) -> list[Block]:
-        """The blocks that there is time for, with ``last`` still to come."""
-        left_s = self._left_s - self._seconds(last)
-        kept = []
-        for block in blocks:
-            left_s -= self._seconds(block)
-            if left_s >= 0:
-                kept.append(block)
-        return kept
-
-    def _seconds(self, block: Block) -> float:
-        """How long a block should take, going by how long those before took."""
-        return self._slower * self._planned_s(block)
-
-    def _planned_s(self, block: Block) -> float:
-        return plan.seconds(block, self.settings, self._capture_s, self.pause_s > 0)
 
     def _pause_of(self, arm: Arm) -> int:
         """The pause of a variant in nanoseconds: long enough for the cap, and not in step with the sensor.
@@ -315,6 +290,4 @@ class Experiment:
                 variant = captured[arm]
                 if variant is not None:
                     yield self._bench.window(variant, arm, number, self.settings.window_s, ramp_s)
-        self._taken_s += self.spent_s - began_s
-        self._foreseen_s += self._planned_s(block)
-        self._slower = max(self._taken_s / self._foreseen_s, 1.0)
+        self._budget.ran(block, self.spent_s - began_s)
