@@ -57,15 +57,17 @@ def over(levels: Levels, arm: Arm, base: Arm) -> Weights | None:
 
 
 def per_pause(levels: Levels) -> Weights | None:
-    """What a nanosecond of pause costs, on the working board: the reference with two pauses.
+    """What a nanosecond of pause costs, on the working board: the reference with several pauses, a line through them.
 
     (With nothing but the pause to run the board cools, and its idle power with it.)
     """
-    base, other = reference(levels, paced=True), first(levels, SLOPE)
-    if base is None or other is None:
+    base = reference(levels, paced=True)
+    arms = [] if base is None else [base, *of_kind(levels, SLOPE)]
+    if len(arms) < 2:
         return None
-    span = other.spin_ns - base.spin_ns
-    return {other: 1 / span, base: -1 / span}
+    mean = sum(arm.spin_ns for arm in arms) / len(arms)
+    spread = sum((arm.spin_ns - mean) ** 2 for arm in arms)
+    return {arm: (arm.spin_ns - mean) / spread for arm in arms}
 
 
 def saving(levels: Levels, part: int, paced: bool = False) -> Weights | None:

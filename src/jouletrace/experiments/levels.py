@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from jouletrace.energy.interval import LEVEL
+from jouletrace.experiments.alias import Alias, alias_of
 from jouletrace.experiments.arms import FRESH, GAPS, NULL, PACE, REFERENCE, SCREEN, STEP, Arm
 from jouletrace.experiments.mixed import Fit, fit
 from jouletrace.experiments.pinned import Pinned, pin
@@ -89,6 +90,7 @@ class _Stratum:
     pin_variance: float
     """Of each arm held by a power cap: what its mean power may differ from the others' does to it."""
     pinned: frozenset[Arm]
+    alias: Alias
 
 
 class Levels:
@@ -185,7 +187,8 @@ class Levels:
                 fresh = sum(gradient[i] for arm, i in stratum.index.items() if arm.kind in FRESH and arm.kind != NULL)
                 held = sum(gradient[i] ** 2 for arm, i in stratum.index.items() if arm in stratum.pinned)
                 variance += own + fresh**2 * stratum.offset_variance + held * stratum.pin_variance
-                doubt += own_doubt
+                seen, seen_doubt = stratum.alias.of(gradient, stratum.index)
+                variance, doubt = variance + seen, doubt + own_doubt + seen_doubt
         windows = sum(self.count(arm) for arm in weights)
         if not math.isfinite(variance):
             return Estimate(value, None, None, windows, method)
@@ -228,6 +231,7 @@ def _fit(observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinne
         _offset_variance(index, found),
         found.slope**2 * held.variance,
         held.arms,
+        alias_of(index, found),
     )
 
 

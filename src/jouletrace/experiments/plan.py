@@ -160,15 +160,16 @@ COMMON: Common = (Arm(REFERENCE), Arm(NULL), Arm(STEP), Arm(STEP))
 """Of blocks without a pause."""
 
 
-def paced_common(spin_ns: int, other_ns: int) -> Common:
-    """Of blocks with a pause, and another one that tells what a pause costs."""
-    return (Arm(REFERENCE, spin_ns=spin_ns), Arm(NULL, spin_ns=spin_ns), Arm(SLOPE, spin_ns=other_ns))
+def paced_commons(spin_ns: int, others_ns: Sequence[int]) -> tuple[Common, ...]:
+    """Of blocks with a pause, each with another one of those that tell what a pause costs."""
+    base = (Arm(REFERENCE, spin_ns=spin_ns), Arm(NULL, spin_ns=spin_ns))
+    return tuple((*base, Arm(SLOPE, spin_ns=other_ns)) for other_ns in others_ns)
 
 
 def opening(
     parts: Sequence[Part],
     share: Mapping[int, float],
-    paced: tuple[Callable[[Arm], int], Common] | None,
+    paced: tuple[Callable[[Arm], int], Sequence[Common]] | None,
     refused: Collection[tuple[str, int]],
     settings: PlanSettings,
     rng: np.random.Generator,
@@ -183,8 +184,8 @@ def opening(
     Args:
         parts: All parts.
         share: Their rough shares of the step, by id.
-        paced: From a variant to the pause in nanoseconds that keeps it below the cap, and what every paced
-            block has; None where no cap acts.
+        paced: From a variant to the pause in nanoseconds that keeps it below the cap, and what paced blocks
+            have in turn; None where no cap acts.
         refused: Kind and part that the step can't do.
         settings: As they are.
         rng: For the order.
@@ -220,13 +221,13 @@ def opening(
     repeated += [(arm, windows) for arm in checked]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
-        return in_blocks(taken(without) + repeated + modules, COMMON, settings, rng)
+        return in_blocks(taken(without) + repeated + modules, (COMMON,), settings, rng)
     plain = taken(without) + modules
     plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
-    pause, common_paced = paced
+    pause, commons_paced = paced
     wishes = [(arm, count) for arm, count in taken(without) + repeated if scope.matched or arm.part not in small]
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
-    return in_blocks(plain, COMMON, settings, rng) + in_blocks(rest, common_paced, settings, rng)
+    return in_blocks(plain, (COMMON,), settings, rng) + in_blocks(rest, commons_paced, settings, rng)
 
 
 def modules(scope: Scope, settings: PlanSettings) -> int:
@@ -263,11 +264,13 @@ def spike_copies(repeated: int) -> int:
     return repeated + max(1, repeated // 2)
 
 
-def in_blocks(wishes: Sequence[Wish], common: Common, settings: PlanSettings, rng: np.random.Generator) -> list[Block]:
-    """Wishes in random order, each block with references and what else all blocks have."""
+def in_blocks(
+    wishes: Sequence[Wish], commons: Sequence[Common], settings: PlanSettings, rng: np.random.Generator
+) -> list[Block]:
+    """Wishes in random order, each block with references and the next of ``commons``."""
     shuffled = [wishes[i] for i in rng.permutation(len(wishes))]
     number = math.ceil(len(shuffled) / settings.hold)
-    return [_block(shuffled[i::number], common, settings, rng) for i in range(number)]
+    return [_block(shuffled[i::number], commons[i % len(commons)], settings, rng) for i in range(number)]
 
 
 def _block(wishes: Sequence[Wish], common: Common, settings: PlanSettings, rng: np.random.Generator) -> Block:

@@ -185,13 +185,13 @@ class Experiment:
 
     def _next_blocks(self, levels: Levels, wanting: list[allocate.Need], last: Block) -> list[Block]:
         """A round for the neediest arms, with fewer windows of each if there isn't time for more."""
-        commons = (plan.COMMON, self._paced_common()) if self._pace else (plan.COMMON,)
+        both = ((plan.COMMON,), self._paced_commons()) if self._pace else ((plan.COMMON,),)
         for most in _MOST_WINDOWS:
             wishes = allocate.next_wishes(levels, wanting, self.settings.hold, most)
             blocks = []
-            for common in commons:
-                alike = [wish for wish in wishes if (wish[0].spin_ns > 0) == (common[0].spin_ns > 0)]
-                blocks += plan.in_blocks(alike, common, self.settings, self._rng)
+            for commons in both:
+                alike = [wish for wish in wishes if (wish[0].spin_ns > 0) == (commons[0][0].spin_ns > 0)]
+                blocks += plan.in_blocks(alike, commons, self.settings, self._rng)
             kept = self._budget.within(blocks, self._left_s - self._budget.seconds(last))
             if kept:
                 return kept
@@ -228,7 +228,7 @@ class Experiment:
         return self._scoped(plan.LEAST)
 
     def _scoped(self, scope: plan.Scope) -> list[Block]:
-        paced = (self._pause_of, self._paced_common()) if self._pace else None
+        paced = (self._pause_of, self._paced_commons()) if self._pace else None
         groups = self._groups_of(scope)
         return plan.opening(self.parts, self.share, paced, self.refused.keys(), self.settings, self._rng, scope, groups)
 
@@ -260,10 +260,11 @@ class Experiment:
             return round(1e9 * float(pauses_s[0]))
         return round(1e9 * pacing.detuned(step_s, pauses_s, self.settings.window_s, self.settings.sensor_s))
 
-    def _paced_common(self) -> plan.Common:
-        """What all paced blocks have."""
+    def _paced_commons(self) -> tuple[plan.Common, ...]:
+        """What paced blocks have in turn."""
         spin_ns = self._pause_of(Arm(REFERENCE))
-        return plan.paced_common(spin_ns, self._detuned(self._free_s, spin_ns / 1e9 * pacing.FURTHER))
+        others = [self._detuned(self._free_s, spin_ns / 1e9 * some) for some in pacing.FURTHER]
+        return plan.paced_commons(spin_ns, others)
 
     def _gap_pauses(self) -> list[int]:
         """Two pauses for launch alone; none where the step can't be paced."""
