@@ -8,6 +8,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.experiments.parts import unit_rows
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
+from jouletrace.experiments.window_length import spread_within, window_length
 from jouletrace.profiler.detail.kernels import trace_kernels
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.prepare import Prepared
@@ -65,7 +66,7 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
     plan = PlanSettings(
         budget_s=settings.detail_time_s,
         sensor_s=period_s,
-        window_s=max(PlanSettings.window_s, 25 * period_s) if power is not None else TIME_WINDOW_S,
+        window_s=TIME_WINDOW_S if power is None else _window_s(session, period_s, settings.detail_time_s),
         pace=power is not None and session.run.devices[0].kind == "gpu",
         together=settings.resolve == "grouped",
         # a module of a few forwards is no sum of what its operators take in many
@@ -77,6 +78,14 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         seed=settings.seed,
     )
     return Experiment(step, measured, plan, FIRST_ID)
+
+
+def _window_s(session: Session, period_s: float, budget_s: float) -> float:
+    """Long against the sensor's period, and against what readings of the step itself swing by."""
+    windows = [row for row in session.snapshot().windows.to_pylist() if row["variant"] == "untouched"]
+    edges = [(row["start_ns"], row["end_ns"]) for row in windows]
+    spread = spread_within(*session.power(0), edges, round(2e9 * period_s))
+    return window_length(max(PlanSettings.window_s, 25 * period_s), spread, budget_s)
 
 
 def _run(session: Session, experiment: Experiment, progress: Progress) -> None:
