@@ -67,7 +67,7 @@ def test_parts_become_rows_of_the_units_table_members_under_their_pool():
     ).to_pylist()
     assert [(r["id"], r["parent"], r["name"]) for r in rows] == [
         (3, None, "c"),
-        (4, None, "other operators (2)"),
+        (4, None, "other operators (2) in m"),
         (1, 4, "a"),
         (2, 4, "b"),
     ]

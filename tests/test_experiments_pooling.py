@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiment_units import Unit
-from jouletrace.experiments.parts import JOINED_OP, make_parts
+from jouletrace.experiments.parts import make_parts
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.pooling import by_phase, pool_small
 from jouletrace.experiments.resolution import tellable
@@ -53,10 +53,10 @@ def test_each_phase_can_be_one_part():
         Unit("adam", phase="optimizer"),
     ]
     phases = by_phase(make_parts(units), 10)
-    assert [(part.id, part.op, part.phase, len(part.members)) for part in phases] == [
-        (10, JOINED_OP, "forward", 2),
-        (11, JOINED_OP, "backward", 1),
-        (12, JOINED_OP, "optimizer", 1),
+    assert [(part.id, part.name, part.phase) for part in phases] == [
+        (10, "operators of forward (2)", "forward"),
+        (11, "operators of backward (1)", "backward"),
+        (12, "operators of optimizer (1)", "optimizer"),
     ]
     alone = make_parts(units[:2])
     assert by_phase(alone, 10) == alone

@@ -100,14 +100,19 @@ def test_eager_mode_has_the_graphs_kernels_and_what_the_host_costs(eager_run):
     assert sum(value for value in listed if value is not None) == pytest.approx(whole, rel=0.05)
 
 
-def test_a_member_of_a_pool_is_null_with_the_smallest_energy_that_could_be_told(graph_run):
+@pytest.mark.parametrize(
+    ("name", "reason"), [("other operators (1)", "below_resolution"), ("operators of forward (1)", "measured_together")]
+)
+def test_a_member_of_a_pool_is_null_with_the_reason_and_the_smallest_energy_that_could_be_told(graph_run, name, reason):
     rows = graph_run.units.to_pylist()
     pool = next(row for row in rows if row["level"] == "op")
+    pool["name"] = name
     member = {**pool, "id": 999, "parent": pool["id"], "name": "aten.tiny"}
     run = replace(graph_run, units=tables.from_rows([*rows, member], "units"))
     analysis.analyse(run)
-    assert run.result("energy_total_j", 999).reason == "below_resolution"
-    assert run.result("energy_resolvable_j", 999).value > 0
+    assert run.result("energy_total_j", 999).reason == reason
+    small = run.result("energy_resolvable_j", 999).value
+    assert small > 0 if reason == "below_resolution" else small is None
     assert 999 not in {unit["id"] for unit in leaves(run)}
     assert run.result("energy_total_j", pool["id"]) == graph_run.result("energy_total_j", pool["id"])
 

@@ -167,7 +167,7 @@ def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_ea
     run = Run(kind="profile", workload={"name": "net"})
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     text = table.render(run, detail="layer", width=120)
-    words = "too small to be told apart"
+    words = "measured together with other operators"
     assert text.count(words) == 1
-    assert f"{'all rows:' if alike else '[a]'} some of its operators are {words}" in text
+    assert f"{'all rows:' if alike else '[a]'} part of it was {words}" in text
     assert text.count("[a]") == (0 if alike else 3)

@@ -132,6 +132,14 @@ def test_backward_operators_belong_to_the_modules_of_their_forward(trained):
     assert named >= 0.9 * sum(row["count"] for row in sites)
 
 
+def test_phases_removed_as_a_whole_say_nothing_of_layers(trained):
+    levels = {row["level"] for row in trained.units.to_pylist()}
+    assert "phase" in levels
+    assert "layer" not in levels
+    assert trained.result("closure_layers").value is None
+    assert trained.result("closure_kernels").value is not None
+
+
 def test_phases_are_in_the_table_and_in_the_json_object(trained):
     text = render(trained, detail="phase", width=100)
     for words in ("forward", "backward", "optimizer", "launch and gaps", "Closure"):

@@ -16,7 +16,7 @@ from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.sites import sites_of
 from jouletrace.energy.interval import difference, ratio, total
 from jouletrace.experiments.estimate import Cost, Estimator, Findings, PartCost
-from jouletrace.experiments.parts import GAPS_NAME
+from jouletrace.experiments.parts import GAPS_NAME, POOLED_OP
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ def add_parts(run: Run, figures: Figures) -> None:
         elif row["id"] in found.parts:
             _add_part(figures, scale, row["id"], found.parts[row["id"]])
         else:
-            _add_below_resolution(figures, row["id"], found)
+            _add_member(figures, row, ops, found)
     _add_kernels(figures, rows, traced)
     next_id = max(row["id"] for row in rows) + 1
     first = next_id + 1
@@ -67,7 +67,10 @@ def add_parts(run: Run, figures: Figures) -> None:
     generates = "generation" in run.workload
     if not generates:  # whose phases were measured as such
         add_phases(figures, sites, estimator, scale.add, range(first, first + len(ORDER)))
-    add_layers(figures, rows, estimator, sites, scale.add, first + len(ORDER))
+    whole_phases = all(any(op["parent"] == part for op in ops) for part in parts)
+    if not whole_phases:  # of which nothing is known by module
+        add_layers(figures, rows, estimator, sites, scale.add, first + len(ORDER))
+        figures.add(MODEL_UNIT, "closure_layers", found.closure, found.flags)
     if _launched_beside_graph(run):
         same = _together(estimator.sum(dict.fromkeys(parts, 1.0)), gaps) if generates else found.untouched
         _add_host(figures, scale, next_id, same)
@@ -145,11 +148,15 @@ def _add_part(figures: Figures, scale: _Scale, unit: int, cost: PartCost) -> Non
             figures.add(unit, f"time_{name}_s", one.time_s)
 
 
-def _add_below_resolution(figures: Figures, unit: int, found: Findings) -> None:
-    """A member of a pool: too small to be told from nothing by itself; the pool has its share."""
+def _add_member(figures: Figures, row: Row, ops: list[Row], found: Findings) -> None:
+    """An operator that was measured with others alone: too small to be told from nothing, or not to be had alone."""
+    unit = row["id"]
+    pool = next(op["name"] for op in ops if op["id"] == row["parent"])
+    small = pool.startswith(POOLED_OP)
     for metric in ("time_s", "energy_total_j", "energy_active_j"):
-        figures.add(unit, metric, Estimate.null("below_resolution", "experiment"))
-    if found.resolvable_j is not None:
+        reason = "below_resolution" if small else "measured_together"
+        figures.add(unit, metric, Estimate.null(reason, "experiment"))
+    if small and found.resolvable_j is not None:
         figures.add(unit, "energy_resolvable_j", Estimate(found.resolvable_j, None, None, 1, "experiment"))
 
 
@@ -228,7 +235,6 @@ def _add_checks(figures: Figures, found: Findings) -> None:
     """How well the parts make the whole, and whether the experiment was undisturbed."""
     by_energy = found.closure.value is not None
     figures.add(MODEL_UNIT, "closure_kernels", found.closure, found.flags)
-    figures.add(MODEL_UNIT, "closure_layers", found.closure, found.flags)
     figures.add(MODEL_UNIT, "closure_kernels_time", found.closure_time, found.flags)
     if found.closure_matched is not None:
         figures.add(MODEL_UNIT, "closure_kernels_matched", found.closure_matched, found.flags)

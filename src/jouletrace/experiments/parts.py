@@ -30,9 +30,10 @@ class Part:
     Attributes:
         id: Its id in the ``units`` and ``windows`` tables.
         units: The step's units, at least one; opaque keys of ``variant``.
-        op: Operator; ``POOLED_OP`` of a pool, ``JOINED_OP`` of parts that can only be changed together.
+        op: Operator; ``POOLED_OP`` of a pool, ``JOINED_OP`` of parts that can only be changed together, of a phase as a
+            whole its name.
         shapes: Input shapes and types; "" of a pool.
-        module: Qualified name of the module, with "*" for the number of a layer; "" of a pool.
+        module: Qualified name of the module, with "*" for the number of a layer; of a pool of the one around all of it.
         count: Launches in an iteration.
         members: The parts in it, if it is made of several: each below what could be resolved, or not to be had alone.
     """
@@ -51,6 +52,13 @@ class Part:
         phases = {unit.phase for unit in self.units}
         return phases.pop() if len(phases) == 1 else None
 
+    @property
+    def name(self) -> str:
+        """Its operator; of one made of several, how many and where."""
+        if not self.members:
+            return self.op
+        return f"{self.op} ({len(self.members)})" + (f" in {self.module}" if self.module else "")
+
     def changes(self, multiplicity: int) -> dict[Any, int]:
         """What to hand to ``variant``."""
         return dict.fromkeys(self.units, multiplicity)
@@ -61,7 +69,7 @@ class Part:
             "id": self.id,
             "parent": parent,
             "level": "op",
-            "name": f"{self.op} ({len(self.members)})" if self.members else self.op,
+            "name": self.name,
             "op": None if self.members else self.op,
             "shapes": self.shapes or None,
             "module": self.module or None,

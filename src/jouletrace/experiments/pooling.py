@@ -84,7 +84,9 @@ def by_phase(parts: Sequence[Part], first_id: int) -> list[Part]:
         phases.setdefault(part.phase, []).append(part)
     if None in phases or len(phases) < 2:
         return list(parts)
-    return [joined(inside, first_id + i) for i, inside in enumerate(phases.values())]
+    return [
+        _together(inside, first_id + i, f"operators of {phase}", "") for i, (phase, inside) in enumerate(phases.items())
+    ]
 
 
 def _together(parts: Sequence[Part], id: int, op: str, module: str) -> Part:

@@ -23,6 +23,7 @@ def title(run: Run) -> str:
     parts = [name] if run.kind == "profile" or run.kind in name else [run.kind, name]
     for key, words in (
         ("task", "{}"),
+        ("optimizer", "{}"),
         ("batch", "batch {}"),
         ("seq_len", "{} tokens"),
         ("new_tokens", "{} new"),

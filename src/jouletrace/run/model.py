@@ -23,7 +23,7 @@ MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """One measurement: what was run, on what, what the sensors said, and the figures.
 
@@ -67,6 +67,13 @@ class Run:
     windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
     results: pa.Table = field(default_factory=lambda: tables.empty("results"))
     counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
+
+    def __repr__(self) -> str:
+        """What it is in a line; ``jouletrace.show`` and the tables have the rest."""
+        name = self.workload.get("name") or self.command
+        rows = ", ".join(f"{len(self.table(table))} {table}" for table in ("units", "windows", "samples", "results"))
+        state = "" if self.complete else ", incomplete"
+        return f"Run({self.kind} {name}, {rows}{state})"
 
     @property
     def simulated(self) -> bool:
