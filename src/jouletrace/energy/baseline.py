@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from jouletrace.energy.interval import difference, effective_n, mean_estimate
+from jouletrace.energy.quantiles import normal, student
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 
@@ -49,7 +49,7 @@ def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
     worth = min(effective_n(residual), effective_n(centred * residual))
     free = max(worth - 2, 1.0)
     sd = float(np.sqrt(residual @ residual / (centred @ centred) / free))
-    half = float(stats.t.ppf(0.975, free)) * sd
+    half = student(0.975, free) * sd
     return Estimate(slope, slope - half, slope + half, len(t), "regression")
 
 
@@ -131,8 +131,8 @@ def _otsu(power: Floats) -> float:
 
 def _apart(power: Floats, high: NDArray[np.bool_]) -> bool:
     low_w, high_w = np.median(power[~high]), np.median(power[high])
-    spread = max(stats.median_abs_deviation(power[part], scale="normal") for part in (high, ~high))
-    return bool(high_w - low_w > 4 * spread)
+    off = max(float(np.median(np.abs(power[part] - np.median(power[part])))) for part in (high, ~high))
+    return bool(high_w - low_w > 4 * off / normal(0.75))
 
 
 def _settled(part: NDArray[np.intp], power: Floats, n: int) -> NDArray[np.intp]:

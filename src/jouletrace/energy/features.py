@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from jouletrace.energy.response import Response
 
@@ -57,6 +56,8 @@ class LoadFeatures:
             return self.cache[rise_s]
         mean = self.mean
         if rise_s > 0:
+            from scipy.signal import lfilter  # slow to import, and calibrations alone need it
+
             # A power constant over a bin, through an exponential, has exactly this mean over the bin.
             decay = np.exp(-self.step_s / rise_s)
             state, _ = lfilter([0.0, 1 - decay], [1, -decay], mean, axis=0, zi=mean[:1])

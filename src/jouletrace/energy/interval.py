@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
+from jouletrace.energy.quantiles import normal, student
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 
 LEVEL = 0.95
 _TAIL = (1 + LEVEL) / 2
-_Z = float(stats.norm.ppf(_TAIL))
+_Z = normal(_TAIL)
 
 
 def effective_n(values: ArrayLike) -> float:
@@ -89,7 +89,7 @@ def mean_estimate(
     # Of a weighted mean, allowing for values whose spread differs; s²/n with equal weights, and
     # with fewer degrees of freedom if they are worth fewer than n.
     variance = float((w**2) @ (x - mean) ** 2) * n / (worth - 1)
-    half = float(np.hypot(stats.t.ppf(_TAIL, max(worth - 1, 1.0)) * np.sqrt(variance), _Z * common_sd))
+    half = float(np.hypot(student(_TAIL, max(worth - 1, 1.0)) * np.sqrt(variance), _Z * common_sd))
     return Estimate(mean, mean - half, mean + half, n, method)
 
 
@@ -97,7 +97,7 @@ def standard_error(estimate: Estimate) -> tuple[float, float]:
     """Standard error and degrees of freedom behind an interval; infinitely many if n < 2."""
     free = float(estimate.n - 1) if estimate.n >= 2 else np.inf
     half = estimate.half_width or 0.0
-    return half / float(stats.t.ppf(_TAIL, free)), free
+    return half / student(_TAIL, free), free
 
 
 def widened(estimate: Estimate, common_sd: float) -> Estimate:
@@ -123,7 +123,7 @@ def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, m
     variance = float(sum(variances))
     shrink = sum(v**2 / free for v, (_, free) in zip(variances, parts, strict=True))
     free = variance**2 / shrink if shrink > 0 else np.inf
-    half = float(stats.t.ppf(_TAIL, max(free, 1.0)) * np.sqrt(variance))
+    half = float(student(_TAIL, max(free, 1.0)) * np.sqrt(variance))
     n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
     return Estimate(value, value - half, value + half, n, method)
 
@@ -148,7 +148,7 @@ def ratio(a: Estimate, b: Estimate, method: str = "ratio") -> Estimate:
     vx, vy = sx**2, (x / y * sy) ** 2 if y else 0.0
     shrink = vx**2 / fx + vy**2 / fy
     free = max((vx + vy) ** 2 / shrink, 1.0) if shrink > 0 else np.inf
-    t = float(stats.t.ppf(_TAIL, free))
+    t = student(_TAIL, free)
     g = (t * sy / y) ** 2 if y else np.inf
     if g >= 1:
         return Estimate.null("denominator_near_zero", method)

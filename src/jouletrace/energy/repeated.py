@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
+from jouletrace.energy.quantiles import student
 from jouletrace.energy.record import Record
 from jouletrace.energy.response import Response
 from jouletrace.energy.stamps import find_grid
@@ -84,7 +84,7 @@ def repeated_energy(
     found = []
     for k, n in enumerate(count):
         sd = float(np.sqrt(covariance[k, k]))
-        half = float(np.hypot(stats.t.ppf(0.975, max(min(free, n - 1), 1)) * sd, 1.96 * shift[k]))
+        half = float(np.hypot(student(0.975, max(min(free, n - 1), 1)) * sd, 1.96 * shift[k]))
         if n < MIN_WINDOWS:
             found.append(Estimate.null("too_few_windows", "repeated"))
         elif not np.isfinite(half):

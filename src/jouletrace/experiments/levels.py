@@ -14,9 +14,9 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy import stats
 
 from jouletrace.energy.interval import LEVEL
+from jouletrace.energy.quantiles import student
 from jouletrace.experiments.alias import Alias, alias_of
 from jouletrace.experiments.arms import FRESH, GAPS, NULL, PACE, REFERENCE, SCREEN, STEP, Arm
 from jouletrace.experiments.mixed import Fit, fit
@@ -195,7 +195,7 @@ class Levels:
         # Welch and Satterthwaite: an estimated variance with variance 2 v² / df has df.
         most = float(max(sum(len(stratum.fit.arm) for stratum in self._strata), 2))
         free = min(max(2 * variance**2 / doubt, 1.0), most) if doubt > 0 else float(max(windows - 1, 1))
-        half = float(stats.t.ppf((1 + LEVEL) / 2, free)) * math.sqrt(variance)
+        half = student((1 + LEVEL) / 2, free) * math.sqrt(variance)
         return Estimate(value, value - half, value + half, round(free) + 1, method)
 
     def _level(self, arm: Arm) -> float:

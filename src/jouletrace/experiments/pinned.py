@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import fdtrc
 
 from jouletrace.experiments.arms import FRESH, REFERENCE, STEP, Arm
 
@@ -75,7 +75,7 @@ def pin(arm: list[Arm], power_w: Floats, clock_mhz: Floats) -> Pinned:
     # Analysis of variance: do the arms' means differ by more than chance, and if so, by how much?
     arms = len(count) - 1
     spread = float(count @ (means - centre) ** 2)
-    differ = noise > 0 and stats.f.sf(spread / arms / noise, arms, free_windows) < _CHANCE
+    differ = noise > 0 and fdtrc(arms, free_windows, spread / arms / noise) < _CHANCE
     excess = (spread - arms * noise) / float(count.sum() - count @ count / count.sum())
     between = max(excess, 0.0) if differ else 0.0
     covariate = np.zeros(len(arm))
