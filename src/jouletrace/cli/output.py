@@ -57,10 +57,11 @@ def opened(path: str) -> Run:
     run = load(path)
     if len(run.results):
         return run
-    if run.kind == "ab" and run.devices and len(run.windows):
-        from jouletrace.compare.paired import add_results, paired
+    if run.kind == "ab":
+        from jouletrace.compare.paired import add_results, own_sides
 
-        add_results(run, paired(run))
+        if (compared := own_sides(run)) is not None:
+            add_results(run, compared)
     return analyse(run) if run.kind in ("profile", "monitor", "record") else run
 
 
