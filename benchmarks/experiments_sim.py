@@ -231,8 +231,7 @@ def main() -> None:
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
                 spec = f"sim:{board}{'&' if '?' in board else '?'}seed={seed}"
                 began = time.perf_counter()
-                pairs = 0 if arguments.phases else PlanSettings.pairs
-                settings = PlanSettings(budget_s=arguments.budget, seed=seed, phases=arguments.phases, pairs=pairs)
+                settings = PlanSettings(budget_s=arguments.budget, seed=seed, phases=arguments.phases)
                 outcomes.append(experiment(spec, operators, settings))
                 if arguments.rows:
                     show(outcomes[-1], time.perf_counter() - began)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.energy.interval import difference, effective_n, mean_estimate
-from jouletrace.energy.quantiles import normal, student
+from jouletrace.energy.quantiles import SD_OVER_MAD, student
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 
@@ -132,7 +132,7 @@ def _otsu(power: Floats) -> float:
 def _apart(power: Floats, high: NDArray[np.bool_]) -> bool:
     low_w, high_w = np.median(power[~high]), np.median(power[high])
     off = max(float(np.median(np.abs(power[part] - np.median(power[part])))) for part in (high, ~high))
-    return bool(high_w - low_w > 4 * off / normal(0.75))
+    return bool(high_w - low_w > 4 * SD_OVER_MAD * off)
 
 
 def _settled(part: NDArray[np.intp], power: Floats, n: int) -> NDArray[np.intp]:

@@ -12,6 +12,10 @@ def normal(p: float) -> float:
     return float(ndtri(p))
 
 
+SD_OVER_MAD = 1 / normal(0.75)
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+
+
 def student(p: float, df: float) -> float:
     """The ``p`` quantile of Student's t with ``df`` degrees of freedom, which may be infinite."""
     return float(stdtrit(df, p)) if math.isfinite(df) else normal(p)

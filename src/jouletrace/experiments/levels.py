@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -47,6 +48,11 @@ class Observed:
     energy_j: Floats
     time_s: Floats
     clock_mhz: Floats
+
+    @cached_property
+    def unsteady(self) -> NDArray[np.bool_]:
+        """Windows in which the board ran at another speed (``experiments.steady``), shape (n,)."""
+        return unsteady(self.arm, self.block, self.middle_s, self.time_s)
 
     @property
     def cost(self) -> Floats:
@@ -110,9 +116,8 @@ class Levels:
 
     def __init__(self, observed: Observed, values: Floats) -> None:
         known = np.isfinite(values) & (values > 0)
-        off = unsteady(observed.arm, observed.block, observed.middle_s, observed.time_s)
-        self.doubtful = _only(observed.arm, known, off)
-        off &= np.array([arm not in self.doubtful for arm in observed.arm], bool)
+        self.doubtful = _only(observed.arm, known, observed.unsteady)
+        off = observed.unsteady & np.array([arm not in self.doubtful for arm in observed.arm], bool)
         usable = known & ~off
         held = pin(observed.arm, observed.energy_j / observed.time_s, observed.clock_mhz)
         self.lost = int((~known).sum())

@@ -193,8 +193,9 @@ def opening(
         groups: Modules to be removed as a whole, from the step as it runs.
     """
     if scope.lean:
-        settings = replace(settings, spikes=min(settings.spikes, 1), pairs=0)
-    if not scope.both and paced is not None:
+        settings = replace(settings, spikes=min(settings.spikes, 1))
+    # What one phase leaves in the cache for the next is no small part of either's saving: they don't add up.
+    if scope.lean or settings.phases or (paced is not None and not scope.both):
         settings = replace(settings, pairs=0)
     windows = scope.windows
     able = {

@@ -121,8 +121,7 @@ class Experiment:
         """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
         parts = by_phase(self._alone, self._next_id()) if self.settings.phases else self._alone
         known = yield from screen(self._bench, parts, self.settings, self.pause_s)
-        stuck = {part.id for part in parts if (REMOVE, part.id) in self.refused}
-        if parts is not self._alone and stuck:
+        if any(part.members and (REMOVE, part.id) in self.refused for part in parts):
             text = "not every phase can be removed as a whole: operators were, one by one"
             self._bench.forget({part.id for part in parts})
             self._bench.notes.append(("phases_by_operator", text))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.energy.quantiles import SD_OVER_MAD
 from jouletrace.experiments.arms import NULL, REFERENCE, STEP, Arm
 
 Floats = NDArray[np.float64]
@@ -22,9 +23,6 @@ _SPREADS = 6.0
 
 _FEWEST = 3
 """References in a block that tell what is usual in it: captures may be slower as a whole in one than in another."""
-
-_NORMAL = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
 
 
 def unsteady(arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, time_s: Floats) -> NDArray[np.bool_]:
@@ -44,7 +42,7 @@ def unsteady(arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, tim
         blocks = [np.flatnonzero(alike & (block == number)) for number in np.unique(block[alike])]
         told = [rows for rows in blocks if np.count_nonzero(unchanged[rows]) >= _FEWEST]
         off = [_off(time_s[rows[unchanged[rows]]]) for rows in told]
-        limit = max(_LEAST, _SPREADS * _NORMAL * float(np.median(np.abs(np.concatenate(off))))) if off else np.inf
+        limit = max(_LEAST, _SPREADS * SD_OVER_MAD * float(np.median(np.abs(np.concatenate(off))))) if off else np.inf
         for rows, by in zip(told, off, strict=True):
             out[rows] = _beside(middle_s[rows], middle_s[rows[unchanged[rows]]], np.abs(by) > limit)
     return out

@@ -62,7 +62,6 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         return run.windows
 
     period_s = power.period_s if power and power.period_s else 0.02
-    phases = settings.detail == "phase" and settings.task == "train"
     plan = PlanSettings(
         budget_s=settings.detail_time_s,
         sensor_s=period_s,
@@ -71,9 +70,7 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         together=settings.resolve == "grouped",
         # a module of a few forwards is no sum of what its operators take in many
         removal=not isinstance(step, OnlyRepeated),
-        phases=phases,
-        # what one phase leaves in the cache for the next is no small part of either's saving
-        pairs=0 if phases else PlanSettings.pairs,
+        phases=settings.detail == "phase" and settings.task == "train",
         modules=0 if settings.task == "generate" else PlanSettings.modules,
         seed=settings.seed,
     )
