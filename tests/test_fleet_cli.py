@@ -9,6 +9,7 @@ import pytest
 
 from commands import command
 from fleet_data import fleet
+from jouletrace.cli.fleet_progress import FleetProgress
 from jouletrace.devices.base import Samples
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.fleet import gpus
@@ -16,8 +17,9 @@ from jouletrace.fleet.cooling import wait_until_cool
 from jouletrace.fleet.dataset import Dataset
 from jouletrace.fleet.engine import local, run_fleet
 from jouletrace.fleet.findings import start_skew
+from jouletrace.fleet.node import Outcome
 from jouletrace.fleet.open import Request, open_fleet
-from jouletrace.fleet.plan import FleetGpu, FleetSettings
+from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.fleet.results import read_fleet
 from jouletrace.fleet.store import open_store
 from jouletrace.profiler.progress import Silent
@@ -189,6 +191,48 @@ def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsy
     said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "7")
     assert said.code == 2
     assert "GPU 0, GPU 1" in said.complaint
+
+
+def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys):
+    fleet(tmp_path / "f", [1, 1.01, 1, 1, 1, 1.02, 1, 1])
+    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "1")
+    assert said.code == 2
+    assert "--ask 1: several hosts have one; write HOST:GPU, such as --ask node-0:1" in said.complaint
+    assert "node-0:1, node-1:1" in said.complaint
+    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "node-1:1")
+    assert said.code == 0
+    assert "Worth asking for?  node-1:1: " in said.out
+    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "GPU-00")
+    assert "several begin so; write more of the UUID, or a name of node-0:0" in said.complaint
+
+
+@pytest.mark.parametrize("ask", ["1", "gpu 1", "GPU 1", "node-0:1", "gpu-0001"])
+def test_a_gpu_of_one_host_is_asked_for_by_its_place_its_name_or_its_uuid(ask, tmp_path, capsys):
+    fleet(tmp_path / "f", [1, 1.01])
+    assert "Worth asking for?  GPU 1: " in command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask).out
+
+
+def watched(capsys, quiet=False):
+    """What is said of three results, of which one is missing twice."""
+    boards = [FleetGpu("a", "GPU-a", 0, "GPU-a"), FleetGpu("b", "GPU-b", 0, "GPU-b")]
+    progress = FleetProgress(boards, quiet)
+    with progress:
+        progress.begin(4, 1)
+        progress.outcome(Outcome(Task(boards[1], 0)))
+        progress.outcome(Outcome(Task(boards[0], 1), "timed_out", "it took too long"))
+        progress.outcome(Outcome(Task(boards[1], 1), "timed_out", "it took too long"))
+    assert progress.measured == 1
+    return capsys.readouterr()
+
+
+def test_without_a_terminal_each_result_is_a_line_on_stderr(capsys):
+    said = watched(capsys)
+    assert said.out == ""
+    assert said.err.splitlines() == ["2 of 4 done: b:0, repeat 0", "a:0, repeat 1: it took too long"]
+
+
+def test_beside_json_only_failures_are_said(capsys):
+    assert watched(capsys, quiet=True).err.splitlines() == ["a:0, repeat 1: it took too long"]
 
 
 def test_simulated_boards_differ_and_so_do_their_hosts():

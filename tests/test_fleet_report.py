@@ -2,18 +2,21 @@
 
 import csv
 import json
+import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from fleet_data import fleet, tables_of
+from fleet_data import fleet, tables_of, vars_of
 from jouletrace.errors import BadInputError
 from jouletrace.fleet import html
 from jouletrace.fleet.actions import INSPECT, KEEP, UNDECIDED, actions, to_csv
 from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.document import document
+from jouletrace.fleet.document import document, facts
 from jouletrace.fleet.findings import find, start_skew, to_dict
-from jouletrace.fleet.plan import FleetGpu, Task
+from jouletrace.fleet.names import gpu_names
+from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.fleet.results import read_fleet
 from jouletrace.fleet.slowness import BETWEEN, at_equal_temperature, correlates, temperature_slope
 from jouletrace.fleet.spread import Spread
@@ -92,7 +95,62 @@ def test_a_gpu_that_fell_off_is_listed_and_inspected_though_it_has_no_result(tmp
     read = read_fleet(tmp_path / "f")
     assert {a.gpu: a.action for a in acted(read)}["GPU-lost"] == INSPECT
     text = typeset(document(read, [find(group) for group in read.groups]), 140)
-    assert "1 result of GPU-lost in node-0 missing: the process on it was killed by signal 9" in text
+    assert "1 result of GPU-lost missing: the process on it was killed by signal 9" in text
+
+
+def test_a_gpu_has_one_name_in_report_actions_and_failures_also_if_it_has_no_result(tmp_path):
+    dataset, boards = fleet(tmp_path / "f", [1, 1, 1, 1, 1.2, 1, 1, 1])
+    lost = FleetGpu("node-1", "GPU-lost", 4, "GPU-lost")
+    dataset.begin(FleetSettings("gemm", repeats=4), "", [vars_of(board) for board in [*boards, lost]])
+    dataset.fail(Task(lost, 0), "vanished", "killed by signal 9")
+    read = read_fleet(tmp_path / "f")
+    found = [find(group) for group in read.groups]
+    text = typeset(document(read, found), 140)
+    names = {one.gpu: one.name for one in acted(read)}
+    assert names["GPU-0100"] == "node-1:0"
+    assert names["GPU-lost"] == "node-1:4"
+    assert set(names.values()) >= {gpu.label for group in read.groups for gpu in group.gpus}
+    assert "node-1:0" in text
+    assert "1 result of node-1:4 missing: killed by signal 9" in text
+    assert to_dict(read, found)["failures"][0]["label"] == "node-1:4"
+    rows = list(csv.DictReader(to_csv(acted(read), simulated=False).splitlines()))
+    assert [(row["name"], row["host"], row["gpu"]) for row in rows[:2]] == [
+        ("node-1:0", "node-1", "GPU-0100"),
+        ("node-1:4", "node-1", "GPU-lost"),
+    ]
+
+
+def test_what_cuda_shows_a_process_renames_no_gpu(tmp_path):
+    """Two jobs are given a GPU each: both are CUDA's first, and the driver's third and sixth."""
+    dataset, _ = fleet(tmp_path / "f", [1, 1])
+    jobs = [FleetGpu("node-0", f"GPU-{n}", 0, f"GPU-{n}", "H100 80GB", n) for n in (3, 6)]
+    dataset.begin(FleetSettings("gemm", repeats=4), "", [asdict(job) for job in jobs])
+    for job in jobs:
+        dataset.fail(Task(job, 0), "vanished", "killed by signal 9")
+    assert {a.gpu: a.name for a in acted(read_fleet(tmp_path / "f"))} == {
+        "GPU-0000": "GPU 0",
+        "GPU-0001": "GPU 1",
+        "GPU-3": "GPU 3",
+        "GPU-6": "GPU 6",
+    }
+    assert str(jobs[1]) == "GPU 6 of node-0"
+
+
+def test_two_gpus_never_share_a_name():
+    names = gpu_names([("a", "GPU-1", 0), ("a", "GPU-2", 0), ("a", "GPU-3", 1), ("a", "GPU-4", None)])
+    assert names == {("a", "GPU-1"): "GPU-1", ("a", "GPU-2"): "GPU-2", ("a", "GPU-3"): "GPU 1", ("a", "GPU-4"): "GPU 3"}
+
+
+@pytest.mark.parametrize(("rate", "said"), [(0.002, "longer"), (-0.004, "shorter")])
+def test_what_a_degree_costs_or_gains_is_said_without_a_sign(tmp_path, rate, said):
+    dataset, boards = fleet(tmp_path / "f", [1.0] * 4, repeats=1)
+    rng = np.random.default_rng(1)
+    for board in boards:
+        for repeat in range(8):
+            times = 2e-3 * np.exp(rate * repeat) * (1 + rng.normal(0, 2e-4, 8))
+            dataset.put(Task(board, repeat), tables_of(Task(board, repeat), times, temperature_c=50.0 + repeat))
+    (line,) = [text for name, text in facts(find(read_fleet(tmp_path / "f").groups[0])) if name == "Temperature"]
+    assert re.match(rf"an iteration takes 0\.\d+ ±\s0\.\d+ % {said} a degree hotter", line)
 
 
 def test_slowness_that_goes_with_a_low_clock_is_found(tmp_path):

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 Ask = Annotated[
     str | None,
-    typer.Option("--ask", metavar="GPU", help="Is this GPU worth asking for? A number or UUID. [default: the fastest]"),
+    typer.Option(
+        "--ask",
+        metavar="GPU",
+        help="Is this GPU worth asking for? A number, of several hosts HOST:GPU, or a UUID. [default: the fastest]",
+    ),
 ]
 Top = Annotated[int, typer.Option(min=1, help="So many of the best and of the worst GPUs, where there are many.")]
 
@@ -123,7 +127,7 @@ def run(
     request = Request(device=device, gpus=gpus, nodes=nodes, engine=engine, address=address, allow_busy=allow_busy)
     with open_fleet(settings, request) as fleet:
         place = output or str(fresh_folder("runs", f"fleet-{Path(workload).name}"))
-        progress = FleetProgress()
+        progress = FleetProgress(fleet.gpus, quiet=json)
         try:
             with progress:
                 found = run_fleet(
@@ -219,9 +223,22 @@ def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> l
     from jouletrace.fleet.findings import WORTH, asked_for, find
 
     if ask is not None and not any(asked_for(group, ask) is not None for group in fleet.groups):
-        labels = ", ".join(gpu.label for group in fleet.groups for gpu in group.gpus)
-        raise BadInputError(f"--ask {ask}: there is no such GPU, or several; here are {labels[:300]}")
+        raise BadInputError(f"--ask {ask}: {_why_not(fleet, ask)}")
     return [find(group, ask, WORTH if worth is None else worth) for group in fleet.groups]
+
+
+def _why_not(fleet: Fleet, ask: str) -> str:
+    """Why nobody knows which GPU is meant, and what to write."""
+    from jouletrace.fleet.names import is_meant
+
+    gpus = {(gpu.node, gpu.id): gpu for group in fleet.groups for gpu in group.gpus}.values()
+    meant = [gpu for gpu in gpus if is_meant(ask, gpu.node, gpu.id, gpu.label)]
+    if not meant:
+        return f"there is no such GPU; here are {', '.join(gpu.label for gpu in gpus)[:300]}"
+    labels = ", ".join(gpu.label for gpu in meant)[:300]
+    if len({gpu.node for gpu in meant}) > 1:
+        return f"several hosts have one; write HOST:GPU, such as --ask {meant[0].label} (it may be {labels})"
+    return f"several begin so; write more of the UUID, or a name of {labels}"
 
 
 def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool) -> None:

@@ -1,12 +1,14 @@
-"""What a fleet is doing: a bar for all results, and a line for what each GPU is at; nothing where nobody looks."""
+"""What a fleet is doing: a bar for all results and a line for what each GPU is at; in a log, a line for each result."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
+from jouletrace.fleet.names import gpu_names
 
 if TYPE_CHECKING:
     from jouletrace.fleet.node import Outcome
@@ -16,15 +18,22 @@ _MOST_LINES = 16
 
 
 class FleetProgress(Drawn):
-    """Draws ``fleet.engine.Watch`` with rich, if stderr is a terminal; failures are said in any case.
+    """Draws ``fleet.engine.Watch`` with rich, if stderr is a terminal, and else says each result; failures always.
+
+    Args:
+        gpus: Of the whole fleet.
+        quiet: Say failures only where nobody looks.
 
     Attributes:
         measured: New results so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: Sequence[FleetGpu], quiet: bool = False) -> None:
         super().__init__()
         self.measured = 0
+        self._names = gpu_names((gpu.node, gpu.id, gpu.place) for gpu in gpus)
+        self._lined = not quiet and not sys.stderr.isatty()
+        self._total = self._done = 0
         self._lines: dict[str, Any] = {}
         self._said: set[str] = set()
         if sys.stderr.isatty():
@@ -42,6 +51,7 @@ class FleetProgress(Drawn):
 
     def begin(self, total: int, done: int) -> None:
         """Show how much there is to do."""
+        self._total, self._done = total, done
         if self._progress is not None:
             self._all = self._progress.add_task("results", total=total, completed=done)
 
@@ -54,13 +64,21 @@ class FleetProgress(Drawn):
             self._lines[key] = self._progress.add_task("", total=None)
         if key in self._lines:
             doing = message.get("name") if message.get("is") == "phase" else message.get("is")
-            self._progress.update(self._lines[key], description=f"{gpu}: {doing}"[:40])
+            self._progress.update(self._lines[key], description=f"{self._name(gpu)}: {doing}"[:40])
 
     def outcome(self, found: Outcome) -> None:
-        """Move the bar; say why there is no result, each reason once."""
+        """Move the bar, or say what is done; say why there is no result, each reason once."""
         self.measured += not found.reason
+        self._done = min(self._done + 1, self._total)  # GPUs that run together may be measured again
         if self._progress is not None:
             self._progress.update(self._all, advance=1)
-        if found.reason and found.text not in self._said:
-            self._said.add(found.text)
-            say(f"{found.task.gpu}, repeat {found.task.repeat}: {found.text}")
+        of = f"{self._name(found.task.gpu)}, repeat {found.task.repeat}"
+        if found.reason:
+            if found.text not in self._said:
+                self._said.add(found.text)
+                say(f"{of}: {found.text}")
+        elif self._lined:
+            say(f"{self._done} of {self._total} done: {of}")
+
+    def _name(self, gpu: FleetGpu) -> str:
+        return self._names.get((gpu.node, gpu.id), str(gpu))

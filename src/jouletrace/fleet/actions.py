@@ -32,6 +32,7 @@ class Action:
 
     Attributes:
         node, gpu: Host and UUID.
+        name: What the report calls it.
         serial, slot: To find it by: serial number and PCI bus; "" where the driver doesn't tell.
         action: "inspect", "keep" or "undecided".
         evidence: Why.
@@ -40,6 +41,7 @@ class Action:
 
     node: str
     gpu: str
+    name: str
     serial: str
     slot: str
     action: str
@@ -70,7 +72,9 @@ def actions(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> li
     for (node, gpu), failures in rest.items():
         lost = [one for one in failures if one.get("reason") in _LOST]
         text = str((lost or failures)[0].get("text", ""))
-        decided.append(Action(node, gpu, "", "", INSPECT if lost else UNDECIDED, f"never measured: {text}"))
+        decided.append(
+            Action(node, gpu, fleet.name(node, gpu), "", "", INSPECT if lost else UNDECIDED, f"never measured: {text}")
+        )
     order = {INSPECT: 0, UNDECIDED: 1, KEEP: 2}
     return sorted(decided, key=lambda one: (order[one.action], -(one.slower or 0.0)))
 
@@ -107,7 +111,7 @@ def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: flo
         estimate = one.off if one is not None else None
         ends = (estimate.value, estimate.low, estimate.high) if estimate is not None else (None, None, None)
         serial, slot = (str(gpu.facts.get(name) or "") for name in ("serial", "pci_bus"))
-        found.append(Action(gpu.node, gpu.id, serial, slot, verdict, "; ".join(evidence), *ends))
+        found.append(Action(gpu.node, gpu.id, gpu.label, serial, slot, verdict, "; ".join(evidence), *ends))
     return found
 
 
@@ -130,10 +134,22 @@ def to_csv(found: Sequence[Action], simulated: bool) -> str:
     """The actions for a spreadsheet."""
     sink = StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    names = ["simulated", "action", "serial", "host", "slot", "gpu", "slower_pct", "low_pct", "high_pct", "evidence"]
+    names = [
+        "simulated",
+        "action",
+        "name",
+        "serial",
+        "host",
+        "slot",
+        "gpu",
+        "slower_pct",
+        "low_pct",
+        "high_pct",
+        "evidence",
+    ]
     writer.writerow(names)
     for one in found:
         numbers = ["" if x is None else f"{100 * x:.4g}" for x in (one.slower, one.low, one.high)]
-        words = [one.action, one.serial, one.node, one.slot, one.gpu]
+        words = [one.action, one.name, one.serial, one.node, one.slot, one.gpu]
         writer.writerow([str(simulated).lower(), *map(printable, words), *numbers, printable(one.evidence)])
     return sink.getvalue()

@@ -179,13 +179,9 @@ def facts(found: Findings) -> list[tuple[str, str]]:
         said = [f"{label}: {answer}", *([SAME_TIME] if group.shares_time else []), *([text] if text else [])]
         lines.append(("Worth asking for?", "; ".join(said)))
     if found.slope.value is not None:
-        per = found.slope.scaled(100)
-        lines.append(
-            (
-                "Temperature",
-                f"an iteration takes {cell(per, Unit(1.0, '%'))} % longer a degree, from how runs of a GPU differ",
-            )
-        )
+        longer = found.slope.value >= 0
+        per = f"{cell(found.slope.scaled(1 if longer else -1), PERCENT)} % {'longer' if longer else 'shorter'}"
+        lines.append(("Temperature", f"an iteration takes {per} a degree hotter, from how runs of a GPU differ"))
     else:
         lines.append(("Temperature", f"no correction: {reason(found.slope.reason)}"))
     if found.skew.most is not None and found.skew.median is not None:
@@ -239,7 +235,7 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
         key = str(failure.get("node")), str(failure.get("gpu")), str(failure.get("text"))
         missing[key] = missing.get(key, 0) + 1
     for (node, gpu, text), n in missing.items():
-        lines.append(f"{n} result{'s' if n > 1 else ''} of {gpu} in {node} missing: {text}")
+        lines.append(f"{n} result{'s' if n > 1 else ''} of {fleet.name(node, gpu)} missing: {text}")
     for one in found:
         hot = int(one.group.runs["hot"].sum())
         if hot:

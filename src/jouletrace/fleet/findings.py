@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jouletrace.fleet.names import is_meant
 from jouletrace.fleet.plan import COLLECTIVE, TOGETHER
 from jouletrace.fleet.results import Fleet, Group
 from jouletrace.fleet.slowness import Correlate, at_equal_temperature, correlates, temperature_slope
@@ -87,7 +88,7 @@ def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings
 
     Args:
         group: The GPUs.
-        ask: The GPU that is asked about: its label, place, or a beginning of its UUID; None for the fastest.
+        ask: The GPU that is asked about: its name or place, or a beginning of its UUID; None for the fastest.
         worth: Relative gain that counts.
     """
     spreads = {figure: Spread(group, figure) for figure in FIGURES}
@@ -107,11 +108,7 @@ def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings
 def asked_for(group: Group, ask: str) -> int | None:
     """The code of the GPU that is meant; None if it isn't in this group, or several are."""
     wanted = ask.strip().lower()
-    found = [
-        code
-        for code, gpu in enumerate(group.gpus)
-        if wanted in (gpu.label.lower(), gpu.label.lower().removeprefix("gpu ")) or gpu.id.lower().startswith(wanted)
-    ]
+    found = [code for code, g in enumerate(group.gpus) if is_meant(ask, g.node, g.id, g.label)]
     exact = [code for code in found if group.gpus[code].id.lower() == wanted]
     found = exact or found
     return found[0] if len(found) == 1 else None
@@ -157,7 +154,7 @@ def to_dict(fleet: Fleet, found: list[Findings]) -> dict[str, Any]:
         "simulated": fleet.simulated,
         "source": fleet.source,
         "groups": [_group(one) for one in found],
-        "failures": fleet.failures,
+        "failures": [{**one, "label": fleet.name(str(one["node"]), str(one["gpu"]))} for one in fleet.failures],
         "damaged": fleet.damaged,
     }
 

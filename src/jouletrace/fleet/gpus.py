@@ -130,4 +130,4 @@ def simulated(device: str, gpus: str, nodes: int) -> list[FleetGpu]:
 
 
 def _of(info: DeviceInfo, index: int) -> FleetGpu:
-    return FleetGpu(info.host or socket.gethostname(), info.id, index, info.id, info.name)
+    return FleetGpu(info.host or socket.gethostname(), info.id, index, info.id, info.name, info.index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,6 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
     environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     whole, marks = document(fleet, found), Footnotes()
-    labels = {(gpu.node, gpu.id): gpu.label for one in found for gpu in one.group.gpus}
     store = open_store(fleet.source) if fleet.about else None
     return environment.get_template("fleet.html.j2").render(
         title=whole.title,
@@ -106,7 +105,7 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
         command=printable(str(fleet.about.get("command", ""))),
         about=ABOUT if fleet.about else "",
         sections=[_section(one, number, store, marks) for number, one in enumerate(found)],
-        actions=_actions(actions(fleet, found, limit), labels, limit),
+        actions=_actions(actions(fleet, found, limit), limit),
         version=jouletrace.__version__,
         style=Markup(assets.text("style.css")),
         script=Markup(script),
@@ -229,14 +228,14 @@ def _rank(estimate: Estimate | None) -> Cell:
     return Cell(f"{low}" if low == high else f"{low}–{high}", estimate.value, estimate.low, estimate.high)
 
 
-def _actions(found: Sequence[Action], labels: Mapping[tuple[str, str], str], limit: float) -> Table:
+def _actions(found: Sequence[Action], limit: float) -> Table:
     names = ("action", "GPU", "host", "UUID", "serial", "slot", "evidence")
     table = Table(
         "actions", f"What to do, with {100 * limit:g} % as the limit", [Heading(name, name) for name in names]
     )
     for one in found[: tables.MOST_ROWS]:
         words = (one.node, one.gpu, one.serial, one.slot, one.evidence)
-        cells = [Cell(one.action), _label(labels.get((one.node, one.gpu), ""))]
+        cells = [Cell(one.action), _label(one.name)]
         table.rows.append(cells + [Cell(printable(text)) for text in words])
     if len(found) > tables.MOST_ROWS:
         table.notes.append(f"{len(found) - tables.MOST_ROWS} more are left out here; --actions writes all")

@@ -31,6 +31,7 @@ class FleetGpu:
         index: Its place on its host, as CUDA counts: what a user asks for.
         device: What opens it there (``--device``).
         name: Marketing name.
+        number: Its place as the driver counts, whatever CUDA shows a process; None where nobody else counts.
     """
 
     node: str
@@ -38,9 +39,15 @@ class FleetGpu:
     index: int
     device: str
     name: str = ""
+    number: int | None = None
 
     def __str__(self) -> str:
-        return f"GPU {self.index} of {self.node}"
+        return f"GPU {self.place} of {self.node}"
+
+    @property
+    def place(self) -> int:
+        """What it goes by in reports: the same for processes that CUDA shows different GPUs."""
+        return self.index if self.number is None else self.number
 
     @property
     def simulated(self) -> bool:

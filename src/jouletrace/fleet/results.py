@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.fleet.dataset import ABOUT, Dataset
 from jouletrace.fleet.imported import identity
+from jouletrace.fleet.names import Owner, gpu_names
 from jouletrace.fleet.plan import COLLECTIVE
 from jouletrace.fleet.rows import RUNS, WINDOWS, Measured
 from jouletrace.fleet.store import open_store
@@ -32,7 +33,7 @@ class Gpu:
     Attributes:
         node, id: Host and UUID.
         facts: What its rows say of it and doesn't change: model, index, serial, pci_bus, limits, ...
-        label: A short name that no other has in its group.
+        label: A short name that no other has in the fleet (see ``names``).
     """
 
     node: str
@@ -76,6 +77,7 @@ class Fleet:
         failures: What has no result, and why.
         damaged: Files that can't be read, a line each.
         about: What ``fleet run`` wrote down; {} for Runs from elsewhere.
+        names: What GPUs are called, by host and UUID: those without a result too, where they were asked for.
     """
 
     source: str
@@ -83,6 +85,11 @@ class Fleet:
     failures: list[dict[str, Any]] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
+    names: dict[Owner, str] = field(default_factory=dict)
+
+    def name(self, node: str, gpu: str) -> str:
+        """What a GPU is called: by its host and UUID if nothing else is known of it."""
+        return self.names.get((node, gpu)) or (f"{node}:{gpu}" if len({n for n, _ in self.names} | {node}) > 1 else gpu)
 
     @property
     def simulated(self) -> bool:
@@ -106,7 +113,18 @@ def read_fleet(root: str | Path) -> Fleet:
     if not len(runs):
         reasons = list(dict.fromkeys(str(one.get("text")) for one in failures))
         raise BadInputError(f"the fleet in {root} has no result yet{': ' + '; '.join(reasons[:3]) if reasons else ''}")
-    return Fleet(str(root), _groups(runs, windows), failures, [*damaged, *more, *_bare(runs, windows)], about)
+    names = _names(runs, [one for one in about.get("gpus") or [] if isinstance(one, dict)])
+    groups = _groups(runs, windows, names)
+    return Fleet(str(root), groups, failures, [*damaged, *more, *_bare(runs, windows)], about, names)
+
+
+def _names(runs: pa.Table, asked: Sequence[dict[str, Any]] = ()) -> dict[Owner, str]:
+    """Of GPUs with results, and of those that were asked for."""
+    there = [one for one in asked if {"node", "id"} <= one.keys()]
+    places = [one.get("index") if one.get("number") is None else one["number"] for one in there]
+    known = [(str(one["node"]), str(one["id"]), place) for one, place in zip(there, places, strict=True)]
+    measured = zip(*(runs[name].to_pylist() for name in ("node", "gpu", "index")), strict=True)
+    return gpu_names([*known, *measured])
 
 
 def _bare(runs: pa.Table, windows: pa.Table) -> list[str]:
@@ -145,10 +163,12 @@ def fleet_of(runs: Sequence[Run], source: str = "") -> Fleet:
     if not rows:
         raise BadInputError("no Run here has a time of an iteration: nothing to compare")
     schema = pa.schema([pa.field("node", pa.string()), pa.field("gpu", pa.string()), *RUNS])
-    return Fleet(source, _groups(pa.Table.from_pylist(rows, schema=schema), pa.concat_tables(windows)))
+    table = pa.Table.from_pylist(rows, schema=schema)
+    names = _names(table)
+    return Fleet(source, _groups(table, pa.concat_tables(windows), names), names=names)
 
 
-def _groups(runs: pa.Table, windows: pa.Table) -> list[Group]:
+def _groups(runs: pa.Table, windows: pa.Table, names: Mapping[Owner, str]) -> list[Group]:
     rows = runs.to_pylist()
     kinds = [tuple(row.get(name) for name in _ALIKE) for row in rows]
     run_keys = [(row["node"], row["gpu"], row["repeat"]) for row in rows]
@@ -159,7 +179,8 @@ def _groups(runs: pa.Table, windows: pa.Table) -> list[Group]:
     found = []
     for kind in dict.fromkeys(kinds):
         index = np.array([i for i, own in enumerate(kinds) if own == kind], np.int64)
-        found.append(_group(dict(zip(_ALIKE, kind, strict=True)), [rows[i] for i in index], index, of_run, values))
+        facts = dict(zip(_ALIKE, kind, strict=True))
+        found.append(_group(facts, [rows[i] for i in index], index, of_run, values, names))
     return sorted(found, key=lambda group: -len(group.gpus))
 
 
@@ -186,14 +207,13 @@ def _group(
     index: NDArray[np.int64],
     of_run: NDArray[np.int64],
     values: dict[str, Floats],
+    names: Mapping[Owner, str],
 ) -> Group:
     owners = sorted({(row["node"], row["gpu"]) for row in rows})
     code = {owner: n for n, owner in enumerate(owners)}
     nodes = {node: n for n, node in enumerate(sorted({node for node, _ in owners}))}
     last = {(row["node"], row["gpu"]): row for row in rows}
-    gpus = [
-        Gpu(*owner, facts=last[owner], label=label) for owner, label in zip(owners, _labels(owners, last), strict=True)
-    ]
+    gpus = [Gpu(*owner, facts=last[owner], label=names[owner]) for owner in owners]
     runs: dict[str, NDArray[Any]] = {
         "gpu": np.array([code[row["node"], row["gpu"]] for row in rows], np.int64),
         "node": np.array([nodes[row["node"]] for row in rows], np.int64),
@@ -211,19 +231,6 @@ def _group(
     mine = run >= 0
     windows = {"run": run[mine], "gpu": runs["gpu"][run[mine]], **{name: v[mine] for name, v in values.items()}}
     return Group(_title(facts, len(gpus), len(nodes)), facts, gpus, runs, windows)
-
-
-def _labels(owners: list[tuple[str, str]], rows: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
-    """A GPU's place on its host where it has one, with the host where there are several."""
-    alone = len({node for node, _ in owners}) == 1
-    short = []
-    counted: dict[str, int] = {}
-    for owner in owners:
-        number = rows[owner].get("index")
-        number = counted.get(owner[0], 0) if number is None else number
-        counted[owner[0]] = counted.get(owner[0], 0) + 1
-        short.append(f"GPU {number}" if alone else f"{owner[0]}:{number}")
-    return short if len(set(short)) == len(short) else [id for _, id in owners]
 
 
 def _title(facts: dict[str, Any], gpus: int, nodes: int) -> str:
