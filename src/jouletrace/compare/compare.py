@@ -60,7 +60,8 @@ def compare(
     for key_a, key_b, flags in matched.pairs:
         entries += _part_entries((key_a, parts_a), (key_b, parts_b), parts_past, flags, scale, len(past))
     if not any(entry.measured for entry in entries):
-        raise BadInputError("A and B have no figure in common: there is nothing to compare")
+        where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
+        raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
     known = solve(entries, options, gain)
     rows = judge(entries, known, options)
     checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)], options.alpha)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from jouletrace.compare import setup
 from jouletrace.compare.sides import Source, boards, items
+from jouletrace.run import Run
 
-_SAID = {
-    "name": "workload",
-    "task": "task",
-    "batch": "batch",
-    "seq_len": "sequence length",
-    "dtype": "dtype",
-    "mode": "mode",
-    "weights": "weights",
-}
+_CLOCKS_APART = 0.01
+"""Relative difference of mean clocks that is said."""
 
-_SETTINGS = {"l2": "L2 cache", "detail": "detail"}
+_BOARDS = (("driver", "driver"), ("power_limit_w", "power limit (W)"), ("vbios", "VBIOS"), ("ecc", "ECC"))
 
 
 def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tuple[float, float]]:
@@ -24,36 +21,47 @@ def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tu
 
     Where iterations hold different numbers of samples, time and energy are compared per sample.
     """
-    one, other = a[0].run, b[0].run
-    notes = []
-    for key, word in _SAID.items():
-        first, second = one.workload.get(key), other.workload.get(key)
-        if first != second:
-            notes.append(f"{word} differs: {_said(first)} in A, {_said(second)} in B")
-    for key, word in _SETTINGS.items():
-        first, second = one.settings.get(key), other.settings.get(key)
-        if first != second:
-            notes.append(f"{word} differs: {_said(first)} in A, {_said(second)} in B")
+    notes = _differing(a, b, setup.options) + _differing(a, b, setup.config, "default")
     scale = (1.0, 1.0)
     if items(a) != items(b):
         scale = (1 / items(a), 1 / items(b))
         notes.append("times back to back and energies are compared per sample, latency per iteration")
-    notes += _of_boards(a, b)
-    for key in ("jouletrace", "torch", "cuda"):
-        first, second = one.versions.get(key), other.versions.get(key)
-        if first != second:
-            notes.append(f"{key} differs: {_said(first)} in A, {_said(second)} in B")
+    notes += _of_boards(a, b) + _clocks(a, b)
+    notes += _differing(a, b, setup.versions) + _differing(a, b, setup.environment, "not set")
     return notes, scale
 
 
 def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """What the runs themselves warn of, each once, with its side."""
-    found: dict[str, None] = {}
+    """What the runs themselves warn of, each once, with its side, and with which of its Runs unless all do."""
+    found = []
     for name, side in (("A", a), ("B", b)):
+        places: dict[str, list[str]] = {}
         for source in side:
-            for warning in source.run.warnings:
-                found[f"{name}: {warning.message}"] = None
-    return list(found)
+            for message in dict.fromkeys(warning.message for warning in source.run.warnings):
+                places.setdefault(message, []).append(source.place)
+        for message, of in places.items():
+            which = f" ({', '.join(of)})" if len(of) < len(side) else ""
+            found.append(f"{name}{which}: {message}")
+    return found
+
+
+def _differing(
+    a: Sequence[Source], b: Sequence[Source], of: Callable[[Run], setup.Setup], absent: str | None = None
+) -> list[str]:
+    """A line for each name of which the sides have other values.
+
+    ``absent`` stands for what a Run doesn't have. Without it names that one side doesn't know are left out: they are
+    of another version, or of something that isn't installed.
+    """
+    first, second = ([of(source.run) for source in side] for side in (a, b))
+    notes = []
+    for name in dict.fromkeys(name for found in (*first, *second) for name in found):
+        if absent is None and not all(any(name in found for found in side) for side in (first, second)):
+            continue
+        values = [{found.get(name) or absent or "not stated" for found in side} for side in (first, second)]
+        if values[0] != values[1]:
+            notes.append(_line(name, *values))
+    return notes
 
 
 def _of_boards(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
@@ -61,13 +69,22 @@ def _of_boards(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
     first, second = boards(a), boards(b)
     if set(first) != set(second):
         notes.append(f"boards differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")
-    for attribute, word in (("driver", "driver"), ("power_limit_w", "power limit")):
-        values = [{getattr(device, attribute) for device in side.values()} for side in (first, second)]
+    for attribute, word in _BOARDS:
+        values = [{setup.said(getattr(device, attribute)) for device in side.values()} for side in (first, second)]
         if values[0] != values[1]:
-            said = [", ".join(sorted(map(_said, value))) for value in values]
-            notes.append(f"{word} differs: {said[0]} in A, {said[1]} in B")
+            notes.append(_line(word, *({value or "not stated" for value in side} for side in values)))
     return notes
 
 
-def _said(value: object) -> str:
-    return "not stated" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+    means = []
+    for side in (a, b):
+        known = [clock for source in side if (clock := setup.clock_mhz(source.run))]
+        means.append(float(np.mean(known)) if known else 0.0)
+    if not all(means) or abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
+        return []
+    return [f"SM clock differs: {means[0]:.0f} MHz in A, {means[1]:.0f} MHz in B, on average"]
+
+
+def _line(name: str, a: set[str], b: set[str]) -> str:
+    return f"{name} differs: {', '.join(sorted(a))} in A, {', '.join(sorted(b))} in B"

@@ -1,0 +1,105 @@
+"""How a Run was made: every option, version and setting of its board that may change a figure, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jouletrace.analysis.conditions import conditions
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+_WORKLOAD = {
+    "name": "workload",
+    "task": "task",
+    "batch": "batch",
+    "seq_len": "sequence length",
+    "new_tokens": "new tokens",
+    "cache": "cache",
+    "dtype": "dtype",
+    "autocast": "autocast",
+    "mode": "mode",
+    "backend": "backend",
+    "weights": "weights",
+    "attention": "attention",
+    "optimizer": "optimizer",
+    "threads": "torch threads",
+}
+"""What was run, by name in ``Run.workload``: as it was in the end, which an option that was left out doesn't tell."""
+
+_TOLD = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
+"""Options that ``_WORKLOAD`` tells of."""
+
+_NO_OPTIONS = {"device", "devices", "repeats", "pid", "ended", "margin", "per"}
+"""Settings that are told elsewhere, or tell of no way to measure."""
+
+_SETTINGS = {"l2": "L2 cache"}
+
+_VERSIONS = (
+    *("jouletrace", "torch", "cuda", "cudnn", "transformers", "triton"),
+    *("python", "system", "machine"),
+)
+_EVERYWHERE = ("jouletrace", "torch", "cuda")
+"""Versions that are said to be unknown where they aren't stated; others may just not be installed."""
+
+_PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
+"""Environment variables that say where a process ran, not how: boards are told by themselves."""
+
+
+Setup = dict[str, str | None]
+"""Values in words by the name that a reader knows; None for what isn't stated."""
+
+
+def options(run: Run) -> Setup:
+    """What was run and how."""
+    found = {words: said(run.workload.get(key)) for key, words in _WORKLOAD.items()}
+    flags = run.workload.get("torch_flags")
+    if isinstance(flags, Mapping):
+        found |= {f"torch's {key}": said(value) for key, value in flags.items()}
+    for key, value in run.settings.items():
+        if key not in _TOLD | _NO_OPTIONS and not isinstance(value, list | dict):
+            found[_SETTINGS.get(key) or _named(key)] = said(value) or "default"
+    for device in run.devices[:1]:
+        channel = run.channel(device.id, POWER)
+        found["response of the power sensor"] = channel.origin if channel is not None else None
+    return found
+
+
+def config(run: Run) -> Setup:
+    """Changes of the model's configuration."""
+    return {f"--config {name}": said(value) for name, value in (run.settings.get("config") or {}).items()}
+
+
+def versions(run: Run) -> Setup:
+    """Versions of what ran, where they are installed."""
+    own = {**(run.workload.get("versions") or {}), **run.versions}
+    runtime = str(run.workload.get("backend"))  # others may be installed, and didn't take part
+    names = [*_VERSIONS, *([runtime] if runtime not in _VERSIONS else [])]
+    return {name: said(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
+
+
+def environment(run: Run) -> Setup:
+    """Environment variables that change how something runs."""
+    return {f"${name}": value for name, value in run.environment.items() if not name.startswith(_PLACES)}
+
+
+def clock_mhz(run: Run) -> float | None:
+    """Mean SM clock of the first device while energy was measured."""
+    found = conditions(run)["clocks_mhz"]["sm"]
+    return float(found["mean"]) if found and np.isfinite(found["mean"]) else None
+
+
+def _named(key: str) -> str:
+    words = key.replace("_", " ")
+    return f"{words.removesuffix(' s')} (s)" if words.endswith(" s") else words
+
+
+def said(value: Any) -> str | None:
+    """A value as it is printed; None for None."""
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
