@@ -134,6 +134,16 @@ def test_idle_power_is_taken_off_for_the_active_energy(graph_run):
         assert active == pytest.approx(total - idle * time, rel=1e-6)
 
 
+def test_a_workload_without_operators_is_named_where_its_parts_were_asked_for(tmp_path):
+    (tmp_path / "empty.py").write_text(
+        "import torch\ndef nothing():\n    return torch.nn.Identity(), (torch.ones(1),)\n", encoding="utf-8"
+    )
+    name = f"{tmp_path / 'empty.py'}:nothing"
+    settings = ProfileSettings(device="cpu", detail="kernel", detail_time_s=1.0, warmup_s=0.3, latency_s=0.1)
+    with pytest.raises(BadInputError, match=r"empty\.py:nothing: --detail kernel: the step has no units"):
+        profile_workload(name, settings)
+
+
 def test_a_cpu_is_told_apart_by_time_where_it_has_no_power_sensor(tmp_path):
     torch = pytest.importorskip("torch")
     from jouletrace.workloads import ObjectWorkload

@@ -28,6 +28,7 @@ from jouletrace.cli import (
     show,
     sweep,
     trace,
+    wrong_use,
 )
 from jouletrace.cli.failures import INTERRUPTED, complain
 from jouletrace.errors import BadInputError
@@ -55,7 +56,7 @@ def invoke(arguments: list[str]) -> int:
     try:
         code = app(arguments or ["--help"], standalone_mode=False)
     except _WRONG_USE as error:
-        complain(error.format_message())
+        complain(wrong_use.said(error))
         return BadInputError.exit_code
     except _Carried as carried:
         if isinstance(carried.error, typer.Exit):

@@ -49,7 +49,7 @@ def profile(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
     ] = None,
     optimizer: Annotated[str, typer.Option(help="Of a training step: adamw or sgd.")] = "adamw",
-    label_smoothing: Annotated[float, typer.Option(help="Of a training step's loss.")] = 0.0,
+    label_smoothing: Annotated[float, typer.Option(help="Of a training step's loss: at least 0, less than 1.")] = 0.0,
     data: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", help="Train on its images, a class a sub-folder. [default: random ones]"),

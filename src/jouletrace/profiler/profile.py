@@ -9,6 +9,7 @@ from pathlib import Path
 from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError
 from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.detail.nodes import nodes
 from jouletrace.profiler.detail.parts import parts
@@ -120,7 +121,18 @@ def _measure(
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
     elif settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase"):
+        _parts(session, prepared, settings, progress)
+
+
+def _parts(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
+    """Take the step apart; what stands against that is said of the workload and the option that asked for it."""
+    try:
         parts(session, prepared, settings, progress)
+    except BadInputError as error:
+        name = str(session.run.workload.get("name"))
+        if type(error) is not BadInputError or name in str(error):
+            raise
+        raise BadInputError(f"{name}: --detail {settings.detail}: {error}") from error
 
 
 def _warn_of_others(session: Session, device: Device) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from jouletrace.errors import BadInputError
@@ -18,6 +19,8 @@ RUN_BY = ("auto", "torch", *BACKENDS)
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
 MOST_THREADS = 1024
 """Of a runtime, and of its streams: more than any host has, which takes minutes to start, if it starts."""
+
+_NUMBERS: dict[str, tuple[type, str]] = {"int": (Integral, "a whole number"), "float": (Real, "a number")}
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and what it may be.
         """
+        self._check_numbers()
         for name, allowed in (
             ("task", TASKS),
             ("detail", DETAILS),
@@ -128,6 +132,17 @@ class ProfileSettings:
             raise BadInputError(f"--target-ci {self.target_ci:g}: must lie between 0 and 100 %")
         if self.first_stage < 2:
             raise BadInputError(f"first_stage {self.first_stage}: an interval needs at least 2 windows")
+
+    def _check_numbers(self) -> None:
+        """Refuse what is no number, from Python: the command line has seen to its own."""
+        for option in fields(self):
+            value, kind = getattr(self, option.name), str(option.type).partition(" ")[0]
+            if kind not in _NUMBERS or value is None:
+                continue
+            allowed, words = _NUMBERS[kind]
+            if isinstance(value, bool) or not isinstance(value, allowed):
+                name = option.name.removesuffix("_s").replace("_", "-")
+                raise BadInputError(f"--{name} {value!r}: must be {words}")
 
     def _check_together(self) -> None:
         """Refuse options that don't go with one another."""
