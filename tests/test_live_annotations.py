@@ -136,7 +136,7 @@ def test_ranges_that_overlap_wrongly_are_named(library, marks):
     assert sorted(paths(marks)) == ["outer", "outer/inner"]
     ((code, message),) = marks.warnings()
     assert code == "ranges_crossed"
-    assert "'outer', while 'inner' was open in it" in message
+    assert "'outer' and 'inner' (once)" in message
 
 
 def test_a_record_function_may_be_entered_again_before_it_is_left(marks):

@@ -6,8 +6,6 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from jouletrace.errors import BadInputError
-
 if TYPE_CHECKING:
     from jouletrace.profiler.programs.recording import Recording
 
@@ -15,18 +13,8 @@ current: Recording | None = None
 lock = threading.Lock()
 
 
-def check_none() -> None:
-    """Refuse a second recording; call it with ``lock`` held.
-
-    Raises:
-        BadInputError: If there is one.
-    """
-    if current is not None:
-        raise BadInputError(f"record: a recording is on already ({current.label!r})")
-
-
 def claim(recording: Recording) -> None:
-    """Make a recording the one that is on, once it takes marks; call it with ``lock`` held since ``check_none``."""
+    """Make a recording the one that is on, once it takes marks; call it with ``lock`` held since none was."""
     global current  # noqa: PLW0603  # what this module is for
     current = recording
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
-from jouletrace.errors import NotPossibleError
+from jouletrace.errors import NotPossibleError, RecorderDiedError
 from jouletrace.profiler.measure import synchronize
+from jouletrace.profiler.session import Session
 from jouletrace.tracing.cuda import checked
 from jouletrace.tracing.cupti import CuptiTracer
 from jouletrace.tracing.trace import KINDS, Trace
@@ -23,6 +25,9 @@ _SETTLED_NS = 10_000_000_000
 """A program of long steps is traced after so long, if it hasn't made so many."""
 
 PHASE = "tracing"
+
+_FIRST_ID = 1 << 40
+"""Ids of kernels begin beyond those of marks."""
 
 
 class Tracer(Protocol):
@@ -129,6 +134,19 @@ class KernelStretch:
             self.problem = str(error)
             return None
 
+    def keep(self, session: Session) -> None:
+        """Put what ran in the stretch, which is over, into the Run of a session; or why nothing was traced."""
+        trace = self.trace()
+        if trace is None or self.start_ns is None or self.end_ns is None:
+            session.run.warn("not_traced", f"no kernels were traced: {self.problem}")
+            return
+        session.add_span("phase", PHASE, self.start_ns, self.end_ns, "record")
+        if trace.dropped:
+            session.run.warn("records_dropped", f"the tracer dropped {trace.dropped} records: kernels are missing")
+        if len(trace):
+            with suppress(RecorderDiedError):
+                session.spool_spans(_columns(trace, session.devices[0].info.id))
+
     def _begin(self) -> None:
         try:
             synchronize()
@@ -140,12 +158,12 @@ class KernelStretch:
         self.start_ns = self._time_ns()
 
 
-def kernel_columns(trace: Trace, device: str, first_id: int) -> dict[str, list[object]]:
+def _columns(trace: Trace, device: str) -> dict[str, list[object]]:
     """Columns of the ``spans`` table for what was traced, without parents."""
     n = len(trace)
     kinds = np.array(["kernel" if kind == "kernel" else "memcpy" for kind in KINDS])
     return {
-        "id": list(range(first_id, first_id + n)),
+        "id": list(range(_FIRST_ID, _FIRST_ID + n)),
         "parent": [None] * n,
         "kind": kinds[trace.kind].tolist(),
         "name": np.array(trace.names, dtype=object)[trace.name].tolist(),

@@ -16,6 +16,7 @@ disk once a second, so that a recording may be as long as it likes.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from os import PathLike
@@ -42,7 +43,7 @@ def record(
     on_update: OnUpdate | None = None,
     update_s: float = 10.0,
 ) -> Recording:
-    """Record devices while a loop runs; use it in a ``with`` statement. One at a time.
+    """Record devices while a loop runs; use it in a ``with`` statement. One at a time: another within it is a range.
 
     Under ``torchrun`` each rank records its own GPU into a part of its own beneath ``save_to``, and the
     first one merges all parts when it ends (``jouletrace merge`` does it later, if it couldn't).
@@ -145,7 +146,8 @@ class range(ContextDecorator):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if not self._opened:
-            raise BadInputError(f"range {self.name!r} ends without having begun")
+            self._ended_unopened()
+            return
         opened = self._opened.pop()
         if opened is None:
             return
@@ -155,3 +157,10 @@ class range(ContextDecorator):
         recording = current.current
         if recording is not None and marks is recording.marks:  # it may have ended inside
             marks.end(mine, self.sync)
+
+    def _ended_unopened(self) -> None:
+        """Say so and go on: the program's own work isn't wrong."""
+        recording = current.current
+        if recording is None or recording.marks.unopened(self.name):
+            text = f"range {self.name!r} ends without having begun, or twice: that is ignored"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)

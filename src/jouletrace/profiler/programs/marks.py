@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ MOST_SPANS = 2_000_000
 
 STEP = "step"
 _NAMED = 3
-"""Ranges that a warning names."""
+"""Ranges, or pairs of them, that a warning names."""
 
 
 class Span(NamedTuple):
@@ -72,8 +72,9 @@ class Marks:
         self._ids = itertools.count(1)  # 0 is the recording's own phase
         self._ended: deque[Span] = deque()
         self._open: dict[int, Opened] = {}
-        self._kept = self._left_out = self._crossed = 0
-        self._first_crossed = ""
+        self._kept = self._left_out = self._crossings = 0
+        self._crossed: dict[tuple[str, str], int] = {}
+        self._unopened: dict[str, int] = {}
         self._threads = threading.local()
         self.not_synchronised: set[str] = set()
         """Names of ranges, and "step", whose ends did not wait for a GPU that is in use."""
@@ -108,6 +109,11 @@ class Marks:
             mine.depth, mine.step_ns = len(mine.open), now
         if not sync and opened.name not in self.not_synchronised and uses_cuda():
             self.not_synchronised.add(opened.name)
+
+    def unopened(self, name: str) -> bool:
+        """A range ended that wasn't open; whether that is the first time."""
+        self._unopened[name] = self._unopened.get(name, 0) + 1
+        return sum(self._unopened.values()) == 1
 
     def step(self, sync: bool = False) -> None:
         """An iteration of this thread's loop has ended, and the next begins."""
@@ -146,20 +152,29 @@ class Marks:
         if self._left_out:
             text = f"{self._left_out} spans came after the first {MOST_SPANS}; figures are of those"
             found.append(("spans_left_out", text))
-        if self._crossed:
-            text = f"{self._crossed} ranges ended inside of others that began within them: {self._first_crossed}"
+        if self._crossings:
+            pairs = [f"{outer!r} and {inner!r} ({_times(n)})" for (outer, inner), n in self._crossed.items()]
+            rest = self._crossings - sum(self._crossed.values())
+            named = ", ".join(pairs) + (f", and {rest} more" if rest else "")
+            text = f"ranges overlap without one being inside the other: {named}. Of each pair the second is listed "
+            text += "inside the first, in which it began, though it ended after it: its figures go beyond it"
             found.append(("ranges_crossed", text))
+        if self._unopened:
+            named = _named(f"{name!r} ({_times(n)})" for name, n in self._unopened.items())
+            found.append(
+                ("ranges_not_begun", f"ranges ended without having begun, or twice, which was ignored: {named}")
+            )
         if self._open:
-            names = list(dict.fromkeys(opened.name for opened in self.still_open()))
-            named = ", ".join(map(repr, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
+            named = _named(repr(name) for name in dict.fromkeys(opened.name for opened in self.still_open()))
             text = f"{len(self._open)} ranges were open when the recording ended, and are left out: {named}"
             found.append(("ranges_not_ended", text))
         return found
 
     def _cross(self, opened: Opened, inner: Opened) -> None:
-        if not self._crossed:
-            self._first_crossed = f"first {opened.name!r}, while {inner.name!r} was open in it"
-        self._crossed += 1
+        self._crossings += 1
+        pair = "/".join(opened.path), "/".join(inner.path[len(opened.path) :])
+        if pair in self._crossed or len(self._crossed) < _NAMED:
+            self._crossed[pair] = self._crossed.get(pair, 0) + 1
 
     def _thread(self) -> ThreadMarks:
         found: ThreadMarks | None = getattr(self._threads, "state", None)
@@ -174,6 +189,15 @@ class Marks:
             return
         self._kept += 1
         self._ended.append(span)
+
+
+def _named(names: Iterable[str]) -> str:
+    first, more = list(itertools.islice(names := iter(names), _NAMED)), next(names, None)
+    return ", ".join(first) + (", ..." if more is not None else "")
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
 
 
 def uses_cuda() -> bool:

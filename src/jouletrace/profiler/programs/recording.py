@@ -22,12 +22,13 @@ from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.programs import current
 from jouletrace.profiler.programs.annotations import Annotations
-from jouletrace.profiler.programs.kernel_stretch import PHASE, KernelStretch, kernel_columns
+from jouletrace.profiler.programs.kernel_stretch import KernelStretch
 from jouletrace.profiler.programs.live_sums import LiveSums, span_columns
 from jouletrace.profiler.programs.marks import Marks
 from jouletrace.profiler.programs.merge_ranks import merge_when_all_ended
 from jouletrace.profiler.programs.ranks import device_of, parts_of, this_rank
 from jouletrace.profiler.programs.so_far import SoFar
+from jouletrace.profiler.programs.within import Within
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
 from jouletrace.run.header import RUN_JSON
@@ -36,9 +37,6 @@ from jouletrace.run.store import check_free, save
 _FLUSH_S = 1.0
 _PATIENCE_S = 10.0
 """Given to ``on_update`` to come back when the recording ends."""
-
-_FIRST_KERNEL = 1 << 40
-"""Ids of kernels begin beyond those of marks."""
 
 OnUpdate = Callable[[SoFar], object]
 
@@ -49,8 +47,8 @@ class Recording:
     Attributes:
         label: What the Run is called.
         rank: Which of several processes this is; None if the program runs in one.
-        run: The Run with its figures; None until the recording has ended. Of several ranks, the
-            first has the merged one if it was saved, and the others have their own.
+        run: The Run with its figures; None until the recording has ended, and of one that is within another. Of
+            several ranks, the first has the merged one if it was saved, and the others have their own.
     """
 
     def __init__(
@@ -68,7 +66,8 @@ class Recording:
         self.run: Run | None = None
         self.rank = this_rank()
         self._whole = Path(save_to) if save_to is not None else None
-        self._place = self._checked_place()
+        # Within another recording it will be saved nowhere, so that its place may be taken.
+        self._place = self._checked_place() if current.current is None else None
         self._specs = list(devices)
         if self.rank is not None and self._specs == ["visible"]:
             self._specs = [device_of(self.rank)]
@@ -87,26 +86,34 @@ class Recording:
         self._stretch: KernelStretch | None = None
         self._annotations: Annotations | None = None
         self._start_ns = 0
+        self._within: list[Within] = []
+        self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Begin.
+        """Begin. While another recording is on it is a range of that; once it has ended, nothing. Either is warned of.
 
         Raises:
-            BadInputError: If another recording is on, this one has ended, or a device can't be recorded so.
+            BadInputError: If a device can't be recorded so.
             RecorderDiedError: If recording can't start.
         """
-        if self.run is not None:
-            raise BadInputError(f"record: {self.label!r} has ended; ask for another with jt.record()")
         with current.lock:
-            current.check_none()
-            self._open()
-            current.claim(self)  # now that it takes the marks of other threads
+            outer = current.current
+            if outer is None and self.run is None:
+                self._open()
+                current.claim(self)  # now that it takes the marks of other threads
+        if outer is not None or self.run is not None:
+            unsaved = f", and nothing goes to {self._whole}" if self._whole is not None and outer is not self else ""
+            self._within.append(Within(self.label, outer, unsaved))
+            return self
         self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
         self._flusher.start()
         atexit.register(self._close, None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._within:
+            self._within.pop().end()
+            return
         self._check_begun()
         if threading.current_thread() is self._flusher:
             raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it where the loop is")
@@ -117,22 +124,28 @@ class Recording:
     @property
     def marks(self) -> Marks:
         """Where ranges are opened and closed."""
-        self._check_begun()
-        return self._marks
+        return self._that_is_on()._marks
+
+    def warn(self, code: str, text: str) -> bool:
+        """Put a warning into the Run, the first of its code; whether it was."""
+        if code in self._warned:
+            return False
+        self._warned.add(code)
+        self._session.run.warn(code, text)
+        return True
 
     def step(self, sync: bool = False) -> None:
         """An iteration of this thread's loop has ended, and the next begins."""
-        self._check_begun()
+        on = self._that_is_on()
         if sync:
             synchronize()
-        self._marks.step(sync)
-        if self._stretch is not None:
-            self._stretch.step()
+        on._marks.step(sync)
+        if on._stretch is not None:
+            on._stretch.step()
 
     def skip(self) -> None:
         """What this thread has done since its last step (an evaluation, say) belongs to no step."""
-        self._check_begun()
-        self._marks.skip()
+        self._that_is_on()._marks.skip()
 
     def now(self) -> SoFar:
         """What has been measured so far, about a second ago: sums for the eye, without intervals.
@@ -140,6 +153,9 @@ class Recording:
         Raises:
             BadInputError: If it has not begun, or is that of the process that this one was forked from.
         """
+        on = self._that_is_on()
+        if on is not self:
+            return on.now()
         self._check_mine()
         with self._flushing:
             self._catch_up()
@@ -153,6 +169,9 @@ class Recording:
         """
         if not (is_seconds(seconds) and seconds > 0):
             raise BadInputError(f"record: recent({seconds!r}): must be more than 0 s")
+        on = self._that_is_on()
+        if on is not self:
+            return on.recent(seconds)
         self._check_mine()
         with self._flushing:
             self._catch_up()
@@ -163,6 +182,13 @@ class Recording:
         """In a fork: what is called there is not marked, and nobody would ever take the marks."""
         if self._annotations is not None:
             self._annotations.detach()
+
+    def _that_is_on(self) -> Recording:
+        """What records in place of this one: the one that it is within, if it never began itself."""
+        if self._start_ns == 0 and self._within and self._within[-1].outer is not None:
+            return self._within[-1].outer
+        self._check_begun()
+        return self
 
     def _check_begun(self) -> None:
         if self._start_ns == 0:
@@ -188,6 +214,8 @@ class Recording:
         return check_free(parts / self.rank.name)
 
     def _open(self) -> None:
+        if self._place is None:
+            self._place = self._checked_place()
         devices = open_devices(self._specs)
         try:
             for device in devices:
@@ -276,7 +304,9 @@ class Recording:
             self._flush()
         session, run = self._session, self._session.run
         session.add_span("phase", "monitor", self._start_ns, session.clock.time_ns(), "record")
-        self._keep_kernels()
+        if self._stretch is not None:
+            self._stretch.end()
+            self._stretch.keep(session)
         run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
         for warning in self._marks.warnings():
             run.warn(*warning)
@@ -307,26 +337,6 @@ class Recording:
         else:  # the launcher is about to end all others: whoever wants the rest asks for it later
             with suppress(BadInputError):
                 self.run = merge_when_all_ended(self._whole, self.rank, wait_s=5.0)
-
-    def _keep_kernels(self) -> None:
-        """Put the traced kernels into the Run."""
-        stretch = self._stretch
-        if stretch is None:
-            return
-        stretch.end()
-        session = self._session
-        trace = stretch.trace()
-        if trace is None:
-            session.run.warn("not_traced", f"no kernels were traced: {stretch.problem}")
-            return
-        assert stretch.start_ns is not None
-        assert stretch.end_ns is not None
-        session.add_span("phase", PHASE, stretch.start_ns, stretch.end_ns, "record")
-        if trace.dropped:
-            session.run.warn("records_dropped", f"the tracer dropped {trace.dropped} records: kernels are missing")
-        if len(trace):
-            with suppress(RecorderDiedError):
-                session.spool_spans(kernel_columns(trace, session.devices[0].info.id, _FIRST_KERNEL))
 
 
 def is_seconds(value: object) -> bool:
