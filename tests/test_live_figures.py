@@ -147,6 +147,23 @@ def test_ranges_of_one_name_in_different_ranges_are_different():
     assert energy(run, "test/load").value == pytest.approx(600.0, rel=5e-3)
 
 
+def test_ranges_that_overlap_without_nesting_are_flagged_and_keep_their_figures():
+    spans = [("range", "load", 1.0, 3.0), ("range", "train", 2.0, 6.0, 1), ("range", "test", 7.0, 8.0)]
+    spans.append(("range", "inside", 7.2, 7.8, 3))
+    run = marked(spans, 300.0, 10.0)
+    flags = {
+        name: [metric for metric in ("time_s", "energy_total_j") if "ranges_crossed" in flags_of(run, name, metric)]
+        for name in ("load", "load/train", "test", "test/inside")
+    }
+    both = ["time_s", "energy_total_j"]
+    assert flags == {"load": both, "load/train": both, "test": [], "test/inside": []}
+    assert energy(run, "load/train").value == pytest.approx(1200.0, rel=5e-3)
+
+
+def flags_of(run, name, metric):
+    return run.result_flags(metric, unit(run, name)["id"])
+
+
 def test_ranges_without_a_power_sensor_have_time_only():
     run = marked([("range", "a", 1.0, 3.0)], 300.0, 5.0, channels=[])
     assert energy(run, "a").reason == "no_power_sensor"

@@ -7,6 +7,8 @@ import pytest
 from jouletrace import report
 from jouletrace.report import json as json_report
 from jouletrace.report import table
+from jouletrace.report.html.tables import parts as html_parts
+from jouletrace.report.results import Results
 from jouletrace.report.table import fitted
 from jouletrace.run import Estimate, Run, tables
 from make_runs import e, result
@@ -171,3 +173,75 @@ def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_ea
     assert text.count(words) == 1
     assert f"{'all rows:' if alike else '[a]'} part of it was {words}" in text
     assert text.count("[a]") == (0 if alike else 3)
+
+
+def disagreeing(*sizes: float | None) -> Run:
+    """Operators that are flagged, removal and repetition that far apart; None where repetition isn't known."""
+    run = graph_run()
+    rows = [row for row in run.results.to_pylist() if row["metric"] != "energy_removal_j"]
+    for i, size in enumerate(sizes, start=1):
+        for row in rows:
+            if row["unit"] == i and row["metric"] == "energy_total_j":
+                row["flags"] = "methods_disagree"
+        rows.append(result(i, "energy_removal_j", e(0.02, 0.0001)))
+        if size is not None:
+            rows.append(result(i, "energy_repetition_j", e(0.02 * (1 - size), 0.0001)))
+    run.results = tables.from_rows(rows, "results")
+    return run
+
+
+def footnote(run: Run) -> str:
+    found = [line for line in lines(table.render(run, detail="kernel", width=220)) if "removal and repetition" in line]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_by_how_much_removal_and_repetition_disagree_is_said_with_the_row_where_they_do_most():
+    where = "deit.encoder.layers.*.attention.attention"
+    assert footnote(disagreeing(0.034, 0.12)).endswith(f"intervals: by up to 12 % (addmm in {where}.k_proj)")
+    assert footnote(disagreeing(0.034)).endswith(f"intervals: by 3.4 % (addmm in {where}.q_proj)")
+    assert footnote(disagreeing(None)).endswith("disagree by more than their intervals")
+
+
+def test_the_page_says_of_each_row_by_how_much_they_disagree():
+    run = disagreeing(0.034, 0.12)
+    found = next(one for one in html_parts(run, Results(run)) if one.id in ("op", "kernel"))
+    remarks = [row[-1].text.replace("\N{NO-BREAK SPACE}", " ") for row in found.rows]
+    assert sorted(filter(None, remarks)) == [
+        "removal and repetition disagree by more than their intervals: by 12 %",
+        "removal and repetition disagree by more than their intervals: by 3.4 %",
+    ]
+
+
+def generated() -> Run:
+    """A generation's phases: a prompt of 32 tokens, 8 new ones."""
+    run = Run(kind="profile", workload={"name": "gpt"})
+    units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "gpt"}]
+    rows = [result(0, "tokens_per_s", e(200.0, 1.0)), result(0, "energy_per_token_j", e(0.6, 0.01))]
+    for i, (phase, tokens) in enumerate((("prefill", 32), ("decode", 8), ("between forwards", 0)), start=1):
+        units.append({"id": i, "parent": 0, "level": "phase", "name": phase, "phase": phase, "count": 1})
+        rows += [result(i, "time_s", e(0.01, 1e-4)), result(i, "energy_total_j", e(1.0, 0.01))]
+        if tokens:
+            rows += [result(i, "tokens_per_s", e(100 * tokens, 1.0))]
+            rows += [result(i, "energy_per_token_j", e(1 / tokens, 1e-3))]
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    return run
+
+
+def test_phases_of_a_generation_say_which_tokens_they_are_about():
+    run = generated()
+    text = table.render(run, width=120)
+    shown = {line.split("  ")[0] for line in lines(text, "Phases")}
+    assert {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"} <= shown
+    assert "New tokens" in text
+    assert "Energy for each new token" in text
+    assert "not measured" not in " ".join(lines(text, "Phases")), "what is between forwards is about no token"
+    page = next(one for one in html_parts(run, Results(run)) if one.id == "phase")
+    assert {row[0].text for row in page.rows} == {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"}
+
+
+def test_phases_of_training_keep_their_names():
+    run = generated()
+    rows = [{**row, "name": row["name"].replace("prefill", "forward")} for row in run.units.to_pylist()]
+    run.units = tables.from_rows(rows, "units")
+    assert any(line.startswith("forward  ") for line in lines(table.render(run, width=120), "Phases"))

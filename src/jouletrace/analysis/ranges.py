@@ -72,6 +72,7 @@ class _Kind:
         steps: Whether they are steps.
         start, end: Times in ns, shape (n,).
         lane: Number of the thread of each, shape (n,).
+        crossed: Whether some overlap the range around them, or one within them, without being nested.
     """
 
     path: tuple[str, ...]
@@ -79,6 +80,7 @@ class _Kind:
     start: Ints
     end: Ints
     lane: Ints
+    crossed: bool
 
     def __len__(self) -> int:
         return len(self.start)
@@ -109,6 +111,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
             units[kind.path], "range", "/".join(kind.path), MODEL_UNIT if parent is None else parent, count=len(kind)
         )
         flags = ["host_time"] if kind.path[-1] in host else []
+        flags += ["ranges_crossed"] if kind.crossed else []
         figures.add(unit, "time_s", _time(kind), flags)
         parts: list[tuple[Estimate, list[str]]] = []
         for device in devices_of(run, kind.path):
@@ -146,6 +149,8 @@ def _kinds(run: Run) -> list[_Kind]:
     paths: dict[int, tuple[str, ...]] = {}
     rows: dict[tuple[str, ...], list[int]] = {}
     steps: set[tuple[str, ...]] = set()
+    crossed: set[tuple[str, ...]] = set()
+    ends = dict(zip(columns["id"], end.tolist(), strict=True))
     # Ids are given at the beginning: a parent's is lower than its children's.
     for row in np.argsort(np.array(columns["id"], np.int64), kind="stable").tolist():
         iteration = columns["kind"][row] == "iteration"
@@ -155,6 +160,8 @@ def _kinds(run: Run) -> list[_Kind]:
         rows.setdefault(path, []).append(row)
         if iteration:
             steps.add(path)
+        if end[row] > ends.get(columns["parent"][row], end[row]):
+            crossed |= {path, above}
     found = []
     for path, which in rows.items():
         chosen = np.array(which)
@@ -162,7 +169,7 @@ def _kinds(run: Run) -> list[_Kind]:
         chosen = chosen[undisturbed] if undisturbed.any() else chosen
         order = chosen[np.argsort(start[chosen], kind="stable")]
         lane = np.array([lanes[columns["lane"][row]] for row in order.tolist()], np.int64)
-        found.append(_Kind(path, path in steps, start[order], end[order], lane))
+        found.append(_Kind(path, path in steps, start[order], end[order], lane, path in crossed))
     ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks") or ())}
     return sorted(found, key=lambda kind: (ranks.get(kind.path[0], -1), int(kind.start[0])))
 

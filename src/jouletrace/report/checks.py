@@ -17,6 +17,7 @@ OF_PARTS = (
     "null_experiment",
     "energy_resolvable_j",
     "pause_s",
+    "detuned_s",
     "clock_spread_mhz",
 )
 """Metrics of the model that say how far its parts can be trusted; listed under the parts."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jouletrace.report import checks, layers, reasons
+from jouletrace.report import checks, disagreement, intervals, layers, reasons
 from jouletrace.report.document import Column, Footnotes, Section
 from jouletrace.report.metrics import metric, ordered
 from jouletrace.report.results import ABSENT, Figure, Results
@@ -52,6 +52,11 @@ _LISTED = 56
 CHECKS = {"spike_recovered", "additivity_residual"}
 """Metrics of single parts that are told among the checks."""
 
+OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
+"""By phase: the tokens that it takes in or makes, which are those of its figures a token."""
+
+_A_TOKEN = ("tokens_per_s", "energy_per_token_j")
+
 _BRIEF = ("share",)
 """Metrics whose interval another one's tells already."""
 
@@ -82,7 +87,12 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None, mark
         row = [_named(run, unit, field, short, labels) for field in fields]
         section.rows.append(row + ([str(unit["count"] or "")] if counted else []))
     figures = [results.metrics(unit["id"]) for unit in shown]
-    add_figures(section, figures, names, marks, _aside(names))
+    meant: list[str] = []
+    if level == "range":
+        figures, meant = intervals.told_apart(run, results, shown)
+    placed = [" in ".join(filter(None, (labels[unit["id"]], unit["module"] or ""))) for unit in shown]
+    add_figures(section, figures, names, marks, _aside(names), named=placed)
+    section.notes += meant
     if len(shown) < len(units):
         section.notes.append(_rest(results, units[len(shown) :]))
     if untold:
@@ -130,7 +140,8 @@ def _tree_section(results: Results, marks: Footnotes) -> Section:
     section.rows = [[line.label, str(len(line.units))] for line in tree]
     figures = [line.figures for line in tree]
     names = ordered({name for row in figures for name in row} - CHECKS)
-    add_figures(section, figures, names, marks, _aside(names))
+    modules = {unit["id"]: str(unit["name"] or "?") for unit in results.all()}
+    add_figures(section, figures, names, marks, _aside(names), named=[modules[line.units[0]] for line in tree])
     return section
 
 
@@ -182,7 +193,15 @@ def _named(run: Run, unit: dict[str, Any], field: str, short: dict[str, str], la
         return short[unit["name"] or "?"]
     if field == "kernel":
         return ""
-    return str(unit[field] or ("?" if field == "name" else ""))
+    if field == "name":
+        return phase_name(unit) if unit["level"] == "phase" else str(unit["name"] or "?")
+    return str(unit[field] or "")
+
+
+def phase_name(unit: dict[str, Any]) -> str:
+    """A phase, with which tokens it is about where it is about some."""
+    name = str(unit["name"] or "?")
+    return f"{name} ({OF_TOKENS[name]})" if name in OF_TOKENS else name
 
 
 def device_name(run: Run, unit: dict[str, Any]) -> str:
@@ -199,37 +218,52 @@ def add_figures(
     names: Sequence[str],
     marks: Footnotes,
     aside: Sequence[str] = (),
+    named: Sequence[str] = (),
 ) -> None:
-    """Add a column a metric to the rows, with footnotes for what is missing and what is flagged."""
+    """Add a column a metric to the rows, with footnotes for what is missing and what is flagged.
+
+    Args:
+        section: With its rows, to which cells are added.
+        figures: By row and metric.
+        names: Of the metrics.
+        marks: Footnotes of the same output.
+        aside: Metrics that stand where there is room.
+        named: What rows are called in a footnote; empty where none needs it.
+    """
     footnotes = Footnotes(marks)
+    words = {disagreement.CODE: disagreement.largest(zip(named, figures, strict=True))} if named else {}
+
+    def said(code: str) -> str:
+        return words.get(code) or reasons.flag(code)
+
     units = units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(aside)}
     for name in names:
-        words = metric(name)
         column = [row[name].estimate if name in row else ABSENT for row in figures]
         unit = units[name]
-        heading = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
+        short = metric(name).short
+        heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
         section.columns.append(Column(heading, numeric=True, wide=places.get(name, 0), brief=name in _BRIEF))
-        for row, estimate, found, said in zip(section.rows, column, figures, common, strict=True):
-            if name not in found and (name in aside or section.title == LEVELS["layer"]):
+        for row, estimate, found, shared in zip(section.rows, column, figures, common, strict=True):
+            if name not in found and (name in aside or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
             text = cell(estimate, unit)
             flags = found[name].flags if name in found else ()
-            remarks = [reasons.flag(code) for code in flags if code not in said]
+            remarks = [said(code) for code in flags if code not in shared]
             if estimate.value is None:
                 remarks.insert(0, reasons.reason(estimate.reason))
             value, *interval = text.split(" ", 1)
             marked = NBSP.join([value, *sorted(map(footnotes.mark, remarks))])
             row.append(" ".join([marked, *interval]))
-    apart = [[code for code in said if code not in of_all] for said in common]
+    apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True))
         for row, codes in zip(section.rows, apart, strict=True):
-            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
-    section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
+            row.append(NBSP.join(footnotes.mark(said(code)) for code in codes))
+    section.notes.extend([*footnotes.lines(), *(f"all rows: {said(code)}" for code in sorted(of_all))])
 
 
 def units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:

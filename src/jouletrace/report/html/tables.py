@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jouletrace.report import reasons
+from jouletrace.report import disagreement, intervals, reasons
 from jouletrace.report.document import Footnotes, Section, printable
 from jouletrace.report.metrics import metric, ordered
-from jouletrace.report.parts import CHECKS, device_name, told, units_of
+from jouletrace.report.parts import CHECKS, device_name, phase_name, told, units_of
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.run import Estimate, Run
@@ -180,6 +180,8 @@ def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> Table:
         for row, unit in zip(table.rows, units, strict=True):
             row.append(Cell(str(unit["count"] or ""), None if unit["count"] is None else float(unit["count"])))
     figures = [results.metrics(unit["id"]) for unit in units]
+    if level == "range":
+        figures, table.notes = intervals.told_apart(run, results, units)
     footnotes = Footnotes(marks)
     there = {name for row in figures for name in row}
     metrics = [*(m for m in _FIRST if m in there), *(m for m in ordered(there) if m not in _FIRST)]
@@ -202,7 +204,7 @@ def _names(run: Run, units: Sequence[dict[str, Any]], level: str) -> dict[str, l
     ran = [str(unit["name"] or "?") for unit in units if unit["level"] == "kernel"]
     short = dict(zip(ran, kernels(ran), strict=True))
     if level != "kernel" or not any(unit["op"] for unit in units):
-        columns = {level: [unit["name"] or "?" for unit in units]}
+        columns = {level: [phase_name(unit) if level == "phase" else unit["name"] or "?" for unit in units]}
         columns |= {"operator": [_unless(unit["op"], unit["name"]) for unit in units]}
         columns |= {"module": [_unless(unit["module"], unit["name"]) for unit in units]}
     else:
@@ -259,7 +261,10 @@ def _said(estimate: Estimate) -> str:
 def _add_remarks(table: Table, figures: Sequence[dict[str, Figure]]) -> None:
     """Flags of all figures of a row in words, where there are any."""
     remarks = [
-        "; ".join(dict.fromkeys(reasons.flag(c) for m, found in row.items() if m not in CHECKS for c in found.flags))
+        "; ".join(
+            disagreement.own(row) if code == disagreement.CODE else reasons.flag(code)
+            for code in dict.fromkeys(c for m, found in row.items() if m not in CHECKS for c in found.flags)
+        )
         for row in figures
     ]
     if any(remarks):

@@ -1,0 +1,75 @@
+"""What "±" means in the table of a recording's ranges."""
+
+import re
+
+from jouletrace.report.html.tables import parts
+from jouletrace.report.results import Results
+from jouletrace.report.table import render
+from jouletrace.run import Estimate, Run, tables
+from make_runs import e, result
+
+SENSOR = "± of energy: what the sensor leaves open of those that ran, not how they differ"
+ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
+SPREAD = "±: how they differ from one to the next, steps in blocks of many"
+
+
+def recording(*ranges, kind="record"):
+    """A recording with these ranges: (name, how often, time, energy)."""
+    units = [{"id": 0, "level": "model", "name": "mine"}]
+    rows = []
+    for id, (name, count, time, energy) in enumerate(ranges, start=1):
+        units.append({"id": id, "parent": 0, "level": "range", "name": name, "count": count})
+        rows += [result(id, "time_s", time), result(id, "energy_total_j", energy)]
+    units, rows = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    return Run(kind=kind, workload={"name": "mine"}, units=units, results=rows)
+
+
+ONCE = ("load", 1, Estimate(1.0, 1.0, 1.0, 1, "clock"), e(100.0, 0.1, 1, "windows"))
+STEPS = ("step", 500, e(0.013, 0.001, 500, "clock"), e(5.0, 0.2, 40, "windows"))
+SHORT = ("step/forward", 500, e(0.005, 0.0004, 500, "clock"), e(2.5, 0.003, 500, "repeated"))
+
+
+def shown(run):
+    return render(run, width=200)
+
+
+def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of_a_spread():
+    text = shown(recording(ONCE, STEPS, SHORT))
+    cells = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "[a]" in cells["load"]
+    assert "2.5000 [a] ± 0.0030" in cells["step/forward"]
+    assert "[a]" not in cells["step"]
+    assert f"[a] {SENSOR}" in text
+    assert f"other {SPREAD}" in text
+
+
+def test_one_kind_of_interval_is_said_once_and_marks_nothing():
+    for ranges, said in (([ONCE], ALONE), ([STEPS], SPREAD)):
+        lines = shown(recording(*ranges)).splitlines()
+        assert said in lines
+        assert not any("[a]" in line for line in lines)
+
+
+def test_a_sum_over_ranks_is_of_the_kind_that_theirs_are():
+    long, short = [("rank 0/" + name, *rest) for name, *rest in (STEPS, SHORT)]
+    summed = [("all ranks/" + name, *rest, e(5.0, 0.1, 40, "ranks")) for name, *rest, _ in (STEPS, SHORT)]
+    text = shown(recording(long, short, *summed))
+    marked = {line.split("  ")[0] for line in text.splitlines() if re.match(r"\S+ \d/.*\[a\]|all ranks/.*\[a\]", line)}
+    assert marked == {"rank 0/step/forward", "all ranks/step/forward"}
+
+
+def test_what_another_tool_stated_is_not_explained():
+    assert "±:" not in shown(recording(STEPS, kind="import"))
+
+
+def test_figures_without_an_interval_leave_nothing_to_explain():
+    null = ("blink", 1, Estimate(1.0, 1.0, 1.0, 1, "clock"), Estimate.null("sensor_too_slow", "windows"))
+    assert "±" not in shown(recording(null))
+
+
+def test_the_page_says_the_same():
+    run = recording(ONCE, STEPS)
+    table = next(table for table in parts(run, Results(run)) if table.id == "range")
+    remark = {row[0].text: row[-1].text for row in table.rows}
+    assert remark == {"load": SENSOR, "step": ""}
+    assert f"other {SPREAD}" in table.notes
