@@ -267,6 +267,23 @@ def test_a_reading_with_an_echo_tells_of_two_times():
     assert after < 15
 
 
+def test_a_sampled_sensor_sees_one_phase_of_a_load_as_long_as_its_sampling_and_the_mean_of_another():
+    def spread(period_s):
+        gpu = open_simulated("sim:h100?noise=0&seed=1&sensor=sampled&given=fast_s:0.00001,record_period_s:0.02")
+        for _ in range(round(0.5 / period_s)):
+            gpu.board.load(600.0, period_s / 2)
+            gpu.board.wait(period_s / 2)
+        end = gpu.board.clock.time_ns()
+        times = end - round(0.4e9) + np.arange(15) * 20_000_000
+        return np.ptp(gpu.read_at("power_w", times + round(period_s * 0.25e9))) / 400, gpu.read_at("power_w", times)
+
+    ripple, in_step = spread(0.02 / 26)
+    assert ripple < 0.05  # each reading tells of the same phase
+    _, beside = spread(0.02 / 26 * 1.3)
+    assert beside == pytest.approx(np.mean(beside), rel=0.1)
+    assert np.min(np.abs(in_step - np.mean(beside))) > 0.25 * np.mean(beside)
+
+
 def test_a_drifting_sensor_wanders_by_several_percent():
     gpu = open_simulated("sim:h100?sensor=drifting&noise=0")
     so_far = record(gpu)

@@ -101,6 +101,8 @@ class ChannelInfo(Record):
             "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)".
         period_s: Seconds between updates of the sensor.
         window_s: Seconds over which one reading is an average; 0 for instantaneous.
+        sampling_s: Seconds between the samples that a reading is the mean of, where it isn't one of all that
+            happens in its window; None where it isn't known.
         delay_s: Mean delay of a reading's stamp behind the power that it tells of, half of its
             window included; "lag_s" in older Runs.
         gapless: True when consecutive windows leave no time unseen; None when unknown.
@@ -116,6 +118,7 @@ class ChannelInfo(Record):
     source: str
     period_s: float | None = None
     window_s: float | None = None
+    sampling_s: float | None = None
     delay_s: float | None = None
     gapless: bool | None = None
     gain_pct: float | None = None

@@ -50,6 +50,14 @@ class RingCheck:
     reason: str = ""
 
 
+SAMPLING_S = {9: 0.8e-3}
+"""Seconds between the samples that readings are made of, by major compute capability.
+
+Measured on three H100s, from how readings beat with steps of 0.79 to 0.81 ms: 0.798 to 0.801 ms
+(docs/results/kernel-energy-h100.md). Of other generations it isn't known.
+"""
+
+
 class RingRecord:
     """The ring as a source: each poll brings what is newer than the last.
 
@@ -58,7 +66,9 @@ class RingRecord:
 
     interval_s = INTERVAL_S
 
-    def __init__(self, nvml: Nvml, handle: Any, device: str, period_s: float | None) -> None:
+    def __init__(
+        self, nvml: Nvml, handle: Any, device: str, period_s: float | None, sampling_s: float | None = None
+    ) -> None:
         self.channels: tuple[ChannelInfo, ...] = (
             ChannelInfo(
                 device=device,
@@ -67,6 +77,7 @@ class RingRecord:
                 source=SOURCE,
                 period_s=period_s,
                 window_s=period_s,
+                sampling_s=sampling_s,
                 gapless=True,
                 gain_pct=GAIN_PCT,
             ),

@@ -10,7 +10,7 @@ from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.counter import EnergyCounter, read_counter
 from jouletrace.devices.nvml.identity import compute_capability
 from jouletrace.devices.nvml.readings import PolledSource, Reading, power_readings, state_readings
-from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring
+from jouletrace.devices.nvml.record import SAMPLING_S, RingCheck, RingRecord, check_ring
 from jouletrace.run.channels import POWER
 
 POLLED_POWER_S = 0.005
@@ -25,6 +25,7 @@ class Sensors:
 
     Attributes:
         ring: What the driver's own power record is like.
+        sampling_s: Seconds between the samples that its readings are made of; None where that isn't known.
         power: The reading that stands in for the record where there is none good enough.
         readings: Quantities read at 10 Hz, one for each channel.
         counter: None if the energy counter answers, else why not.
@@ -32,6 +33,7 @@ class Sensors:
     """
 
     ring: RingCheck
+    sampling_s: float | None = None
     power: Reading | None = None
     readings: list[Reading] = field(default_factory=list)
     counter: str | None = None
@@ -46,7 +48,7 @@ class Sensors:
         """New sources of everything that answers, the power record first."""
         sources: list[Source] = []
         if self.ring.usable:
-            sources.append(RingRecord(nvml, handle, device, self.ring.period_s))
+            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.sampling_s))
         elif self.power is not None:
             sources.append(PolledSource(device, [self.power], POLLED_POWER_S, clock))
         if self.readings:
@@ -62,8 +64,9 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     Raises:
         NotPossibleError: If the board is gone.
     """
-    sensors = Sensors(ring=check_ring(nvml, handle, clock))
-    for reading in power_readings(nvml, handle, compute_capability(nvml, handle)):
+    capability = compute_capability(nvml, handle)
+    sensors = Sensors(check_ring(nvml, handle, clock), SAMPLING_S.get(capability[0]) if capability else None)
+    for reading in power_readings(nvml, handle, capability):
         reason = _refusal(reading)
         if reason is None and any(r.channel == reading.channel for r in sensors.readings):
             continue  # a better source of the same quantity answers already

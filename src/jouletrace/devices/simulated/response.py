@@ -66,6 +66,14 @@ def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
     return Response(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
 
 
+def sampled(window_s: float, lag_s: float, samples: int) -> Response:
+    """A mean of so many samples, evenly over the window, that sees nothing of what happens in between."""
+    middle = lag_s + (np.arange(samples) + 0.5) * window_s / samples
+    bounds = np.column_stack([middle - _SHORTEST_S, middle + _SHORTEST_S]).ravel()
+    weights = np.tile([1 / samples, 0.0], samples)[:-1]
+    return Response(tuple(bounds.tolist()), tuple(weights.tolist()))
+
+
 @dataclass(frozen=True)
 class Faults:
     """What spoils a reading after the response. All of it is hidden.

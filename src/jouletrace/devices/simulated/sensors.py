@@ -18,13 +18,16 @@ from jouletrace.devices.simulated.board import Board
 from jouletrace.devices.simulated.instruments import RING_SIZE, Counter, Held, PowerInstrument, Ring
 from jouletrace.devices.simulated.parameters import Parameters, generator
 from jouletrace.devices.simulated.presets import Preset
-from jouletrace.devices.simulated.response import Faults, Response, smoothed
+from jouletrace.devices.simulated.response import Faults, Response, sampled, smoothed
 from jouletrace.devices.simulated.spec import SimSpec
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
 
 _ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
+_SAMPLES = 26
+"""Of a reading; the same number in both halves of a period, as readings may be taken after either."""
+
 _POLLED_POWER_S = 0.005
 _CONTEXT_BYTES = 620 << 20
 _DRIVER_BYTES = 510 << 20
@@ -130,6 +133,7 @@ class SensorSet:
         # the reading that hides a loss is the driver's to keep: only the best record drops any
         whole = replace(faults, dropped=0.0)
         self._ring: Ring | None = None
+        self._sampling_s = p.record_period_s / _SAMPLES if spec.sensor == "sampled" else None
         self._sparse = self._average = self._instant = None
         if preset.record == "gapless":
             # seen on Hopper: what is too late for its slot is read at the next half of it
@@ -153,6 +157,7 @@ class SensorSet:
             # the boxcar of the older boards may be shorter than their period
             window, gapless = (0.025, True) if self._preset.average else (None, None)
             record = self._channel(POWER, "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)", 0.02, window, gapless)
+            record.sampling_s = self._sampling_s
             found.append(RingSource(self._board, self._ring, record))
         if self._sparse is not None:
             sparse = self._channel(POWER, "nvmlDeviceGetPowerUsage", 0.1, 0.025, False)
@@ -233,5 +238,7 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
 
 
 def _record_response(p: Parameters, spec: SimSpec) -> Response:
+    if spec.sensor == "sampled":
+        return sampled(p.record_period_s, p.record_lag_s, _SAMPLES)
     response = smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
     return response.echoed(_ECHO_SHARE, _ECHO_PERIODS * p.record_period_s) if spec.sensor == "echo" else response

@@ -16,7 +16,7 @@ _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
 _LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
 """Beyond these the physics of a board means nothing: its die would boil."""
 
-SENSORS = ("modelled", "echo", "drifting", "dropping")
+SENSORS = ("modelled", "echo", "drifting", "dropping", "sampled")
 
 
 @dataclass(frozen=True)
