@@ -35,8 +35,7 @@ class Need:
 
 def needs(levels: Levels, parts: Sequence[int], settings: PlanSettings) -> list[Need]:
     """The arms whose intervals are too wide: without a pause first, and the worst first."""
-    again = [*levels.missing, *levels.doubtful]
-    found = [Need(math.inf, arm) for arm in again if arm.kind in (REMOVE, DETACH, REPEAT)]
+    found = [Need(math.inf, arm) for arm in levels.missing if arm.kind in (REMOVE, DETACH, REPEAT)]
     # Energies at equal clocks are far less certain: the sensor sees the pauses. What is left goes to them.
     for paced in (False, True):
         wanting = [need for need in _of_pace(levels, parts, paced, settings) if need.excess > 1]

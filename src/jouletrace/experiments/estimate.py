@@ -213,7 +213,7 @@ class Estimator:
             resolvable_j=_typical(costs),
             pause_s=self.pause_ns / 1e9,
             clock_spread_mhz=spread,
-            windows=len(self.observed.arm) - self.basis.lost - self.basis.unsteady,
+            windows=len(self.observed.arm) - self.basis.lost,
             lost=self.basis.lost,
             flags=tuple(flags),
         )
@@ -232,8 +232,6 @@ class Estimator:
                 flags.append("methods_disagree")
         if holds_zero(cost.energy_j if self.basis is self.energy else cost.time_s):
             flags.append("unresolved")
-        if any(part in (a.part, a.partner) for a in self.basis.doubtful):
-            flags.append("unsteady")
         if any(a.part == part and abs(off) > CLOCK_TOLERANCE_MHZ for a, off in self.clocks.items()):
             flags.append("clock_not_matched")
         by_removal, by_repetition = self._cost(without, "removal"), self._cost(more, "repetition")

@@ -22,7 +22,7 @@ from jouletrace.experiments.alias import Alias, alias_of
 from jouletrace.experiments.arms import FRESH, GAPS, NULL, PACE, REFERENCE, SCREEN, STEP, Arm
 from jouletrace.experiments.mixed import Fit, fit
 from jouletrace.experiments.pinned import Pinned, pin
-from jouletrace.experiments.steady import unsteady
+from jouletrace.experiments.steady import Stretches, stretches
 from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
@@ -50,9 +50,9 @@ class Observed:
     clock_mhz: Floats
 
     @cached_property
-    def unsteady(self) -> NDArray[np.bool_]:
-        """Windows in which the board ran at another speed (``experiments.steady``), shape (n,)."""
-        return unsteady(self.arm, self.block, self.middle_s, self.time_s)
+    def stretches(self) -> Stretches:
+        """In which stretch of time, with one state of the board, each window lies."""
+        return stretches(self.arm, self.block, self.middle_s, (self.time_s, self.energy_j))
 
     @property
     def cost(self) -> Floats:
@@ -110,24 +110,20 @@ class Levels:
 
     Attributes:
         lost: Windows without a value.
-        unsteady: Windows left out because the board ran at another speed (``experiments.steady``).
-        doubtful: Arms that have no other windows than such: they are kept.
+        unsteady: Windows beside which the board changed (``experiments.steady``): they count for little.
     """
 
     def __init__(self, observed: Observed, values: Floats) -> None:
         known = np.isfinite(values) & (values > 0)
-        self.doubtful = _only(observed.arm, known, observed.unsteady)
-        off = observed.unsteady & np.array([arm not in self.doubtful for arm in observed.arm], bool)
-        usable = known & ~off
         held = pin(observed.arm, observed.energy_j / observed.time_s, observed.clock_mhz)
         self.lost = int((~known).sum())
-        self.unsteady = int((known & off).sum())
+        self.unsteady = int((known & observed.stretches.between).sum())
         self._seen = list(dict.fromkeys(observed.arm))
         self._strata: list[_Stratum] = []
         self._home: dict[Arm, _Stratum] = {}
         names = [_stratum(arm) for arm in observed.arm]
         for name in dict.fromkeys(names):
-            rows = np.flatnonzero(usable & np.array([other == name for other in names]))
+            rows = np.flatnonzero(known & np.array([other == name for other in names]))
             if len(rows):
                 stratum = _fit(observed, values, rows, held)
                 self._strata.append(stratum)
@@ -208,12 +204,6 @@ class Levels:
         return float(home.value[home.index[arm]])
 
 
-def _only(arm: list[Arm], known: NDArray[np.bool_], off: NDArray[np.bool_]) -> frozenset[Arm]:
-    """Arms all of whose known windows are off."""
-    good = {a for a, has, bad in zip(arm, known, off, strict=True) if has and not bad}
-    return frozenset(a for a, has in zip(arm, known, strict=True) if has and a not in good)
-
-
 def _stratum(arm: Arm) -> str:
     return GAPS if arm.kind == GAPS else "paced" if arm.spin_ns else "plain"
 
@@ -226,8 +216,8 @@ def _fit(observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinne
     capture_index = {capture: i for i, capture in enumerate(dict.fromkeys(captures))}
     arm_of = np.array([index[arm] for arm in arms], np.intp)
     capture_of = np.array([capture_index[capture] for capture in captures], np.intp)
-    block = np.asarray(observed.block[rows], np.intp)
-    found = fit(np.log(values[rows]), arm_of, capture_of, observed.middle_s[rows], held.excess[rows], block)
+    stretch = observed.stretches.number[rows]
+    found = fit(np.log(values[rows]), arm_of, capture_of, observed.middle_s[rows], held.excess[rows], stretch)
     return _Stratum(
         index,
         found,

@@ -5,14 +5,15 @@ The logarithm of a window's energy per iteration is taken as
     y = θ(arm) + drift(time) + block + capture + noise
 
 with a level θ for each arm, a drift common to all arms that wanders as a random walk (heat and
-the board's own wander multiply whatever runs, hence the logarithm), an offset of each block (on an
-H100 all graphs of a process run 7 % slower after some captures, and as before after others), an
-offset of each capture (the same work, captured afresh, need not cost quite the same) and
-independent noise. How large these are against the noise the windows tell themselves, by restricted
-maximum likelihood (Patterson and Thompson 1971). A covariate, a quantity seen in each window that only noise
-moves, is regressed on where there is one. So every window helps to follow the drift, a window next
-to a reference counts for more than one far from any, and the covariance between arms, which a sum
-of parts needs since all parts share one reference, comes out exactly.
+the board's own wander multiply whatever runs, hence the logarithm), an offset of each block, or of
+each stretch of one in which the board was the same (on an H100 all graphs of a process run 7 % slower
+after some captures, and as before after others; and ``experiments.steady``), an offset of each
+capture (the same work, captured afresh, need not cost quite the same) and independent noise. How large
+these are against the noise the windows tell themselves, by restricted maximum likelihood (Patterson and
+Thompson 1971). A covariate, a quantity seen in each window that only noise moves, is regressed on where
+there is one. So every window helps to follow the drift, a window next to a reference counts for more than
+one far from any, and the covariance between arms, which a sum of parts needs since all parts share one
+reference, comes out exactly.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def fit(
         capture: Index of each window's capture, shape (windows,).
         time_s: Middle of each window, shape (windows,).
         covariate: Shape (windows,); levels are those where it is 0.
-        block: Block of each window, shape (windows,); None if all are of one.
+        block: Block of each window, or stretch of one, shape (windows,); None if all are of one.
     """
     n, arms = len(y), int(arm.max()) + 1
     plain = design = np.eye(arms)[arm]

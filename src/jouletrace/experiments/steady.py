@@ -1,63 +1,84 @@
-"""Windows in which the board itself ran at another speed.
+"""Stretches of time in which the board was one and the same.
 
-On an H100 all that ran within two or three seconds took 0.7 % less time at 3 % more power, variants and references
-alike, at the same reported clock, twice in 120 s; then all was as before. No drift follows such a step.
-References tell: where one is off, so may be all up to the nearest references that aren't.
+An H100 has a second state: for two to seven seconds all that runs takes 0.6 % less time at 2 to 3 % more power,
+variants and references alike, at the same reported clock; then all is as before. One board did so twice in 120 s,
+another ten times in 80 s. No drift follows such steps. References tell: where two neighbours differ, something changed
+between them, and it isn't known before or after which window. So each stretch has an offset of its own in the model,
+and each of those windows too: they count for little, and what has no others has a wide interval and is measured again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from jouletrace.energy.quantiles import SD_OVER_MAD
-from jouletrace.experiments.arms import NULL, REFERENCE, STEP, Arm
+from jouletrace.experiments.arms import REFERENCE, Arm
 
 Floats = NDArray[np.float64]
 
 _LEAST = 0.003
-_SPREADS = 6.0
-"""How far off a reference's time must be: relative, and in robust standard deviations of all of them."""
+_SPREADS = 3.2
+"""How far apart neighbouring references must be: relative, and in standard deviations of their usual differences."""
 
-_FEWEST = 3
-"""References in a block that tell what is usual in it: captures may be slower as a whole in one than in another."""
+_USUAL = 0.35
+_SD_OVER_USUAL = 1 / ndtri((1 + _USUAL) / 2)
+"""Of a normal distribution, over that quantile of its absolute values: half of the differences may be changes."""
+
+_FEWEST = 5
+"""Differences that tell what is usual."""
 
 
-def unsteady(arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, time_s: Floats) -> NDArray[np.bool_]:
-    """Which windows to leave out.
+@dataclass(frozen=True)
+class Stretches:
+    """Which stretch each window belongs to.
+
+    Attributes:
+        number: Of each window, shape (n,): a block is one, or several, and a window between two is one by itself.
+        between: Which are, shape (n,).
+    """
+
+    number: NDArray[np.intp]
+    between: NDArray[np.bool_]
+
+
+def stretches(arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, costs: Sequence[Floats]) -> Stretches:
+    """Find them.
 
     Args:
         arm: Arm of each window, length n.
         block: Block of each, shape (n,).
         middle_s: Middle of each, shape (n,).
-        time_s: Seconds of an iteration in each, shape (n,).
+        costs: What an iteration takes of time, and of energy where that is known: each of shape (n,).
     """
     paced = np.array([a.spin_ns > 0 for a in arm], bool)
-    unchanged = np.array([a.kind in (REFERENCE, NULL, STEP) for a in arm], bool) & (time_s > 0)
-    out = np.zeros(len(arm), bool)
     # Where a cap acts, windows without a pause run at the speed that its loop allows, which wanders.
-    for alike in (paced,) if paced.any() else (~paced,):
-        blocks = [np.flatnonzero(alike & (block == number)) for number in np.unique(block[alike])]
-        told = [rows for rows in blocks if np.count_nonzero(unchanged[rows]) >= _FEWEST]
-        off = [_off(time_s[rows[unchanged[rows]]]) for rows in told]
-        limit = max(_LEAST, _SPREADS * SD_OVER_MAD * float(np.median(np.abs(np.concatenate(off))))) if off else np.inf
-        for rows, by in zip(told, off, strict=True):
-            out[rows] = _beside(middle_s[rows], middle_s[rows[unchanged[rows]]], np.abs(by) > limit)
-    return out
+    alike = paced if paced.any() else ~paced
+    references = np.flatnonzero(alike & np.array([a.kind == REFERENCE for a in arm], bool))
+    references = references[np.lexsort((middle_s[references], block[references]))]
+    before, after = references[:-1], references[1:]
+    neighbours = block[before] == block[after]
+    before, after = before[neighbours], after[neighbours]
+    changed = np.zeros(len(before), bool)
+    for cost in costs:
+        changed |= _far(np.log(cost[after] / cost[before]))
+    number = np.unique(block, return_inverse=True)[1].astype(np.intp) * (len(before) + 1)
+    between = np.zeros(len(arm), bool)
+    for first, last in zip(before[changed], after[changed], strict=True):
+        here = alike & (block == block[first])
+        number += here & (middle_s >= middle_s[last])
+        between |= here & (middle_s > middle_s[first]) & (middle_s < middle_s[last])
+    number[between] = number.max(initial=0) + 1 + np.arange(np.count_nonzero(between))
+    return Stretches(number, between)
 
 
-def _off(time_s: Floats) -> Floats:
-    """By how much the references of a block miss what is usual in it, relative."""
-    return np.asarray(np.log(time_s / np.median(time_s)), np.float64)
-
-
-def _beside(middle_s: Floats, reference_s: Floats, bad: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which windows lie between the good references next to a bad one."""
-    order = np.argsort(reference_s)
-    edges = np.concatenate([[-np.inf], reference_s[order], [np.inf]])
-    out = np.zeros(len(middle_s), bool)
-    for i in np.flatnonzero(bad[order]):
-        out |= (middle_s > edges[i]) & (middle_s < edges[i + 2])
-    return out
+def _far(difference: Floats) -> NDArray[np.bool_]:
+    """Which differences between neighbours are no chance; none where they aren't known."""
+    known = np.abs(difference[np.isfinite(difference)])
+    if len(known) < _FEWEST:
+        return np.zeros(len(difference), bool)
+    limit = max(_LEAST, _SPREADS * _SD_OVER_USUAL * float(np.quantile(known, _USUAL)))
+    return np.asarray(np.abs(np.nan_to_num(difference)) > limit)
