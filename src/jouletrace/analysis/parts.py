@@ -245,6 +245,8 @@ def _add_checks(figures: Figures, found: Findings) -> None:
         figures.add(MODEL_UNIT, "energy_resolvable_j", _count(found.resolvable_j, found.windows))
     if found.pause_s:
         figures.add(MODEL_UNIT, "pause_s", _count(found.pause_s, found.windows))
+    if found.detuned_s:
+        figures.add(MODEL_UNIT, "detuned_s", _count(found.detuned_s, found.windows))
     if found.clock_spread_mhz is not None:
         figures.add(MODEL_UNIT, "clock_spread_mhz", _count(found.clock_spread_mhz, found.windows))
     for spike in found.spikes:

@@ -1,7 +1,7 @@
 """Which arms to add and subtract for what a part costs, for launch and gaps, and for the checks.
 
 Each function returns weights of arms, or None where an arm that it needs has no window. ``paced`` asks
-for arms with a pause in every iteration. Their pauses differ a little (``pacing.detuned``), so
+for arms with a pause in every iteration. Under a cap their pauses differ a little (``pacing.detuned``), so
 what a variant's pause is longer than its reference's is taken off at what a pause costs.
 """
 
@@ -139,7 +139,7 @@ def whole(levels: Levels, parts: Sequence[int], paced: bool = False) -> Weights 
     return total
 
 
-def without_pause(levels: Levels) -> Weights | None:
-    """The paced reference less what its pause costs: the step at the clock of no cap."""
-    base, pause = reference(levels, paced=True), per_pause(levels)
-    return None if base is None or pause is None else added((1.0, {base: 1.0}), (-base.spin_ns, pause))
+def without_pause(levels: Levels, kind: str = REFERENCE) -> Weights | None:
+    """An arm that pauses less what its pause costs: of the reference, the step at the clock of no cap."""
+    arm, pause = first(levels, kind, paced=True), per_pause(levels)
+    return None if arm is None or pause is None else added((1.0, {arm: 1.0}), (-arm.spin_ns, pause))

@@ -102,6 +102,7 @@ class Findings:
         spikes, additivity: Checks.
         resolvable_j: Energy below which a part can't be told from nothing: the typical half-width.
         pause_s: Pause that kept all variants below the power cap; 0 where none acts.
+        detuned_s: Pause that kept all variants from beating with the sensor's samples; 0 without one.
         clock_spread_mhz: Largest difference of mean clock between an arm and its reference, among arms
             compared at equal clocks; None where clocks aren't known.
         windows: Windows used.
@@ -122,6 +123,7 @@ class Findings:
     additivity: tuple[Additivity, ...]
     resolvable_j: float | None
     pause_s: float
+    detuned_s: float
     clock_spread_mhz: float | None
     windows: int
     lost: int
@@ -158,11 +160,12 @@ class Estimator:
         paced = contrasts.reference(self.basis, paced=True)
         self.pause_ns = paced.spin_ns if paced else 0
         self.clocks = clock_offsets(observed, self.pause_ns > 0)
+        self._detuned = self.pause_ns > 0 and not contrasts.of_kind(self.basis, REFERENCE, paced=False)
 
     @property
     def paced(self) -> bool:
         """Whether a power cap acts, and variants were compared at equal clocks too."""
-        return self.pause_ns > 0
+        return self.pause_ns > 0 and not self._detuned
 
     def sum(self, shares: Mapping[int, float], *, matched: bool = False) -> Cost:
         """What shares of several parts cost together, the covariance between parts in the interval.
@@ -173,23 +176,23 @@ class Estimator:
         """
         total: Weights | None = {} if shares else None
         for part, share in shares.items():
-            weights, _ = contrasts.cost(self.basis, part, matched)
+            weights, _ = contrasts.cost(self.basis, part, matched or self._detuned)
             times = share * self._weights.get(part, 1.0)
             total = None if total is None or weights is None else contrasts.added((1.0, total), (times, weights))
         return self._cost(total, "sum of operators")
 
     def removed(self, part: int) -> Cost:
         """What the step saves without a part."""
-        return self._cost(contrasts.saving(self.basis, part), "removal")
+        return self._cost(contrasts.saving(self.basis, part, self._detuned), "removal")
 
     def findings(self, parts: Sequence[int]) -> Findings:
         """See ``estimate_parts``."""
-        reference, step = {Arm(REFERENCE): 1.0}, {Arm(STEP): 1.0}
+        reference, step = self._unpaused(REFERENCE), self._unpaused(STEP)
+        everything = contrasts.whole(self.basis, parts, self._detuned)
         matched = None
-        paced = self.pause_ns > 0
-        if paced:
-            everything = contrasts.whole(self.basis, parts, paced)
-            matched = self.energy.ratio(everything, contrasts.without_pause(self.basis), "experiment")
+        if self.paced:
+            apart = contrasts.whole(self.basis, parts, paced=True)
+            matched = self.energy.ratio(apart, contrasts.without_pause(self.basis), "experiment")
         costs = {part: self._part(part) for part in parts}
         spread = max(map(abs, self.clocks.values()), default=None)
         off = spread is not None and spread > CLOCK_TOLERANCE_MHZ
@@ -203,15 +206,16 @@ class Estimator:
             untouched=self._cost(step),
             reference=self._cost(reference),
             gaps=self._cost(contrasts.gaps(self.basis), "gaps"),
-            closure=self.energy.ratio(contrasts.whole(self.basis, parts), step, "experiment"),
-            closure_time=self.time.ratio(contrasts.whole(self.basis, parts), step, "experiment"),
+            closure=self.energy.ratio(everything, step, "experiment"),
+            closure_time=self.time.ratio(everything, step, "experiment"),
             closure_matched=matched,
             perturbation=self.energy.ratio(reference, step, "experiment"),
             null=self._null(),
             spikes=self._spikes(),
             additivity=self._additivity(),
             resolvable_j=_typical(costs),
-            pause_s=self.pause_ns / 1e9,
+            pause_s=self.pause_ns / 1e9 if self.paced else 0.0,
+            detuned_s=self.pause_ns / 1e9 if self._detuned else 0.0,
             clock_spread_mhz=spread,
             windows=len(self.observed.arm) - self.basis.lost,
             lost=self.basis.lost,
@@ -219,10 +223,10 @@ class Estimator:
         )
 
     def _part(self, part: int) -> PartCost:
-        weights, method = contrasts.cost(self.basis, part)
+        weights, method = contrasts.cost(self.basis, part, self._detuned)
         cost = self._cost(weights, method)
+        matched = self._cost(*contrasts.cost(self.basis, part, paced=True)) if self.paced else None
         paced = self.pause_ns > 0
-        matched = self._cost(*contrasts.cost(self.basis, part, paced)) if paced else None
         without = contrasts.removal(self.basis, part, paced)
         more = contrasts.repetition(self.basis, part, paced)
         flags = []
@@ -247,6 +251,10 @@ class Estimator:
 
     def _cost(self, weights: Weights | None, method: str = "experiment") -> Cost:
         return Cost(self.energy.estimate(weights, method), self.time.estimate(weights, method))
+
+    def _unpaused(self, kind: str) -> Weights | None:
+        """An arm as the step runs: less its pause where everything pauses."""
+        return contrasts.without_pause(self.basis, kind) if self._detuned else {Arm(kind): 1.0}
 
     def _null(self) -> Estimate:
         null, reference = {Arm(NULL, spin_ns=self.pause_ns): 1.0}, {Arm(REFERENCE, spin_ns=self.pause_ns): 1.0}

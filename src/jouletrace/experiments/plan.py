@@ -55,6 +55,8 @@ class PlanSettings:
         capped_settle_s: The same while a power cap acts: an H100's loop, surprised by the load, holds the
             board 3 % below its cap at first and takes seconds to let go.
         sensor_s: Update period of the power sensor, with which pauses must not beat.
+        sampling_s: From one to the next of the samples that the sensor's readings are made of, with which steps
+            must not beat either; None where it isn't known.
         capture_s: Seconds that a capture takes, until some have been seen.
         hold: Variants held captured at a time.
         reference_every: A reference after so many other windows.
@@ -79,6 +81,7 @@ class PlanSettings:
     settle_s: float = 0.4
     capped_settle_s: float = 4.0
     sensor_s: float = 0.02
+    sampling_s: float | None = None
     capture_s: float = 0.2
     hold: int = 12
     reference_every: int = 3
@@ -141,7 +144,7 @@ class Scope:
     matched: bool = True
 
 
-SCOPES = ((Scope(), 0.75), (Scope(1, both=False), 0.8), (Scope(1, lean=True, both=False), 0.95))
+SCOPES = ((Scope(), 0.75), (Scope(1, both=False), 0.8), (Scope(1, lean=True, both=False), 0.88))
 """First rounds to try, in turn, and the share of what is left of the budget that each may take.
 
 The rest goes where intervals turn out widest.
@@ -160,6 +163,12 @@ COMMON: Common = (Arm(REFERENCE), Arm(NULL), Arm(STEP), Arm(STEP))
 """Of blocks without a pause."""
 
 
+def detuned_commons(spin_ns: int, others_ns: Sequence[int]) -> tuple[Common, ...]:
+    """The same of blocks in which everything pauses, each with another one of those that tell what a pause costs."""
+    base = tuple(replace(arm, spin_ns=spin_ns) for arm in COMMON)
+    return tuple((*base, Arm(SLOPE, spin_ns=other_ns)) for other_ns in others_ns)
+
+
 def paced_commons(spin_ns: int, others_ns: Sequence[int]) -> tuple[Common, ...]:
     """Of blocks with a pause, each with another one of those that tell what a pause costs."""
     base = (Arm(REFERENCE, spin_ns=spin_ns), Arm(NULL, spin_ns=spin_ns))
@@ -175,6 +184,7 @@ def opening(
     rng: np.random.Generator,
     scope: Scope = SCOPES[0][0],
     groups: Sequence[Part] = (),
+    plain: Sequence[Common] = (COMMON,),
 ) -> list[Block]:
     """The first round: every arm once, as far as the scope goes.
 
@@ -191,6 +201,7 @@ def opening(
         rng: For the order.
         scope: How much of it.
         groups: Modules to be removed as a whole, from the step as it runs.
+        plain: What blocks have in turn where no cap acts; all wait as their reference does.
     """
     if scope.lean:
         settings = replace(settings, spikes=min(settings.spikes, 1))
@@ -222,13 +233,15 @@ def opening(
     repeated += [(arm, windows) for arm in checked]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
-        return in_blocks(taken(without) + repeated + modules, (COMMON,), settings, rng)
-    plain = taken(without) + modules
-    plain += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
+        spin_ns = plain[0][0].spin_ns
+        wishes = [(replace(arm, spin_ns=spin_ns), count) for arm, count in taken(without) + repeated + modules]
+        return in_blocks(wishes, plain, settings, rng)
+    running = taken(without) + modules
+    running += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
     pause, commons_paced = paced
-    wishes = [(arm, count) for arm, count in taken(without) + repeated if scope.matched or arm.part not in small]
-    rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in wishes]
-    return in_blocks(plain, (COMMON,), settings, rng) + in_blocks(rest, commons_paced, settings, rng)
+    matched = [(arm, count) for arm, count in taken(without) + repeated if scope.matched or arm.part not in small]
+    rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in matched]
+    return in_blocks(running, (COMMON,), settings, rng) + in_blocks(rest, commons_paced, settings, rng)
 
 
 def modules(scope: Scope, settings: PlanSettings) -> int:

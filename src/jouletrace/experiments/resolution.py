@@ -21,18 +21,22 @@ _MEASURING = 0.4
 """Share of an experiment's time in which windows of parts run; the rest goes to references, captures and checks."""
 
 
-def noise_of(bench: Bench, measured: Callable[[], pa.Table], settings: PlanSettings) -> Generator[Window, None, float]:
+def noise_of(
+    bench: Bench, measured: Callable[[], pa.Table], settings: PlanSettings, pause_s: float = 0.0
+) -> Generator[Window, None, float]:
     """Relative standard deviation of a window of the step, from a few; of time where there is no energy.
 
     Args:
         bench: Where to run.
         measured: As of ``Experiment``.
         settings: Length of windows and ramps.
+        pause_s: With which variants run.
     """
     before = len(measured())
-    step = bench.paced(0)
+    arm = Arm(PACE, spin_ns=round(1e9 * pause_s))
+    step = bench.paced(arm.spin_ns)
     for _ in range(_WINDOWS):
-        yield bench.window(step, Arm(PACE), -1, settings.window_s, settings.ramp_s)
+        yield bench.window(step, arm, -1, settings.window_s, settings.ramp_s)
     rows = measured().slice(before).to_pylist()
     energies = [row["energy_j"] for row in rows]
     known = all(energies) and len(energies) > 0

@@ -12,22 +12,23 @@ from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.experiments import allocate, pacing, plan
-from jouletrace.experiments.arms import REFERENCE, REMOVE, Arm
+from jouletrace.experiments import allocate, plan
+from jouletrace.experiments.arms import REFERENCE, REMOVE
 from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.budget import Budget
-from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.levels import Levels, Observed
-from jouletrace.experiments.pacing import Pace
 from jouletrace.experiments.parts import Part, make_parts, module_groups
+from jouletrace.experiments.pauses import Pauses
 from jouletrace.experiments.plan import Block, PlanSettings
 from jouletrace.experiments.pooling import by_phase, pool_small
 from jouletrace.experiments.protocols import VariableStep
 from jouletrace.experiments.resolution import noise_of, tellable
-from jouletrace.experiments.screening import SCREEN_S, screen
+from jouletrace.experiments.screening import screen
+
+_LOOK_S = 0.3
+"""Long enough for the clock to be up at its end."""
 
 _MOST_WINDOWS = (4, 2, 1)
 """Windows of an arm in a round, at most."""
@@ -53,7 +54,6 @@ class Experiment:
         parts: The parts; final (small ones pooled) once blocks run.
         groups: Modules that are removed as a whole beside them.
         share: Rough share of the step's time of each part, by id.
-        pause_s: Least pause that keeps the step below the power cap; 0 where none acts.
 
     Raises:
         BadInputError: If the step has no units.
@@ -73,15 +73,17 @@ class Experiment:
         self.parts = list(self._alone)
         self.groups: list[Part] = []
         self.share: dict[int, float] = {}
-        self.pause_s = 0.0
         self._bench = Bench(step, self.settings.sensor_s)
+        self._pauses = Pauses(self._bench, self.settings, self.share)
         self._measured = measured
         self._rng = np.random.default_rng(self.settings.seed)
         self._budget = Budget(self.settings)
-        self._free_s = 0.0
-        self._pace: Pace | None = None
-        self._fraction = 1.0
         self._blocks = 0
+
+    @property
+    def pause_s(self) -> float:
+        """Least pause that keeps the step below the power cap; 0 where none acts."""
+        return self._pauses.least_s
 
     @property
     def refused(self) -> dict[tuple[str, int], str]:
@@ -102,13 +104,9 @@ class Experiment:
         """Run the experiment, one window at a time."""
         with ExitStack() as stack:
             stack.callback(self._bench.close)
-            self._bench.measure_iteration(SCREEN_S)
-            if self.settings.pace:
-                found = yield from find_pause(self._bench, self._measured, self.settings)
-                if found is not None:
-                    self._pace, self._fraction = found
-                    self.pause_s = round(self._pace.pause_s(self._fraction), 6)
-                    self._budget.capped = self.pause_s > 0
+            self._bench.measure_iteration(_LOOK_S)
+            yield from self._pauses.find(self._measured)
+            self._budget.capped = self.pause_s > 0
             yield from self._screen()
             if not self.settings.together:
                 yield from self._keep_tellable()
@@ -120,20 +118,21 @@ class Experiment:
     def _screen(self) -> Generator[Window, None, None]:
         """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
         parts = by_phase(self._alone, self._next_id()) if self.settings.phases else self._alone
-        known = yield from screen(self._bench, parts, self.settings, self.pause_s)
+        known = yield from screen(self._bench, parts, self.settings, self._pauses.usual_s)
         if any(part.members and (REMOVE, part.id) in self.refused for part in parts):
             text = "not every phase can be removed as a whole: operators were, one by one"
             self._bench.forget({part.id for part in parts})
             self._bench.notes.append(("phases_by_operator", text))
-            known = yield from screen(self._bench, self._alone, self.settings, self.pause_s)
-        self._alone, self.share, self._free_s = known.parts, known.share, known.free_s
+            known = yield from screen(self._bench, self._alone, self.settings, self._pauses.usual_s)
+        self._alone, self._pauses.free_s = known.parts, known.free_s
+        self.share.update(known.share)
         if known.capture_s is not None:
             self._budget.capture_s = known.capture_s
         self._pool(len(self._alone))
 
     def _keep_tellable(self) -> Generator[Window, None, None]:
         """Pool operators within their layers until there are no more parts than can be told apart."""
-        noise = yield from noise_of(self._bench, self._measured, self.settings)
+        noise = yield from noise_of(self._bench, self._measured, self.settings, self._pauses.detuned_s)
         if noise > 0:
             self._pool(tellable(noise, self._left_s, self.settings))
 
@@ -184,7 +183,7 @@ class Experiment:
 
     def _next_blocks(self, levels: Levels, wanting: list[allocate.Need], last: Block) -> list[Block]:
         """A round for the neediest arms, with fewer windows of each if there isn't time for more."""
-        both = ((plan.COMMON,), self._paced_commons()) if self._pace else ((plan.COMMON,),)
+        both = (self._pauses.plain(), self._pauses.paced()) if self._pauses.capped else (self._pauses.plain(),)
         for most in _MOST_WINDOWS:
             wishes = allocate.next_wishes(levels, wanting, self.settings.hold, most)
             blocks = []
@@ -221,15 +220,16 @@ class Experiment:
         blocks = self._scoped(scope)
         if self._budget.first_round_s(blocks) <= share * self._left_s:
             return blocks
-        if self._pace is None:
+        if not self._pauses.capped:
             return self._scoped(scope)
         self._bench.notes.append(("no_time_for_equal_clocks", "the time was too short for all parts at equal clocks"))
         return self._scoped(plan.LEAST)
 
     def _scoped(self, scope: plan.Scope) -> list[Block]:
-        paced = (self._pause_of, self._paced_commons()) if self._pace else None
+        paced = (self._pauses.of, self._pauses.paced()) if self._pauses.capped else None
         groups = self._groups_of(scope)
-        return plan.opening(self.parts, self.share, paced, self.refused.keys(), self.settings, self._rng, scope, groups)
+        refused, plain = self.refused.keys(), self._pauses.plain()
+        return plan.opening(self.parts, self.share, paced, refused, self.settings, self._rng, scope, groups, plain)
 
     def _groups_of(self, scope: plan.Scope) -> list[Part]:
         """Those that a scope removes; a module that is one part as it is would be held against itself."""
@@ -240,30 +240,6 @@ class Experiment:
     @property
     def _left_s(self) -> float:
         return self.settings.budget_s - self.spent_s
-
-    def _pause_of(self, arm: Arm) -> int:
-        """The pause of a variant in nanoseconds: long enough for the cap, and not in step with the sensor.
-
-        All come from one short ladder, since every pause is a step of its own to be made ready.
-        """
-        share = sum(self.share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
-        added = max(arm.added * share, -1.0)
-        ladder = self.pause_s * pacing.LADDER
-        if self._pace is not None:
-            ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
-        return self._detuned(self._free_s * (1 + added), ladder)
-
-    def _detuned(self, step_s: float, pauses_s: NDArray[np.float64]) -> int:
-        """Of several pauses, in nanoseconds: the shortest if it is split, or one that doesn't beat."""
-        if self._bench.pieces(0) > 1:
-            return round(1e9 * float(pauses_s[0]))
-        return round(1e9 * pacing.detuned(step_s, pauses_s, self.settings.window_s, self.settings.sensor_s))
-
-    def _paced_commons(self) -> tuple[plan.Common, ...]:
-        """What paced blocks have in turn."""
-        spin_ns = self._pause_of(Arm(REFERENCE))
-        others = [self._detuned(self._free_s, spin_ns / 1e9 * some) for some in pacing.FURTHER]
-        return plan.paced_commons(spin_ns, others)
 
     def _gap_pauses(self) -> list[int]:
         """Two pauses for launch alone; none where the step can't be paced."""

@@ -1,0 +1,117 @@
+"""Which pauses the variants of a step make: for a power cap, or for how the sensor samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from jouletrace.errors import JouletraceError
+from jouletrace.experiments import pacing, plan
+from jouletrace.experiments.arms import REFERENCE, Arm
+from jouletrace.experiments.bench import Bench, Window
+from jouletrace.experiments.detuning import detuning, longer
+from jouletrace.experiments.find_pause import find_pause
+from jouletrace.experiments.pacing import Pace
+from jouletrace.experiments.plan import PlanSettings
+
+
+class Pauses:
+    """The pauses of an experiment, once ``find`` has run.
+
+    Args:
+        bench: Where to run.
+        settings: Length of windows, and how the sensor reads.
+        share: Rough share of the step's time of each part, by id, as far as it is known.
+
+    Attributes:
+        least_s: Least pause that keeps the step below the power cap; 0 where none acts.
+        detuned_s: Pause in every iteration of a step that would beat with the sensor's samples; 0 of others, and under
+            a cap.
+        free_s: Seconds of an iteration at the highest clock, once they are known.
+    """
+
+    def __init__(self, bench: Bench, settings: PlanSettings, share: Mapping[int, float]) -> None:
+        self.least_s = 0.0
+        self.detuned_s = 0.0
+        self.free_s = 0.0
+        self._bench = bench
+        self._settings = settings
+        self._share = share
+        self._pace: Pace | None = None
+        self._fraction = 1.0
+
+    @property
+    def capped(self) -> bool:
+        """Whether variants are measured at equal clocks too, below a power cap."""
+        return self._pace is not None
+
+    @property
+    def usual_s(self) -> float:
+        """With which a first look is taken."""
+        return self.least_s or self.detuned_s
+
+    def find(self, measured: Callable[[], pa.Table]) -> Generator[Window, None, None]:
+        """Run what tells which pauses are needed.
+
+        Args:
+            measured: As of ``Experiment``.
+        """
+        found = None
+        if self._settings.pace:
+            found = yield from find_pause(self._bench, measured, self._settings)
+        if found is None:
+            self._detune()
+        else:
+            self._pace, self._fraction = found
+            self.least_s = round(self._pace.pause_s(self._fraction), 6)
+
+    def of(self, arm: Arm) -> int:
+        """The pause of a variant under a cap, in nanoseconds: long enough, and not in step with the sensor.
+
+        All come from one short ladder, since every pause is a step of its own to be made ready.
+        """
+        share = sum(self._share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
+        added = max(arm.added * share, -1.0)
+        ladder = self.least_s * pacing.LADDER
+        if self._pace is not None:
+            ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
+        return self._apart(self.free_s * (1 + added), ladder)
+
+    def plain(self) -> tuple[plan.Common, ...]:
+        """What blocks without a cap's pauses have in turn."""
+        sampling_s = self._settings.sampling_s
+        if not self.detuned_s or sampling_s is None:
+            return (plan.COMMON,)
+        others_s = longer(self._bench.iteration_s, self.detuned_s, sampling_s, self._settings.window_s)
+        return plan.detuned_commons(round(1e9 * self.detuned_s), [round(1e9 * pause_s) for pause_s in others_s])
+
+    def paced(self) -> tuple[plan.Common, ...]:
+        """What blocks below the cap have in turn."""
+        spin_ns = self.of(Arm(REFERENCE))
+        others = [self._apart(self.free_s, spin_ns / 1e9 * some) for some in pacing.FURTHER]
+        return plan.paced_commons(spin_ns, others)
+
+    def _apart(self, step_s: float, pauses_s: NDArray[np.float64]) -> int:
+        """Of several pauses, in nanoseconds: the shortest if it is split, or one that doesn't beat with readings."""
+        if self._bench.pieces(0) > 1:
+            return round(1e9 * float(pauses_s[0]))
+        return round(1e9 * pacing.detuned(step_s, pauses_s, self._settings.window_s, self._settings.sensor_s))
+
+    def _detune(self) -> None:
+        iteration_s, sampling_s = self._bench.iteration_s, self._settings.sampling_s
+        pause_s = detuning(iteration_s, sampling_s, self._settings.window_s)
+        if not pause_s or sampling_s is None:
+            return
+        every = f"{sampling_s * 1e3:.2f} ms"
+        beat = f"an iteration of {iteration_s * 1e3:.3f} ms beats with the sensor's samples, {every} apart"
+        try:
+            self._bench.paced(round(1e9 * pause_s))
+        except JouletraceError as error:
+            self._bench.notes.append(("beats_with_sensor", f"{beat}, and can't be made to pause: {error}"))
+            return
+        pause = f"a pause of {pause_s * 1e3:.3f} ms in every iteration"
+        self._bench.notes.append(("detuned", f"{beat}: parts are measured with {pause}; its cost is taken off"))
+        self.detuned_s = pause_s
