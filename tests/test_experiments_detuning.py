@@ -5,9 +5,10 @@ import pytest
 
 from experiment_lab import Lab
 from jouletrace.devices.simulated import SimKernel
+from jouletrace.energy.beat import left
 from jouletrace.errors import NotPossibleError
 from jouletrace.experiments.arms import GAPS, PACE, SLOPE
-from jouletrace.experiments.detuning import detuning, left, longer
+from jouletrace.experiments.detuning import detuning, longer
 from jouletrace.experiments.plan import PlanSettings
 
 SAMPLING_S, WINDOW_S = 0.8e-3, 0.5

@@ -10,11 +10,13 @@ from jouletrace.analysis.baselines import idle_level
 from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
+from jouletrace.energy.beat import beats
 from jouletrace.energy.counter import find_steps, record_over_counter
 from jouletrace.energy.interval import difference, mean_estimate, widened
 from jouletrace.energy.windows import WindowEnergies
 from jouletrace.experiments.stopping import two_stage_estimate, windows_needed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.channels import POWER
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +41,7 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     if energies is None:
         _without_power(run, figures, no_power_reason(run, device))
         return None
-    flags = [*join(energies.flags), *_shortfall(run)]
+    flags = [*join(energies.flags), *_shortfall(run), *_beat(run, device)]
     total = with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
     figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)
@@ -92,6 +94,17 @@ def _shortfall(run: Run) -> list[str]:
     if isinstance(target, float) and len(values) < windows_needed(values[: _first_stage(run, len(values))], target):
         flags.append("target_not_met")
     return flags
+
+
+def _beat(run: Run, device: str) -> list[str]:
+    """A flag where iterations are as long as the sensor's samples are apart, or in another simple ratio to that."""
+    times, _ = per_iteration(run, "time_s")
+    sampling = [c.sampling_s for c in run.channels if (c.device, c.name) == (device, POWER)]
+    if not len(times) or not sampling:
+        return []
+    windows = of_variant(run, "untouched")
+    total_s = float(np.sum(windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy())) / 1e9
+    return ["beats_with_sensor"] if beats(float(np.median(times)), sampling[0], total_s) else []
 
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:

@@ -1,22 +1,18 @@
 """Keeping a step from beating with the samples of which the sensor's readings are made.
 
-A reading of an H100 is the mean of samples taken every 0.80 ms, not of all that happens in between. An iteration
-just as long is seen at one phase again and again: of DeiT-B at batch 1, 0.797 to 0.798 ms, single windows of 0.8 s
-came out between 194 and 249 mJ. A pause in every iteration, the same in all variants, brings their periods to where
-a window holds many beats; what it costs is known from references with other pauses and taken off.
+An iteration as long as the samples are apart is seen at one phase again and again (``energy.beat``). A pause in every
+iteration, the same in all variants, brings their periods to where a window holds many beats; what it costs is known
+from references with other pauses and taken off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from jouletrace.energy.beat import left
 
-_STRONG, _ALL = (1, 2, 3), tuple(range(1, 9))
-"""Harmonics that no variant may beat with, and those that references may not."""
+_ALL = range(1, 9)
+"""Harmonics that references may not beat with; variants, the strong ones alone."""
 
 _NEAR = np.linspace(-0.015, 0.015, 7)
 """Periods of references and of variants that change little, over the step's."""
@@ -61,18 +57,3 @@ def longer(iteration_s: float, pause_s: float, sampling_s: float, window_s: floa
     """Pauses in seconds of the references that tell what a pause costs; other arguments as of ``detuning``."""
     choices = [pause_s + more * sampling_s for more in _FURTHER]
     return [float(some[np.argmin(left(iteration_s + some, sampling_s, window_s, _ALL))]) for some in choices]
-
-
-def left(period_s: Floats, sampling_s: float, window_s: float, harmonics: Sequence[int] = _STRONG) -> Floats:
-    """Share of a swing of this period that the mean of a window's samples keeps, at most; shape as ``period_s``.
-
-    Sampled with period T, harmonic h of a swing with period t looks like one of frequency ``|h/t - m/T|`` for the
-    nearest whole m, and of that ``1 / (π W |h/t - m/T|)`` is left over a window W. Harmonics are taken to fall as 1/h.
-    """
-    kept = np.zeros_like(period_s)
-    for harmonic in harmonics:
-        turns = harmonic * sampling_s / period_s
-        # Windows hold whole iterations: what isn't folded (m = 0) is averaged out.
-        off = np.abs(turns - np.maximum(np.round(turns), 1.0))
-        kept = np.maximum(kept, 1 / harmonic / np.maximum(np.pi * window_s / sampling_s * off, 1.0))
-    return kept

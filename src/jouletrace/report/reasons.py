@@ -77,6 +77,7 @@ FLAGS: dict[str, str] = {
     "clock_not_matched": "clocks of variants were more than 15 MHz apart",
     "capped_not_paced": "a power cap acts, and no pause keeps it away",
     "windows_lost": "some windows of the experiment had no energy",
+    "beats_with_sensor": "iterations beat with the samples that readings are made of: one phase may weigh too much",
     "windows_unsteady": "the board changed its speed or power between windows: those count for little",
     "spike_missed": "extra copies did not come back as known",
     "not_additive": "two parts removed together are not the sum of each",

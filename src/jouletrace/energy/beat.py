@@ -1,0 +1,52 @@
+"""What a sensor that takes samples makes of a load that repeats itself.
+
+A reading of an H100 is the mean of samples taken every 0.80 ms, not of all that happens in between. A load just as
+long is seen at one phase again and again: of DeiT-B at batch 1, 0.797 to 0.798 ms, single windows of 0.8 s came out
+between 194 and 249 mJ an iteration. The energy counter says the same, as it adds up the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+STRONG = (1, 2, 3)
+"""Harmonics of an iteration that hold most of its swing."""
+
+_SURE = np.linspace(-0.005, 0.005, 11)
+"""How far the time between samples may be from what is stated: 0.798 to 0.801 ms on three H100s."""
+
+_HARMLESS = 0.05
+"""Share of a swing that a mean may keep: power swings by a tenth within an iteration, or by a half."""
+
+
+def beats(period_s: float, sampling_s: float | None, total_s: float) -> bool:
+    """Whether the mean power of a load may be that of one phase of it.
+
+    Args:
+        period_s: Of the load.
+        sampling_s: From one sample of the sensor to the next; None where it isn't known.
+        total_s: Over which the mean is taken, many periods.
+    """
+    if not sampling_s or not period_s > 0 or not total_s > 0:
+        return False
+    return bool(left(period_s * (1 + _SURE), sampling_s, total_s).max() > _HARMLESS)
+
+
+def left(period_s: Floats, sampling_s: float, window_s: float, harmonics: Iterable[int] = STRONG) -> Floats:
+    """Share of a swing of this period that the mean of a window's samples keeps, at most; shape as ``period_s``.
+
+    Sampled with period T, harmonic h of a swing with period t looks like one of frequency ``|h/t - m/T|`` for the
+    nearest whole m, and of that ``1 / (π W |h/t - m/T|)`` is left over a window W. Harmonics are taken to fall as 1/h.
+    """
+    kept = np.zeros_like(period_s)
+    for harmonic in harmonics:
+        turns = harmonic * sampling_s / period_s
+        # Windows hold whole iterations: what isn't folded (m = 0) is averaged out.
+        off = np.abs(turns - np.maximum(np.round(turns), 1.0))
+        kept = np.maximum(kept, 1 / harmonic / np.maximum(np.pi * window_s / sampling_s * off, 1.0))
+    return kept

@@ -1,0 +1,37 @@
+"""Loads that repeat themselves, seen by a sensor that takes samples."""
+
+import numpy as np
+import pytest
+
+from jouletrace.energy.beat import beats, left
+
+SAMPLING_S = 0.8e-3
+
+
+@pytest.mark.parametrize("period_ms", [0.798, 0.8, 0.803, 0.4, 1.2, 1.6])
+def test_a_load_in_step_with_the_samples_beats_with_them(period_ms):
+    assert beats(period_ms / 1e3, SAMPLING_S, 10.0)
+
+
+@pytest.mark.parametrize("period_ms", [0.5, 0.7, 0.83, 0.9, 1.0, 1.5, 3.1, 26.0])
+def test_another_does_not(period_ms):
+    assert not beats(period_ms / 1e3, SAMPLING_S, 10.0)
+
+
+def test_nothing_is_said_where_the_sampling_or_the_load_is_not_known():
+    assert not beats(0.8e-3, None, 10.0)
+    assert not beats(0.0, SAMPLING_S, 10.0)
+    assert not beats(float("nan"), SAMPLING_S, 10.0)
+    assert not beats(0.8e-3, SAMPLING_S, 0.0)
+
+
+@pytest.mark.parametrize("period_ms", [0.79, 0.82, 0.87, 1.22, 0.41])
+def test_no_more_of_a_swing_is_left_than_said(period_ms):
+    # A swing of three harmonics that fall as 1/h, from whatever phase the window begins.
+    samples = np.arange(round(0.5 / SAMPLING_S)) * SAMPLING_S / (period_ms / 1e3)
+    seen = max(
+        abs(np.mean([np.cos(2 * np.pi * h * (samples + begin)) / h for h in (1, 2, 3)], axis=1)).max()
+        for begin in np.linspace(0, 1, 20)
+    )
+    assert seen <= 1.05 * left(np.array([period_ms / 1e3]), SAMPLING_S, 0.5)[0] + 2 / len(samples)
+    assert seen >= 0.02 * left(np.array([period_ms / 1e3]), SAMPLING_S, 0.5)[0]
