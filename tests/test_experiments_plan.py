@@ -9,6 +9,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.experiments import pacing, plan
 from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER
+from jouletrace.experiments.commons import paced_commons
 from jouletrace.experiments.parts import Part
 from jouletrace.experiments.plan import PlanSettings
 
@@ -70,7 +71,7 @@ def test_what_was_refused_is_not_planned_and_repetition_stands_in():
 
 
 def test_under_a_cap_parts_are_removed_without_a_pause_and_all_else_with_one():
-    paced = (lambda arm: 1000 + (arm.part or 0), plan.paced_commons(1000, (1400, 1500, 1600)))
+    paced = (lambda arm: 1000 + (arm.part or 0), paced_commons(1000, (1400, 1500, 1600)))
     blocks = open_up(paced)
     plain = {arm.kind for block in blocks if not block.spin_ns for arm in block.order}
     assert plain == {REFERENCE, NULL, STEP, REMOVE, DETACH}

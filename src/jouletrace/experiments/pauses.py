@@ -9,9 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.errors import JouletraceError
-from jouletrace.experiments import pacing, plan
+from jouletrace.experiments import pacing
 from jouletrace.experiments.arms import REFERENCE, Arm
 from jouletrace.experiments.bench import Bench, Window
+from jouletrace.experiments.commons import COMMON, Common, detuned_commons, paced_commons
 from jouletrace.experiments.detuning import detuning, longer
 from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.pacing import Pace
@@ -80,19 +81,19 @@ class Pauses:
             ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
         return self._apart(self.free_s * (1 + added), ladder)
 
-    def plain(self) -> tuple[plan.Common, ...]:
+    def plain(self) -> tuple[Common, ...]:
         """What blocks without a cap's pauses have in turn."""
         sampling_s = self._settings.sampling_s
         if not self.detuned_s or sampling_s is None:
-            return (plan.COMMON,)
+            return (COMMON,)
         others_s = longer(self._bench.iteration_s, self.detuned_s, sampling_s, self._settings.window_s)
-        return plan.detuned_commons(round(1e9 * self.detuned_s), [round(1e9 * pause_s) for pause_s in others_s])
+        return detuned_commons(round(1e9 * self.detuned_s), [round(1e9 * pause_s) for pause_s in others_s])
 
-    def paced(self) -> tuple[plan.Common, ...]:
+    def paced(self) -> tuple[Common, ...]:
         """What blocks below the cap have in turn."""
         spin_ns = self.of(Arm(REFERENCE))
         others = [self._apart(self.free_s, spin_ns / 1e9 * some) for some in pacing.FURTHER]
-        return plan.paced_commons(spin_ns, others)
+        return paced_commons(spin_ns, others)
 
     def _apart(self, step_s: float, pauses_s: NDArray[np.float64]) -> int:
         """Of several pauses, in nanoseconds: the shortest if it is split, or one that doesn't beat with readings."""

@@ -19,16 +19,14 @@ from jouletrace.errors import BadInputError
 from jouletrace.experiments.arms import (
     DETACH,
     GAPS,
-    NULL,
-    REFERENCE,
     REMOVE,
     REPEAT,
-    SLOPE,
     SPIKE,
     STEP,
     TOGETHER,
     Arm,
 )
+from jouletrace.experiments.commons import COMMON, Common
 from jouletrace.experiments.parts import Part
 
 _SIGNAL = 0.08
@@ -155,24 +153,6 @@ LEAST = Scope(1, lean=True, both=False, matched=False)
 
 Wish = tuple[Arm, int]
 """An arm and how many windows of it."""
-
-Common = tuple[Arm, ...]
-"""What every block has: the reference first, then arms that run once in it."""
-
-COMMON: Common = (Arm(REFERENCE), Arm(NULL), Arm(STEP), Arm(STEP))
-"""Of blocks without a pause."""
-
-
-def detuned_commons(spin_ns: int, others_ns: Sequence[int]) -> tuple[Common, ...]:
-    """The same of blocks in which everything pauses, each with another one of those that tell what a pause costs."""
-    base = tuple(replace(arm, spin_ns=spin_ns) for arm in COMMON)
-    return tuple((*base, Arm(SLOPE, spin_ns=other_ns)) for other_ns in others_ns)
-
-
-def paced_commons(spin_ns: int, others_ns: Sequence[int]) -> tuple[Common, ...]:
-    """Of blocks with a pause, each with another one of those that tell what a pause costs."""
-    base = (Arm(REFERENCE, spin_ns=spin_ns), Arm(NULL, spin_ns=spin_ns))
-    return tuple((*base, Arm(SLOPE, spin_ns=other_ns)) for other_ns in others_ns)
 
 
 def opening(
