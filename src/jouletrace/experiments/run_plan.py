@@ -28,7 +28,7 @@ from jouletrace.experiments.resolution import noise_of, tellable
 from jouletrace.experiments.screening import screen
 
 _LOOK_S = 0.3
-"""Long enough for the clock to be up at its end."""
+"""For the time of an iteration: by its end the clock is up."""
 
 _MOST_WINDOWS = (4, 2, 1)
 """Windows of an arm in a round, at most."""
@@ -104,7 +104,7 @@ class Experiment:
         """Run the experiment, one window at a time."""
         with ExitStack() as stack:
             stack.callback(self._bench.close)
-            self._bench.measure_iteration(_LOOK_S)
+            self._bench.measure_iteration(min(_LOOK_S, self.settings.budget_s / 20))
             yield from self._pauses.find(self._measured)
             self._budget.capped = self.pause_s > 0
             yield from self._screen()
