@@ -117,3 +117,24 @@ def test_a_step_that_cannot_pause_is_measured_as_it_is_and_the_run_says_so():
     [(code, text)] = lab.experiment.notes
     assert code == "beats_with_sensor"
     assert "it never waits" in text
+
+
+def test_an_experiment_that_ends_early_has_costs_of_parts_but_none_of_the_step_without_its_pause():
+    alone_s = iteration_s()
+    lab = Lab(board(alone_s), SWINGING, PlanSettings(budget_s=90, sampling_s=alone_s))
+    whole = lab.run()
+    lab.rows = [row for row in lab.rows if not str(row["variant"]).startswith((SLOPE, GAPS))]
+    found = lab.findings()
+    assert found.untouched.energy_j.value is None
+    assert found.untouched.energy_j.reason == "not_measured"
+    assert found.closure.value is None
+    for part, cost in found.parts.items():
+        assert cost.cost.energy_j.value == pytest.approx(whole.parts[part].cost.energy_j.value, rel=0.02)
+
+
+def test_without_other_references_the_pause_costs_what_it_does_alone():
+    alone_s = iteration_s()
+    lab = Lab(board(alone_s), SWINGING, PlanSettings(budget_s=90, sampling_s=alone_s))
+    whole = lab.run()
+    lab.rows = [row for row in lab.rows if not str(row["variant"]).startswith(SLOPE)]
+    assert lab.findings().untouched.energy_j.value == pytest.approx(whole.untouched.energy_j.value, rel=0.02)

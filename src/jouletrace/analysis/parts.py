@@ -94,11 +94,13 @@ class _Scale:
         self._figures = figures
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         energy, time = (figures.get(MODEL_UNIT, name) for name in ("energy_total_j", "iteration_time_s"))
-        self.by_energy = found.untouched.energy_j.value is not None
+        costs = [found.untouched, *(part.cost for part in found.parts.values())]
+        self.by_energy = any(cost.energy_j.value is not None for cost in costs)
         # Where the host launches it, the user's step isn't the one whose parts were changed; nor is a whole generation.
         plain = energy if self.by_energy else time
         own = found.untouched.energy_j if self.by_energy else found.untouched.time_s
-        self._whole = (plain if _launched_beside_graph(run) or "generation" in run.workload else own).value
+        other = own.value is None or _launched_beside_graph(run) or "generation" in run.workload
+        self._whole = (plain if other else own).value
 
     def add(self, unit: int, cost: Cost, flags: Iterable[str] = (), alone: Cost | None = None) -> None:
         """Add what a unit costs.

@@ -59,11 +59,14 @@ def over(levels: Levels, arm: Arm, base: Arm) -> Weights | None:
 def per_pause(levels: Levels) -> Weights | None:
     """What a nanosecond of pause costs, on the working board: the reference with several pauses, a line through them.
 
-    (With nothing but the pause to run the board cools, and its idle power with it.)
+    Where the experiment ended before these, what it costs with nothing but the pause to run: somewhat less, as the
+    board cools, and its idle power with it.
     """
     base = reference(levels, paced=True)
     arms = [] if base is None else [base, *of_kind(levels, SLOPE)]
     if len(arms) < 2:
+        arms = of_kind(levels, GAPS, paced=True)
+    if len({arm.spin_ns for arm in arms}) < 2:
         return None
     mean = sum(arm.spin_ns for arm in arms) / len(arms)
     spread = sum((arm.spin_ns - mean) ** 2 for arm in arms)
