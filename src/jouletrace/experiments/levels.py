@@ -52,7 +52,7 @@ class Observed:
     @cached_property
     def stretches(self) -> Stretches:
         """In which stretch of time, with one state of the board, each window lies."""
-        return stretches(self.arm, self.block, self.middle_s, (self.time_s, self.energy_j))
+        return stretches(self.arm, self.block, self.middle_s, self.time_s, self.energy_j)
 
     @property
     def cost(self) -> Floats:

@@ -45,32 +45,39 @@ class Stretches:
     between: NDArray[np.bool_]
 
 
-def stretches(arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, costs: Sequence[Floats]) -> Stretches:
+def stretches(
+    arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, time_s: Floats, energy_j: Floats
+) -> Stretches:
     """Find them.
 
     Args:
         arm: Arm of each window, length n.
         block: Block of each, shape (n,).
         middle_s: Middle of each, shape (n,).
-        costs: What an iteration takes of time, and of energy where that is known: each of shape (n,).
+        time_s: Of an iteration in each, shape (n,).
+        energy_j: The same, NaN where it isn't known.
     """
-    paced = np.array([a.spin_ns > 0 for a in arm], bool)
-    # Where a cap acts, windows without a pause run at the speed that its loop allows, which wanders.
-    alike = paced if paced.any() else ~paced
-    references = np.flatnonzero(alike & np.array([a.kind == REFERENCE for a in arm], bool))
-    references = references[np.lexsort((middle_s[references], block[references]))]
-    before, after = references[:-1], references[1:]
-    neighbours = block[before] == block[after]
-    before, after = before[neighbours], after[neighbours]
-    changed = np.zeros(len(before), bool)
-    for cost in costs:
-        changed |= _far(np.log(cost[after] / cost[before]))
-    number = np.unique(block, return_inverse=True)[1].astype(np.intp) * (len(before) + 1)
+    number = np.unique(block, return_inverse=True)[1].astype(np.intp) * (len(arm) + 1)
     between = np.zeros(len(arm), bool)
-    for first, last in zip(before[changed], after[changed], strict=True):
-        here = alike & (block == block[first])
-        number += here & (middle_s >= middle_s[last])
-        between |= here & (middle_s > middle_s[first]) & (middle_s < middle_s[last])
+    paced = np.array([a.spin_ns > 0 for a in arm], bool)
+    reference = np.array([a.kind == REFERENCE for a in arm], bool)
+    for alike in (paced, ~paced):
+        # Where a cap acts, windows without a pause run at the power that its loop allows, which wanders, and an H100's
+        # time goes with the square root of it.
+        capped = paced.any() and alike is not paced
+        costs = (np.sqrt(time_s * energy_j),) if capped else (time_s, energy_j)
+        references = np.flatnonzero(alike & reference)
+        references = references[np.lexsort((middle_s[references], block[references]))]
+        before, after = references[:-1], references[1:]
+        neighbours = block[before] == block[after]
+        before, after = before[neighbours], after[neighbours]
+        changed = np.zeros(len(before), bool)
+        for cost in costs:
+            changed |= _far(np.log(cost[after] / cost[before]))
+        for first, last in zip(before[changed], after[changed], strict=True):
+            here = alike & (block == block[first])
+            number += here & (middle_s >= middle_s[last])
+            between |= here & (middle_s > middle_s[first]) & (middle_s < middle_s[last])
     number[between] = number.max(initial=0) + 1 + np.arange(np.count_nonzero(between))
     return Stretches(number, between)
 
