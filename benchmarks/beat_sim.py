@@ -42,7 +42,9 @@ def experiment(seed: int, alone_s: float, detune: bool) -> tuple[Findings, dict[
         for row in rows:
             if "energy_j" not in row:
                 start, end = row["start_ns"], row["end_ns"]
-                stamps = np.arange(start + period_ns, end, period_ns).astype(np.int64)
+                # The sensor keeps to its own time: at any phase of it when a window begins.
+                phase = np.random.default_rng([seed, row["order"]]).random()
+                stamps = np.arange(start + (1 + phase) * period_ns, end, period_ns).astype(np.int64)
                 row["energy_j"] = float(gpu.read_at("power_w", stamps).mean()) * (end - start) / 1e9
                 row["clock_mhz"] = gpu.truth.clock_mhz(start, end)
         return tables.from_rows(rows, "windows")

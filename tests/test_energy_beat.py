@@ -8,9 +8,10 @@ from jouletrace.energy.beat import beats, left
 SAMPLING_S = 0.8e-3
 
 
-@pytest.mark.parametrize("period_ms", [0.798, 0.8, 0.803, 0.4, 1.2, 1.6])
+@pytest.mark.parametrize("period_ms", [0.7974, 0.798, 0.8, 0.8005, 0.803, 0.399, 0.4, 1.2, 1.6])
 def test_a_load_in_step_with_the_samples_beats_with_them(period_ms):
-    assert beats(period_ms / 1e3, SAMPLING_S, 10.0)
+    for total_s in (1.0, 10.0, 60.0, 600.0):
+        assert beats(period_ms / 1e3, SAMPLING_S, total_s)
 
 
 @pytest.mark.parametrize("period_ms", [0.5, 0.7, 0.83, 0.9, 1.0, 1.5, 3.1, 26.0])

@@ -41,7 +41,9 @@ def experiment(rng, alias, pauses=PAUSES, noise=0.002):
     energy *= 1 + noise * rng.standard_normal(len(order))
     middle = 0.7 * np.arange(len(order))
     flat = np.full(len(order), 0.01)
-    return Levels(Observed(order, np.array(block), middle, energy, flat, np.full(len(order), 1980.0)), energy)
+    return Levels(
+        Observed(order, np.array(block), middle, energy, flat, 500 * flat, np.full(len(order), 1980.0)), energy
+    )
 
 
 def coverage(alias, pauses=PAUSES, boards=40):

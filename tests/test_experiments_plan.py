@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.experiments import pacing, plan
+from jouletrace.experiments import commons, pacing, plan
 from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, REPEAT, SLOPE, SPIKE, STEP, TOGETHER
-from jouletrace.experiments.commons import paced_commons
 from jouletrace.experiments.parts import Part
 from jouletrace.experiments.plan import PlanSettings
 
@@ -71,7 +70,7 @@ def test_what_was_refused_is_not_planned_and_repetition_stands_in():
 
 
 def test_under_a_cap_parts_are_removed_without_a_pause_and_all_else_with_one():
-    paced = (lambda arm: 1000 + (arm.part or 0), paced_commons(1000, (1400, 1500, 1600)))
+    paced = (lambda arm: 1000 + (arm.part or 0), commons.paced(1000, (1400, 1500, 1600)))
     blocks = open_up(paced)
     plain = {arm.kind for block in blocks if not block.spin_ns for arm in block.order}
     assert plain == {REFERENCE, NULL, STEP, REMOVE, DETACH}
@@ -132,7 +131,7 @@ def test_a_pause_that_draws_as_much_as_the_step_is_no_use():
 
 def test_a_pause_is_chosen_out_of_step_with_the_sensor():
     pauses = np.linspace(4e-3, 6e-3, 21)
-    chosen = pacing.detuned(6e-3, pauses, 0.5, 0.02)
+    chosen = pacing.off_readings(6e-3, pauses, 0.5, 0.02)
     turns = 0.02 / (6e-3 + chosen)
     assert abs(turns - round(turns)) > 0.1
     assert abs(2 * turns - round(2 * turns)) > 0.1

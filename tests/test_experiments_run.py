@@ -192,7 +192,7 @@ def test_broken_off_at_any_window_nothing_stays_open_and_what_there_is_can_be_es
                 if len(lab.rows) == stop:
                     running.throw(KeyboardInterrupt())
         assert opened == []
-        assert most <= PlanSettings().hold + 3 + 8  # variants, common ones, steps with a pause
+        assert most <= PlanSettings().hold + 6 + 10  # variants, common ones, steps with a pause
         found = lab.findings()
         assert found.windows <= stop
         assert found.closure.value is None
@@ -239,7 +239,7 @@ def test_repetition_alone_measures_where_nothing_can_be_removed():
 def test_a_step_without_units_is_refused():
     step = Counted(SimulatedStep(open_simulated("sim:h100"), KERNELS))
     step.units = list
-    with pytest.raises(BadInputError, match="no units"):
+    with pytest.raises(BadInputError, match="no operators"):
         Experiment(step, lambda: tables.empty("windows"))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.experiments import allocate, contrasts
-from jouletrace.experiments.arms import DETACH, NULL, REFERENCE, REMOVE, STEP, Arm
+from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, STEP, Arm
 from jouletrace.experiments.estimate import estimate_parts
 from jouletrace.experiments.levels import Levels, Observed
 from jouletrace.experiments.plan import PlanSettings
@@ -71,13 +71,31 @@ def test_what_lies_between_references_that_agree_is_kept_in_a_stretch_of_its_own
 def test_a_change_of_energy_alone_is_one():
     rows = windows().to_pylist()
     for row in rows[12:18]:
-        row["energy_j"] *= 1.015
+        row["energy_j"] *= 1.025
     assert apart(tables.from_rows(rows, "windows")) == {17}
 
 
 def test_windows_without_an_energy_go_by_time():
     rows = [row | {"energy_j": None} for row in windows(fast={3, 4}).to_pylist()]
     assert apart(tables.from_rows(rows, "windows")) == {1, 2, 3, 5}
+
+
+def test_a_block_of_launch_alone_does_not_pass_for_a_cap():
+    rows = windows(fast={3, 4}).to_pylist()
+    gaps = [
+        row | {"variant": Arm(GAPS, None, 0, spin_ns=200_000).variant, "unit": None, "block": 2} for row in rows[:4]
+    ]
+    slower = [row | {"energy_j": row["energy_j"] * 1.007} for row in [*rows, *gaps]]  # the root of both stays
+    for row in slower:
+        if row["order"] not in {3, 4}:
+            row["energy_j"] /= 1.007
+    assert apart(tables.from_rows(slower, "windows")) == {1, 2, 3, 5}
+
+
+def test_a_reference_without_a_sensible_energy_is_no_change_of_the_board():
+    rows = windows().to_pylist()
+    rows[4]["energy_j"], rows[6]["energy_j"] = 0.0, -1.0
+    assert apart(tables.from_rows(rows, "windows")) == set()
 
 
 def test_a_block_that_is_slower_as_a_whole_is_as_good_as_another():

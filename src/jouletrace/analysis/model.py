@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import latency
 from jouletrace.analysis.baselines import idle_level
-from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record
+from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record, sampling
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.energy.beat import beats
@@ -16,7 +16,6 @@ from jouletrace.energy.interval import difference, mean_estimate, widened
 from jouletrace.energy.windows import WindowEnergies
 from jouletrace.experiments.stopping import two_stage_estimate, windows_needed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.channels import POWER
 
 Floats = NDArray[np.float64]
 
@@ -98,13 +97,12 @@ def _shortfall(run: Run) -> list[str]:
 
 def _beat(run: Run, device: str) -> list[str]:
     """A flag where iterations are as long as the sensor's samples are apart, or in another simple ratio to that."""
-    times, _ = per_iteration(run, "time_s")
-    sampling = [c.sampling_s for c in run.channels if (c.device, c.name) == (device, POWER)]
-    if not len(times) or not sampling:
-        return []
     windows = of_variant(run, "untouched")
-    total_s = float(np.sum(windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy())) / 1e9
-    return ["beats_with_sensor"] if beats(float(np.median(times)), sampling[0], total_s) else []
+    lengths = (windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy()) / 1e9
+    if not len(lengths):
+        return []
+    period_s = float(np.median(lengths / windows["replays"].to_numpy()))  # with the flush of a cache, if there is one
+    return ["beats_with_sensor"] if beats(period_s, sampling(run, device), float(lengths.sum())) else []
 
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:

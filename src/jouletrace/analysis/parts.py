@@ -12,6 +12,7 @@ from jouletrace.analysis.forwards import gaps_weight, part_weights, weigh
 from jouletrace.analysis.generation import between_forwards
 from jouletrace.analysis.layers import add_layers
 from jouletrace.analysis.phases import ORDER, add_phases
+from jouletrace.analysis.power import sampling
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.sites import sites_of
 from jouletrace.energy.interval import difference, ratio, total
@@ -49,7 +50,8 @@ def add_parts(run: Run, figures: Figures) -> None:
     traced = _traced(run, rows)
     of_ops = _of_operators(rows, traced)
     parts = [row["id"] for row in ops if row["parent"] == MODEL_UNIT and row["name"] != GAPS_NAME]
-    estimator = Estimator(run.windows, part_weights(rows, of_ops))
+    sampling_s = sampling(run, run.devices[0].id) if run.devices else None
+    estimator = Estimator(run.windows, part_weights(rows, of_ops), sampling_s)
     found = estimator.findings(parts)
     scale = _Scale(run, figures, found)
     gaps = found.gaps.scaled(gaps_weight(run))
@@ -101,6 +103,8 @@ class _Scale:
         own = found.untouched.energy_j if self.by_energy else found.untouched.time_s
         other = own.value is None or _launched_beside_graph(run) or "generation" in run.workload
         self._whole = (plain if other else own).value
+        metric = "energy_total_j" if self.by_energy else "iteration_time_s"
+        self._flags = figures.flags(MODEL_UNIT, metric) if own.value is None else []
 
     def add(self, unit: int, cost: Cost, flags: Iterable[str] = (), alone: Cost | None = None) -> None:
         """Add what a unit costs.
@@ -120,7 +124,7 @@ class _Scale:
         self._figures.add(unit, "power_w", mean_power(alone or cost), [*flags, *(["equal_clocks"] if alone else [])])
         of = energy if self.by_energy else time
         if of.value is not None and self._whole:
-            self._figures.add(unit, "share", of.scaled(1 / self._whole), flags)
+            self._figures.add(unit, "share", of.scaled(1 / self._whole), [*flags, *self._flags])
 
     def _active(self, energy: Estimate, time: Estimate) -> Estimate:
         if energy.value is None or time.value is None or self._idle.value is None:

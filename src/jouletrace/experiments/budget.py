@@ -20,12 +20,13 @@ class Budget:
     Attributes:
         capture_s: Seconds of a capture.
         capped: Whether a power cap acts.
+        settings: As given.
     """
 
     def __init__(self, settings: PlanSettings) -> None:
         self.capture_s = settings.capture_s
         self.capped = False
-        self._settings = settings
+        self.settings = settings
         self._taken_s = self._foreseen_s = 0.0
         self._slower = 1.0
 
@@ -55,4 +56,4 @@ class Budget:
         self._slower = max(self._taken_s / self._foreseen_s, 1.0)
 
     def _planned_s(self, block: Block) -> float:
-        return plan.seconds(block, self._settings, self.capture_s, self.capped)
+        return plan.seconds(block, self.settings, self.capture_s, self.capped)

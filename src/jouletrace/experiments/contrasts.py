@@ -1,7 +1,7 @@
 """Which arms to add and subtract for what a part costs, for launch and gaps, and for the checks.
 
 Each function returns weights of arms, or None where an arm that it needs has no window. ``paced`` asks
-for arms with a pause in every iteration. Under a cap their pauses differ a little (``pacing.detuned``), so
+for arms with a pause in every iteration. Under a cap their pauses differ a little (``pacing.off_readings``), so
 what a variant's pause is longer than its reference's is taken off at what a pause costs.
 """
 

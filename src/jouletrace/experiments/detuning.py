@@ -7,21 +7,20 @@ from references with other pauses and taken off.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from jouletrace.energy.beat import left
 
 _ALL = range(1, 9)
-"""Harmonics that references may not beat with; variants, the strong ones alone."""
+"""Harmonics that references had better not beat with; all variants, the strong ones alone."""
 
 _NEAR = np.linspace(-0.015, 0.015, 7)
 """Periods of references and of variants that change little, over the step's."""
 
-_VARIANTS = np.linspace(-0.15, 0.12, 28)
-"""Periods of most variants."""
-
-_HARMLESS = 0.01
-"""Share of a swing within an iteration that a window's mean may keep: it swings by 10 % or so."""
+_HARMLESS, _MOST = 0.01, 0.05
+"""Shares of a swing within an iteration that a window's mean may keep, wanted and at most: it swings by 10 % or so."""
 
 _PAUSES = np.linspace(0.05, 0.5, 46)
 """To choose from, over the iteration."""
@@ -33,24 +32,28 @@ What they miss a straight line by tells what the sensor still makes of one perio
 """
 
 
-def detuning(iteration_s: float, sampling_s: float | None, window_s: float) -> float:
-    """The pause in seconds that keeps a step and its variants from beating with the sensor; 0 where they don't.
+def detuning(iteration_s: float, added: Iterable[float], sampling_s: float | None, window_s: float) -> float | None:
+    """The pause that keeps a step and its variants from beating with the sensor; 0 where they don't, None if none does.
 
     Args:
         iteration_s: Seconds of an iteration.
+        added: Time that each variant adds, over the step's; negative if it takes some away.
         sampling_s: From one sample of the sensor to the next; None where it isn't known.
         window_s: Length of a window.
     """
-    if not sampling_s or left(iteration_s * (1 + 2 * _NEAR), sampling_s, window_s).max() <= _HARMLESS:
+    if not sampling_s or not iteration_s > 0:
         return 0.0
-    pauses_s = _PAUSES * iteration_s
-    variants_s = iteration_s * (1 + _VARIANTS) + pauses_s[:, None]
-    references_s = (iteration_s + pauses_s[:, None]) * (1 + _NEAR)
-    worst = np.maximum(
-        left(variants_s, sampling_s, window_s).max(axis=1), left(references_s, sampling_s, window_s, _ALL).max(axis=1)
-    )
-    # The shortest that is nearly as good as the best.
-    return round(float(pauses_s[np.flatnonzero(worst <= max(1.5 * worst.min(), _HARMLESS))[0]]), 6)
+    variants_s = iteration_s * (1 + np.array([*(2 * _NEAR), *added]))
+    if left(variants_s, sampling_s, window_s).max() <= _HARMLESS:
+        return 0.0
+    pauses_s = _PAUSES[:, None] * iteration_s
+    worst = left(variants_s + pauses_s, sampling_s, window_s).max(axis=1)
+    if worst.min() > _MOST:
+        return None
+    # Of those nearly as good as the best, one that serves the references best, and the shortest of such.
+    good = pauses_s[worst <= max(1.5 * worst.min(), _HARMLESS)]
+    of_references = left((iteration_s + good) * (1 + _NEAR), sampling_s, window_s, _ALL).max(axis=1)
+    return float(good[np.flatnonzero(of_references <= 1.2 * of_references.min())[0], 0])
 
 
 def longer(iteration_s: float, pause_s: float, sampling_s: float, window_s: float) -> list[float]:

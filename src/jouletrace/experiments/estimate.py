@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from jouletrace.energy.beat import beats
 from jouletrace.experiments import contrasts
-from jouletrace.experiments.arms import NULL, REFERENCE, SPIKE, STEP, TOGETHER, Arm
+from jouletrace.experiments.arms import DETACH, NULL, REFERENCE, REMOVE, SPIKE, STEP, TOGETHER, Arm
 from jouletrace.experiments.levels import Levels, Observed, Weights
 from jouletrace.experiments.pacing import CLOCK_TOLERANCE_MHZ, clock_offsets
 from jouletrace.run import Estimate
@@ -40,7 +41,7 @@ class PartCost:
         removal, repetition: The two methods that bracket the answer, side by side: at equal
             clocks where a cap acts.
         flags: "methods_disagree" (by more than their difference's interval), "unresolved" (the
-            interval holds 0), "clock_not_matched".
+            interval holds 0), "clock_not_matched", "beats_with_sensor" (a variant is as long as its samples are apart).
     """
 
     part: int
@@ -149,9 +150,12 @@ class Estimator:
         windows: As of ``estimate_parts``.
         weights: How often a part counts in the whole for once in the step, by id; once where it isn't in it.
             Costs of parts are of the whole; checks are of the step.
+        sampling_s: From one sample of the power sensor to the next; None where it isn't known.
     """
 
-    def __init__(self, windows: pa.Table, weights: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self, windows: pa.Table, weights: Mapping[int, float] | None = None, sampling_s: float | None = None
+    ) -> None:
         self._weights = weights or {}
         self.observed = observed = Observed.of(windows)
         self.energy = energy = Levels(observed, observed.energy_j)
@@ -160,7 +164,9 @@ class Estimator:
         paced = contrasts.reference(self.basis, paced=True)
         self.pause_ns = paced.spin_ns if paced else 0
         self.clocks = clock_offsets(observed, self.pause_ns > 0)
-        self._detuned = self.pause_ns > 0 and not contrasts.of_kind(self.basis, REFERENCE, paced=False)
+        plain = any(arm.kind == REFERENCE and not arm.spin_ns for arm in observed.arm)
+        self._detuned = self.pause_ns > 0 and not plain
+        self._sampling_s = sampling_s
 
     @property
     def paced(self) -> bool:
@@ -238,6 +244,8 @@ class Estimator:
             flags.append("unresolved")
         if any(a.part == part and abs(off) > CLOCK_TOLERANCE_MHZ for a, off in self.clocks.items()):
             flags.append("clock_not_matched")
+        if self._beats(part):
+            flags.append("beats_with_sensor")
         by_removal, by_repetition = self._cost(without, "removal"), self._cost(more, "repetition")
         times = self._weights.get(part, 1.0)
         return PartCost(
@@ -251,6 +259,15 @@ class Estimator:
 
     def _cost(self, weights: Weights | None, method: str = "experiment") -> Cost:
         return Cost(self.energy.estimate(weights, method), self.time.estimate(weights, method))
+
+    def _beats(self, part: int) -> bool:
+        """Whether some variant of it is as long as the sensor's samples are apart; below a cap pauses are split."""
+        if self.paced or self.basis is not self.energy:
+            return False
+        seen = self.observed
+        own = [arm for arm in self.basis.arms if arm.part == part and arm.kind in (REMOVE, DETACH)]
+        rows = [np.flatnonzero([other == arm for other in seen.arm]) for arm in own]
+        return any(beats(float(seen.time_s[r].mean()), self._sampling_s, float(seen.length_s[r].mean())) for r in rows)
 
     def _unpaused(self, kind: str) -> Weights | None:
         """An arm as the step runs: less its pause where everything pauses."""

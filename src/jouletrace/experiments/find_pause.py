@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,14 +18,26 @@ from jouletrace.experiments.plan import PlanSettings
 _FAR = 1.5
 """A pause over the capped iteration with which no cap acts."""
 
-Found = tuple[Pace, float]
-"""What a pause does, and the share of the cap that paced variants may draw."""
+
+@dataclass(frozen=True)
+class Found:
+    """Whether a power cap acts, and what keeps it away.
+
+    Attributes:
+        capped: Whether one acts, or may: clocks aren't always known.
+        pace: What a pause does; None where none is needed, or none was found.
+        fraction: Share of the cap that paced variants may draw.
+    """
+
+    capped: bool
+    pace: Pace | None = None
+    fraction: float = 1.0
 
 
 def find_pause(
     bench: Bench, measured: Callable[[], pa.Table], settings: PlanSettings
-) -> Generator[Window, None, Found | None]:
-    """Run a few short windows; None where no cap acts, or nothing can be done about one, which is noted.
+) -> Generator[Window, None, Found]:
+    """Run a few short windows. Where nothing can be done about a cap, that is noted.
 
     Args:
         bench: Where to run.
@@ -37,13 +50,16 @@ def find_pause(
     yield from _try(bench, far, settings)
     free, held = _trial(measured(), far), _trial(measured(), plain)
     acts = pacing.cap_acts(held, free)
+    bench.iteration_s = held.time_s  # of a warm window: better than the first look
     if acts is False:
-        return None
+        return Found(False)
     found = None
     if acts:
         # Its time is known by now, so its energy can be had without a beat.
         step_s = free.time_s - free.pause_s
-        far_ns = round(1e9 * pacing.detuned(step_s, far_ns / 1e9 * pacing.LADDER, settings.window_s, settings.sensor_s))
+        far_ns = round(
+            1e9 * pacing.off_readings(step_s, far_ns / 1e9 * pacing.LADDER, settings.window_s, settings.sensor_s)
+        )
         far, empty = Arm(PACE, spin_ns=far_ns), Arm(PACE, None, 0, spin_ns=far_ns)
         yield from _try(bench, far, settings)
         yield from _try(bench, empty, settings)
@@ -55,9 +71,9 @@ def find_pause(
         arm = Arm(PACE, spin_ns=round(pause_s * 1e9))
         yield from _try(bench, arm, settings)
         if _trial(measured(), arm).clock_mhz >= found.top_mhz - pacing.UNTOUCHED_MHZ:
-            return found, fraction / pacing.MARGIN
+            return Found(True, found, fraction / pacing.MARGIN)
     bench.notes.append(("not_paced", "no pause was found that keeps the step from a power cap, if one acts"))
-    return None
+    return Found(True)
 
 
 def _try(bench: Bench, arm: Arm, settings: PlanSettings) -> Generator[Window, None, None]:

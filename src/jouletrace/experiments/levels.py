@@ -39,6 +39,7 @@ class Observed:
         block: Block of each, shape (n,).
         middle_s: Middle of each in seconds from the first one's, shape (n,).
         energy_j, time_s: Per iteration, NaN where there is none, shape (n,).
+        length_s: Seconds of each window, shape (n,).
         clock_mhz: Mean clock, NaN where unknown, shape (n,).
     """
 
@@ -47,6 +48,7 @@ class Observed:
     middle_s: Floats
     energy_j: Floats
     time_s: Floats
+    length_s: Floats
     clock_mhz: Floats
 
     @cached_property
@@ -79,6 +81,7 @@ class Observed:
             middle,
             number["energy_j"] / number["replays"],
             (end - start) / 1e9 / number["replays"],
+            (end - start) / 1e9,
             number["clock_mhz"],
         )
 

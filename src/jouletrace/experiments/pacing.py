@@ -131,7 +131,7 @@ def pace(plain: Trial, long: Trial, empty: Trial) -> Pace | None:
     return Pace(plain.energy_j / plain.time_s, step_j, step_s, pause_w, long.clock_mhz)
 
 
-def detuned(step_s: float, pauses_s: NDArray[np.float64], window_s: float, period_s: float) -> float:
+def off_readings(step_s: float, pauses_s: NDArray[np.float64], window_s: float, period_s: float) -> float:
     """Of several pauses, one that doesn't beat with the sensor.
 
     A sensor whose readings are means over part of its period, or over somewhat more than it, sees the same

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.errors import JouletraceError
-from jouletrace.experiments import pacing
+from jouletrace.experiments import commons, pacing
 from jouletrace.experiments.arms import REFERENCE, Arm
 from jouletrace.experiments.bench import Bench, Window
-from jouletrace.experiments.commons import COMMON, Common, detuned_commons, paced_commons
+from jouletrace.experiments.commons import Common
 from jouletrace.experiments.detuning import detuning, longer
 from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.pacing import Pace
@@ -31,6 +31,7 @@ class Pauses:
         least_s: Least pause that keeps the step below the power cap; 0 where none acts.
         detuned_s: Pause in every iteration of a step that would beat with the sensor's samples; 0 of others, and under
             a cap.
+        note: Code and text of what a reader should know of that; None if nothing.
         free_s: Seconds of an iteration at the highest clock, once they are known.
     """
 
@@ -41,6 +42,8 @@ class Pauses:
         self._bench = bench
         self._settings = settings
         self._share = share
+        self.note: tuple[str, str] | None = None
+        self._no_cap = True
         self._pace: Pace | None = None
         self._fraction = 1.0
 
@@ -49,25 +52,43 @@ class Pauses:
         """Whether variants are measured at equal clocks too, below a power cap."""
         return self._pace is not None
 
-    @property
-    def usual_s(self) -> float:
-        """With which a first look is taken."""
-        return self.least_s or self.detuned_s
-
     def find(self, measured: Callable[[], pa.Table]) -> Generator[Window, None, None]:
-        """Run what tells which pauses are needed.
+        """Run what tells whether a cap acts, and which pause keeps it away.
 
         Args:
             measured: As of ``Experiment``.
         """
-        found = None
         if self._settings.pace:
             found = yield from find_pause(self._bench, measured, self._settings)
-        if found is None:
-            self._detune()
-        else:
-            self._pace, self._fraction = found
+            self._no_cap = not found.capped
+            self._pace, self._fraction = found.pace, found.fraction
+        if self._pace is not None:
             self.least_s = round(self._pace.pause_s(self._fraction), 6)
+
+    def detune(self, added: Iterable[float]) -> None:
+        """Where no cap acts: choose a pause that keeps the step and its variants from beating with the sensor.
+
+        Args:
+            added: As of ``detuning``.
+        """
+        iteration_s, sampling_s = self._bench.iteration_s, self._settings.sampling_s
+        self.detuned_s, self.note = 0.0, None
+        pause_s = detuning(iteration_s, added, sampling_s, self._settings.detuned_window_s) if self._no_cap else 0.0
+        if pause_s == 0 or sampling_s is None:
+            return
+        one, every = f"an iteration of {iteration_s * 1e3:.3f} ms", f"{sampling_s * 1e3:.2f} ms"
+        beat = f"{one}, or one without some part, beats with the sensor's samples, {every} apart"
+        if pause_s is None:
+            self.note = ("beats_with_sensor", f"{beat}, and no pause would end that")
+            return
+        try:
+            self._bench.paced(round(1e9 * pause_s), self._bench.pieces(round(1e9 * pause_s)))
+        except JouletraceError as error:
+            self.note = ("beats_with_sensor", f"{beat}, and can't be made to pause: {error}")
+            return
+        pause = f"a pause of {pause_s * 1e3:.3f} ms in every iteration"
+        self.note = ("detuned", f"{beat}: parts are measured with {pause}; its cost is taken off")
+        self.detuned_s = pause_s
 
     def of(self, arm: Arm) -> int:
         """The pause of a variant under a cap, in nanoseconds: long enough, and not in step with the sensor.
@@ -81,38 +102,22 @@ class Pauses:
             ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
         return self._apart(self.free_s * (1 + added), ladder)
 
-    def plain(self) -> tuple[Common, ...]:
-        """What blocks without a cap's pauses have in turn."""
+    def plain(self) -> Common:
+        """What blocks without a cap's pauses have."""
         sampling_s = self._settings.sampling_s
         if not self.detuned_s or sampling_s is None:
-            return (COMMON,)
-        others_s = longer(self._bench.iteration_s, self.detuned_s, sampling_s, self._settings.window_s)
-        return detuned_commons(round(1e9 * self.detuned_s), [round(1e9 * pause_s) for pause_s in others_s])
+            return commons.PLAIN
+        others_s = longer(self._bench.iteration_s, self.detuned_s, sampling_s, self._settings.detuned_window_s)
+        return commons.detuned(round(1e9 * self.detuned_s), [round(1e9 * pause_s) for pause_s in others_s])
 
-    def paced(self) -> tuple[Common, ...]:
-        """What blocks below the cap have in turn."""
+    def paced(self) -> Common:
+        """What blocks below the cap have."""
         spin_ns = self.of(Arm(REFERENCE))
         others = [self._apart(self.free_s, spin_ns / 1e9 * some) for some in pacing.FURTHER]
-        return paced_commons(spin_ns, others)
+        return commons.paced(spin_ns, others)
 
     def _apart(self, step_s: float, pauses_s: NDArray[np.float64]) -> int:
         """Of several pauses, in nanoseconds: the shortest if it is split, or one that doesn't beat with readings."""
         if self._bench.pieces(0) > 1:
             return round(1e9 * float(pauses_s[0]))
-        return round(1e9 * pacing.detuned(step_s, pauses_s, self._settings.window_s, self._settings.sensor_s))
-
-    def _detune(self) -> None:
-        iteration_s, sampling_s = self._bench.iteration_s, self._settings.sampling_s
-        pause_s = detuning(iteration_s, sampling_s, self._settings.window_s)
-        if not pause_s or sampling_s is None:
-            return
-        every = f"{sampling_s * 1e3:.2f} ms"
-        beat = f"an iteration of {iteration_s * 1e3:.3f} ms beats with the sensor's samples, {every} apart"
-        try:
-            self._bench.paced(round(1e9 * pause_s))
-        except JouletraceError as error:
-            self._bench.notes.append(("beats_with_sensor", f"{beat}, and can't be made to pause: {error}"))
-            return
-        pause = f"a pause of {pause_s * 1e3:.3f} ms in every iteration"
-        self._bench.notes.append(("detuned", f"{beat}: parts are measured with {pause}; its cost is taken off"))
-        self.detuned_s = pause_s
+        return round(1e9 * pacing.off_readings(step_s, pauses_s, self._settings.window_s, self._settings.sensor_s))

@@ -26,7 +26,7 @@ from jouletrace.experiments.arms import (
     TOGETHER,
     Arm,
 )
-from jouletrace.experiments.commons import COMMON, Common
+from jouletrace.experiments.commons import PLAIN, Common
 from jouletrace.experiments.parts import Part
 
 _SIGNAL = 0.08
@@ -47,6 +47,7 @@ class PlanSettings:
         matters: Share of the step's energy below which a part need not be known better than one of
             this share.
         window_s: Seconds of a window. Long against the sensor's period.
+        detuned_window_s: The same of a step that pauses so as not to beat with the sensor.
         ramp_s: Seconds that a variant runs before each of its windows.
         capped_ramp_s: The same while a power cap acts, whose loop overshoots when the load changes.
         settle_s: Seconds that the reference runs first in each block, after the board has been idle for captures.
@@ -74,6 +75,7 @@ class PlanSettings:
     closure: float = 0.012
     matters: float = 0.02
     window_s: float = 0.5
+    detuned_window_s: float = 0.5
     ramp_s: float = 0.1
     capped_ramp_s: float = 0.5
     settle_s: float = 0.4
@@ -158,13 +160,13 @@ Wish = tuple[Arm, int]
 def opening(
     parts: Sequence[Part],
     share: Mapping[int, float],
-    paced: tuple[Callable[[Arm], int], Sequence[Common]] | None,
+    paced: tuple[Callable[[Arm], int], Common] | None,
     refused: Collection[tuple[str, int]],
     settings: PlanSettings,
     rng: np.random.Generator,
     scope: Scope = SCOPES[0][0],
     groups: Sequence[Part] = (),
-    plain: Sequence[Common] = (COMMON,),
+    plain: Common = PLAIN,
 ) -> list[Block]:
     """The first round: every arm once, as far as the scope goes.
 
@@ -175,13 +177,13 @@ def opening(
         parts: All parts.
         share: Their rough shares of the step, by id.
         paced: From a variant to the pause in nanoseconds that keeps it below the cap, and what paced blocks
-            have in turn; None where no cap acts.
+            have; None where no cap acts.
         refused: Kind and part that the step can't do.
         settings: As they are.
         rng: For the order.
         scope: How much of it.
         groups: Modules to be removed as a whole, from the step as it runs.
-        plain: What blocks have in turn where no cap acts; all wait as their reference does.
+        plain: What blocks have where no cap acts; all wait as their reference does.
     """
     if scope.lean:
         settings = replace(settings, spikes=min(settings.spikes, 1))
@@ -213,15 +215,15 @@ def opening(
     repeated += [(arm, windows) for arm in checked]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
-        spin_ns = plain[0][0].spin_ns
+        spin_ns = plain.reference.spin_ns
         wishes = [(replace(arm, spin_ns=spin_ns), count) for arm, count in taken(without) + repeated + modules]
         return in_blocks(wishes, plain, settings, rng)
     running = taken(without) + modules
     running += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]
-    pause, commons_paced = paced
+    pause, common = paced
     matched = [(arm, count) for arm, count in taken(without) + repeated if scope.matched or arm.part not in small]
     rest = [(replace(arm, spin_ns=pause(arm)), count) for arm, count in matched]
-    return in_blocks(running, (COMMON,), settings, rng) + in_blocks(rest, commons_paced, settings, rng)
+    return in_blocks(running, PLAIN, settings, rng) + in_blocks(rest, common, settings, rng)
 
 
 def modules(scope: Scope, settings: PlanSettings) -> int:
@@ -259,15 +261,23 @@ def spike_copies(repeated: int) -> int:
 
 
 def in_blocks(
-    wishes: Sequence[Wish], commons: Sequence[Common], settings: PlanSettings, rng: np.random.Generator
+    wishes: Sequence[Wish], common: Common, settings: PlanSettings, rng: np.random.Generator, before: int = 0
 ) -> list[Block]:
-    """Wishes in random order, each block with references and the next of ``commons``."""
+    """Wishes in random order, each block with references and what blocks have in common.
+
+    Args:
+        wishes: Arms and how many windows of each.
+        common: What every block has.
+        settings: As they are.
+        rng: For the order.
+        before: How many blocks ran before.
+    """
     shuffled = [wishes[i] for i in rng.permutation(len(wishes))]
     number = math.ceil(len(shuffled) / settings.hold)
-    return [_block(shuffled[i::number], commons[i % len(commons)], settings, rng) for i in range(number)]
+    return [_block(shuffled[i::number], common.of(i, number, before), settings, rng) for i in range(number)]
 
 
-def _block(wishes: Sequence[Wish], common: Common, settings: PlanSettings, rng: np.random.Generator) -> Block:
+def _block(wishes: Sequence[Wish], common: Sequence[Arm], settings: PlanSettings, rng: np.random.Generator) -> Block:
     reference = common[0]
     tasks = [*(arm for arm, windows in wishes for _ in range(windows)), *common[1:]]
     order = [reference]

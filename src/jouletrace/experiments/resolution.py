@@ -34,7 +34,7 @@ def noise_of(
     """
     before = len(measured())
     arm = Arm(PACE, spin_ns=round(1e9 * pause_s))
-    step = bench.paced(arm.spin_ns)
+    step = bench.paced(arm.spin_ns, bench.pieces(arm.spin_ns))
     for _ in range(_WINDOWS):
         yield bench.window(step, arm, -1, settings.window_s, settings.ramp_s)
     rows = measured().slice(before).to_pylist()

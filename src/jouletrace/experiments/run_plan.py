@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.experiments import allocate, plan
-from jouletrace.experiments.arms import REFERENCE, REMOVE
+from jouletrace.experiments.arms import REFERENCE, REMOVE, Arm
 from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.budget import Budget
 from jouletrace.experiments.levels import Levels, Observed
@@ -69,7 +70,7 @@ class Experiment:
         self.settings = settings or PlanSettings()
         self._alone = make_parts(step.units(), first_id, together=self.settings.together)
         if not self._alone:
-            raise BadInputError("the step has no units to experiment on")
+            raise BadInputError("the step has no operators to experiment on")
         self.parts = list(self._alone)
         self.groups: list[Part] = []
         self.share: dict[int, float] = {}
@@ -93,7 +94,7 @@ class Experiment:
     @property
     def notes(self) -> list[tuple[str, str]]:
         """Code and text of what a reader should know."""
-        return self._bench.notes
+        return [*self._bench.notes, *([self._pauses.note] if self._pauses.note else [])]
 
     @property
     def spent_s(self) -> float:
@@ -108,22 +109,39 @@ class Experiment:
             yield from self._pauses.find(self._measured)
             self._budget.capped = self.pause_s > 0
             yield from self._screen()
+            self._detune()
             if not self.settings.together:
                 yield from self._keep_tellable()
             self._choose_groups()
+            self._detune()
             for blocks in self._rounds():
                 for block in blocks:
                     yield from self._run(block)
 
+    def _detune(self) -> None:
+        """Choose the pause against the sensor's beat, by the parts as they are now."""
+        refused, rng = self.refused.keys(), np.random.default_rng(0)
+        blocks = plan.opening(self.parts, self.share, None, refused, self.settings, rng)
+        arms = {arm for block in blocks for arm in block.order}
+        self._pauses.detune({self._added(arm) for arm in arms})
+        if self._pauses.detuned_s:
+            self.settings = replace(self.settings, window_s=self.settings.detuned_window_s)
+            self._budget.settings = self.settings
+
+    def _added(self, arm: Arm) -> float:
+        """Time that a variant adds, over the step's."""
+        share = sum(self.share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
+        return max(arm.added * share, -1.0)
+
     def _screen(self) -> Generator[Window, None, None]:
         """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
         parts = by_phase(self._alone, self._next_id()) if self.settings.phases else self._alone
-        known = yield from screen(self._bench, parts, self.settings, self._pauses.usual_s)
+        known = yield from screen(self._bench, parts, self.settings, self.pause_s)
         if any(part.members and (REMOVE, part.id) in self.refused for part in parts):
             text = "not every phase can be removed as a whole: operators were, one by one"
             self._bench.forget({part.id for part in parts})
             self._bench.notes.append(("phases_by_operator", text))
-            known = yield from screen(self._bench, self._alone, self.settings, self._pauses.usual_s)
+            known = yield from screen(self._bench, self._alone, self.settings, self.pause_s)
         self._alone, self._pauses.free_s = known.parts, known.free_s
         self.share.update(known.share)
         if known.capture_s is not None:
@@ -187,9 +205,9 @@ class Experiment:
         for most in _MOST_WINDOWS:
             wishes = allocate.next_wishes(levels, wanting, self.settings.hold, most)
             blocks = []
-            for commons in both:
-                alike = [wish for wish in wishes if (wish[0].spin_ns > 0) == (commons[0][0].spin_ns > 0)]
-                blocks += plan.in_blocks(alike, commons, self.settings, self._rng)
+            for common in both:
+                alike = [wish for wish in wishes if (wish[0].spin_ns > 0) == (common.reference.spin_ns > 0)]
+                blocks += plan.in_blocks(alike, common, self.settings, self._rng, self._blocks)
             kept = self._budget.within(blocks, self._left_s - self._budget.seconds(last))
             if kept:
                 return kept

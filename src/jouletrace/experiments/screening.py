@@ -58,7 +58,7 @@ def screen(
         bench: Where to run.
         parts: The parts.
         settings: Which methods to use, and the budget, of which a share at most is taken.
-        pause_s: With which they run: captures take the longer for it.
+        pause_s: Pause that keeps the step below the power cap; 0 where none acts.
     """
     look = _Look(bench, pause_s, Screened(list(parts)))
     known = look.known

@@ -21,7 +21,7 @@ from jouletrace.experiments.arms import REFERENCE, Arm
 Floats = NDArray[np.float64]
 
 _LEAST = 0.003
-_SPREADS = 3.2
+_SPREADS = 4.0
 """How far apart neighbouring references must be: relative, and in standard deviations of their usual differences."""
 
 _USUAL = 0.35
@@ -64,8 +64,8 @@ def stretches(
     for alike in (paced, ~paced):
         # Where a cap acts, windows without a pause run at the power that its loop allows, which wanders, and an H100's
         # time goes with the square root of it.
-        capped = paced.any() and alike is not paced
-        costs = (np.sqrt(time_s * energy_j),) if capped else (time_s, energy_j)
+        capped = alike is not paced and bool((paced & reference).any())
+        costs = (np.sqrt(np.maximum(time_s * energy_j, 0.0)),) if capped else (time_s, energy_j)
         references = np.flatnonzero(alike & reference)
         references = references[np.lexsort((middle_s[references], block[references]))]
         before, after = references[:-1], references[1:]
@@ -73,7 +73,8 @@ def stretches(
         before, after = before[neighbours], after[neighbours]
         changed = np.zeros(len(before), bool)
         for cost in costs:
-            changed |= _far(np.log(cost[after] / cost[before]))
+            known = np.log(np.where(cost > 0, cost, np.nan))
+            changed |= _far(known[after] - known[before])
         for first, last in zip(before[changed], after[changed], strict=True):
             here = alike & (block == block[first])
             number += here & (middle_s >= middle_s[last])

@@ -50,12 +50,17 @@ class RingCheck:
     reason: str = ""
 
 
-SAMPLING_S = {9: 0.8e-3}
-"""Seconds between the samples that readings are made of, by major compute capability.
+_SAMPLING_S = {"H100": 0.8e-3}
+"""Seconds between the samples that readings are made of, by what the board's name holds.
 
 Measured on three H100s, from how readings beat with steps of 0.79 to 0.81 ms: 0.798 to 0.801 ms
-(docs/results/kernel-energy-h100.md). Of other generations it isn't known.
+(docs/results/kernel-energy-h100.md). Of other boards it isn't known.
 """
+
+
+def sampling_s(board: str) -> float | None:
+    """Seconds between the samples of a board with this name; None where it isn't known."""
+    return next((seconds for part, seconds in _SAMPLING_S.items() if part in board), None)
 
 
 class RingRecord:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jouletrace.devices.base import Clock, Source
-from jouletrace.devices.nvml.api import Nvml, Unavailable
+from jouletrace.devices.nvml.api import Nvml, Unavailable, text
 from jouletrace.devices.nvml.counter import EnergyCounter, read_counter
 from jouletrace.devices.nvml.identity import compute_capability
 from jouletrace.devices.nvml.readings import PolledSource, Reading, power_readings, state_readings
-from jouletrace.devices.nvml.record import SAMPLING_S, RingCheck, RingRecord, check_ring
+from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring, sampling_s
 from jouletrace.run.channels import POWER
 
 POLLED_POWER_S = 0.005
@@ -64,9 +64,9 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     Raises:
         NotPossibleError: If the board is gone.
     """
-    capability = compute_capability(nvml, handle)
-    sensors = Sensors(check_ring(nvml, handle, clock), SAMPLING_S.get(capability[0]) if capability else None)
-    for reading in power_readings(nvml, handle, capability):
+    board = text(nvml.get("nvmlDeviceGetName", handle)) or ""
+    sensors = Sensors(check_ring(nvml, handle, clock), sampling_s(board))
+    for reading in power_readings(nvml, handle, compute_capability(nvml, handle)):
         reason = _refusal(reading)
         if reason is None and any(r.channel == reading.channel for r in sensors.readings):
             continue  # a better source of the same quantity answers already

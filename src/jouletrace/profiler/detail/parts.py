@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from jouletrace.analysis.power import tail_s
 from jouletrace.analysis.windows import fill
 from jouletrace.errors import BadInputError
-from jouletrace.experiments.detuning import detuning
 from jouletrace.experiments.parts import unit_rows
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
@@ -18,7 +15,7 @@ from jouletrace.profiler.prepare import Prepared
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.run import MODEL_UNIT, ChannelInfo
+from jouletrace.run import MODEL_UNIT
 from jouletrace.steps.base import OnlyRepeated, VariableStep
 
 FIRST_ID = MODEL_UNIT + 1
@@ -69,7 +66,8 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         budget_s=settings.detail_time_s,
         sensor_s=period_s,
         sampling_s=power.sampling_s if power else None,
-        window_s=TIME_WINDOW_S if power is None else _window_s(session, power, period_s, settings.detail_time_s),
+        window_s=TIME_WINDOW_S if power is None else _window_s(session, period_s, settings.detail_time_s),
+        detuned_window_s=_least_s(period_s),
         pace=power is not None and session.run.devices[0].kind == "gpu",
         together=settings.resolve == "grouped",
         # a module of a few forwards is no sum of what its operators take in many
@@ -81,16 +79,16 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
     return Experiment(step, measured, plan, FIRST_ID)
 
 
-def _window_s(session: Session, power: ChannelInfo, period_s: float, budget_s: float) -> float:
-    """Long against the sensor's period, and against what readings swing by, unless a pause will end that."""
+def _window_s(session: Session, period_s: float, budget_s: float) -> float:
+    """Long against the sensor's period, and against what readings of the step itself swing by."""
     windows = [row for row in session.snapshot().windows.to_pylist() if row["variant"] == "untouched"]
     edges = [(row["start_ns"], row["end_ns"]) for row in windows]
-    least_s = max(PlanSettings.window_s, 25 * period_s)
-    iterations_s = [(row["end_ns"] - row["start_ns"]) / 1e9 / row["replays"] for row in windows]
-    if iterations_s and detuning(float(np.median(iterations_s)), power.sampling_s, least_s):
-        return least_s
     spread = spread_within(*session.power(0), edges, round(2e9 * period_s))
-    return window_length(least_s, spread, budget_s)
+    return window_length(_least_s(period_s), spread, budget_s)
+
+
+def _least_s(period_s: float) -> float:
+    return max(PlanSettings.window_s, 25 * period_s)
 
 
 def _run(session: Session, experiment: Experiment, progress: Progress) -> None:
