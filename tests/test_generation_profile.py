@@ -34,7 +34,7 @@ transformers = pytest.importorskip("transformers")
 FACTS = {"task": "generate", "batch": 2, "seq_len": 16, "max_new_tokens": 12, "config": {"num_hidden_layers": "1"}}
 QUICK = {"warmup_s": 3.0, "latency_s": 0.1, **FACTS}
 GRAPH = ProfileSettings(
-    device="sim:h100?cap=off&seed=5", mode="graph", detail="kernel", detail_time_s=20.0, resolve="each", **QUICK
+    device="sim:h100?cap=off&seed=5", mode="graph", detail="kernel", detail_time_s=40.0, resolve="each", **QUICK
 )
 EAGER = ProfileSettings(device="sim:h100?cap=off&seed=6", **QUICK)
 

@@ -144,7 +144,7 @@ class Scope:
     matched: bool = True
 
 
-SCOPES = ((Scope(), 0.75), (Scope(1, both=False), 0.8), (Scope(1, lean=True, both=False), 0.88))
+SCOPES = ((Scope(), 0.75), (Scope(1, both=False), 0.8), (Scope(1, lean=True, both=False), 0.92))
 """First rounds to try, in turn, and the share of what is left of the budget that each may take.
 
 The rest goes where intervals turn out widest.
