@@ -51,6 +51,16 @@ def test_help_needs_neither_torch_nor_numpy(arguments):
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
+def test_figures_need_neither_statistics_nor_optimizers():
+    """Imports that would take longer than all others together, in every process that measures or shows."""
+    code = (
+        "import sys, jouletrace.profiler.profile, jouletrace.report; "
+        "print([name for name in ('torch', 'scipy.stats', 'scipy.optimize', 'scipy.signal') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 WRONG = [
     (2, ["nope"], "No such command 'nope'"),
     (2, ["profile"], "Missing argument"),
@@ -62,6 +72,11 @@ WRONG = [
     (
         *(2, ["profile", "deit-t", "--task", "train", "--label-smoothing", "x"]),
         "--label-smoothing x: must be a number (Of a training step's loss: at least 0, less than 1)",
+    ),
+    *(
+        (2, ["profile", workload, "--label-smoothing", value], f"--label-smoothing {said}: must be at least 0 and less")
+        for workload in ("deit-t", "gemm", "toy.py:toy")
+        for value, said in (("1.0", "1"), ("-0.1", "-0.1"), ("nan", "nan"))
     ),
     (2, ["profile", "deit-t", "--max-time", "1h"], "--max-time 1h: must be a number (Most seconds of the energy pass)"),
     (2, ["monitor", "--interval", "x"], "--interval x: must be a number (Seconds between lines)"),
@@ -75,6 +90,11 @@ WRONG = [
     (2, ["profile", "deit-t", "--detail", "atom"], "--detail atom"),
     (2, ["profile", "deit-t", "--format", "xml"], "--format xml: must be one of table"),
     (2, ["profile", "deit-t", "--config", "depth"], "--config 'depth': write KEY=VALUE"),
+    (
+        2,
+        ["profile", "deit-t", "-d", "sim:h100", "--config", "num_hidden_layers=-3"],
+        "--config num_hidden_layers=-3: what",
+    ),
     (2, ["profile", "deti-t"], "did you mean 'deit-t'"),
     (2, ["profile", "toy.py:ty"], "toy.py has no 'ty'; did you mean 'toy'?"),
     (2, ["profile", "ty.py:toy"], "ty.py: no such file"),

@@ -9,6 +9,7 @@ import pytest
 from jouletrace import analysis
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.csv import render as render_csv
@@ -135,13 +136,22 @@ def test_idle_power_is_taken_off_for_the_active_energy(graph_run):
 
 
 def test_a_workload_without_operators_is_named_where_its_parts_were_asked_for(tmp_path):
+    told = []
+
+    class Told(Silent):
+        def begin(self, what, seconds):
+            told.append(what)
+
     (tmp_path / "empty.py").write_text(
         "import torch\ndef nothing():\n    return torch.nn.Identity(), (torch.ones(1),)\n", encoding="utf-8"
     )
     name = f"{tmp_path / 'empty.py'}:nothing"
     settings = ProfileSettings(device="cpu", detail="kernel", detail_time_s=1.0, warmup_s=0.3, latency_s=0.1)
-    with pytest.raises(BadInputError, match=r"empty\.py:nothing: --detail kernel: the step has no units"):
-        profile_workload(name, settings)
+    with pytest.raises(
+        BadInputError, match=r"empty\.py:nothing: --detail kernel: it calls no operator of torch on cpu"
+    ):
+        profile_workload(name, settings, progress=Told())
+    assert told[-1] == "building the workload", "nothing was measured in vain"
 
 
 def test_a_cpu_is_told_apart_by_time_where_it_has_no_power_sensor(tmp_path):

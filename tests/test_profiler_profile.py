@@ -1,6 +1,7 @@
 """Whole profiles on simulated boards, held against the truth, and on this machine's CPU."""
 
 import itertools
+import math
 import time
 
 import numpy as np
@@ -206,6 +207,11 @@ def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
         ({"warmup_s": -1.0}, "--warmup -1"),
         ({"mode": "fast"}, "--mode fast: must be one of eager, graph, compile"),
         ({"label_smoothing": "x"}, "--label-smoothing 'x': must be a number"),
+        *(
+            ({"label_smoothing": s, "task": "train"}, f"--label-smoothing {s:g}: must be")
+            for s in (1.0, -0.1, math.nan)
+        ),
+        ({"optimizer": "lion", "task": "train"}, "--optimizer lion: must be one of adamw, sgd"),
         ({"batch": "8"}, "--batch '8': must be a whole number"),
         ({"batch": 1.5}, "--batch 1.5: must be a whole number"),
         ({"seed": True}, "--seed True: must be a whole number"),

@@ -314,6 +314,7 @@ def test_outputs_that_are_nan_are_warned_of(tmp_path):
         (["--detail", "layer"], "--detail layer with --backend onnxruntime"),
         (["--streams", "0"], "--streams 0: must be at least 1"),
         (["--batch", "7"], "--batch 7: m.onnx takes 'tokens' (2x4)"),
+        (["--optimizer", "sgd"], "m.onnx: --optimizer and --label-smoothing are for --task train"),
         (["-d", "sim:h100"], "--backend onnxruntime runs on a real device"),
     ],
 )

@@ -56,6 +56,7 @@ def test_label_smoothing_changes_the_loss_and_the_optimizer_is_stated():
     [
         ({"optimizer": "lion"}, "--optimizer lion"),
         ({"label_smoothing": 1.5}, "--label-smoothing 1.5"),
+        ({"label_smoothing": float("nan")}, "--label-smoothing nan: must be at least 0 and less than 1"),
         ({"task": "infer", "optimizer": "sgd"}, "for --task train"),
     ],
 )

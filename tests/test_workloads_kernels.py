@@ -80,6 +80,11 @@ def test_options_without_a_meaning_here_are_refused():
         resolve("gemm").build("cpu", WorkloadOptions(batch=4))
     with pytest.raises(BadInputError, match="no parameters to train"):
         resolve("memcpy").build("cpu", WorkloadOptions(task="train"))
+    for name in ("gemm", "memcpy", "allreduce"):
+        with pytest.raises(BadInputError, match=f"{name}: --optimizer and --label-smoothing are for --task train"):
+            resolve(name).build("cpu", WorkloadOptions(label_smoothing=0.1))
+        with pytest.raises(BadInputError, match=f"{name}: --data is for --task train"):
+            resolve(name).build("cpu", WorkloadOptions(data="images"))
 
 
 def test_on_a_simulated_board_a_gemm_is_one_kernel_of_its_own_dtype():

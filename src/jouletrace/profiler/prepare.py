@@ -18,7 +18,9 @@ from jouletrace.steps import make_step, make_variable_step
 from jouletrace.steps.base import REFUSALS, Step, VariableStep
 from jouletrace.steps.generation import GenerationSteps, make_generation_steps
 from jouletrace.steps.modes import check_options
+from jouletrace.steps.units import Unit
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.model_file import ModelFile
 
 
@@ -139,7 +141,12 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         # What a host's launches cost is launch and gaps; the kernels are those of a graph, whose parts can be changed.
         mode = "graph" if device.info.kind == "gpu" else "eager"
         step = make_step(built, torch_device, settings.mode, l2=settings.l2)
-        if settings.mode == "compile" and settings.detail != "model":
+        if settings.detail != "model" and settings.mode != "compile" and torch_device == "cpu":
+            from jouletrace.steps.structure import record_structure
+
+            units = record_structure(built, 0, require_device(torch_device)).units()
+            _check_parts(workload, settings, torch_device, units)
+        if settings.detail != "model" and settings.mode == "compile":
             # Nothing else can stand in for compiled code: if it can't be captured, that is said before all passes.
             compiled = make_variable_step(built, torch_device, "compile")
             return Prepared(built, step, make_variable=lambda: compiled)
@@ -147,7 +154,15 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
     variable = make_variable_step(built, torch_device, settings.mode)
     if "fallback" in variable.describe():  # whoever asks for a graph wants the figures of a graph
         raise BadInputError(f"{workload.name} {variable.describe()['fallback']['text']}")
+    _check_parts(workload, settings, torch_device, variable.units())
     return Prepared(built, variable)
+
+
+def _check_parts(workload: Workload, settings: ProfileSettings, torch_device: str, units: list[Unit]) -> None:
+    """Refuse what has no parts, before its whole is measured in vain."""
+    if not units:
+        asked = f"{workload.name}: --detail {settings.detail}"
+        raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}")
 
 
 def _prepare_runtime(

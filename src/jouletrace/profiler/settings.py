@@ -12,6 +12,7 @@ from jouletrace.runtimes.registry import BACKENDS
 from jouletrace.steps.modes import L2, MODES
 from jouletrace.workloads.options import TASKS, check_seed
 from jouletrace.workloads.precision import DTYPES
+from jouletrace.workloads.training import check_loss_and_optimizer
 
 DETAILS = ("model", "phase", "layer", "kernel")
 RESOLVE = ("grouped", "each")
@@ -123,6 +124,7 @@ class ProfileSettings:
             if value is not None and value > MOST_THREADS:
                 raise BadInputError(f"--{name} {value}: must be at most {MOST_THREADS}")
         check_seed(self.seed)
+        check_loss_and_optimizer(self.label_smoothing, self.optimizer)
         for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s", "detail_time_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

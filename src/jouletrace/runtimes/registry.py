@@ -22,6 +22,7 @@ from jouletrace.runtimes.signature import tensors_of
 from jouletrace.runtimes.step import RuntimeStep
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 from jouletrace.workloads.model_file import ModelFile
+from jouletrace.workloads.options import check_options
 
 BACKENDS = ("onnxruntime", "openvino")
 
@@ -82,6 +83,7 @@ def make(
     if cuda is not None and backend in _REFUSED:
         raise BadInputError(_REFUSED[backend])
     if isinstance(workload, ModelFile):
+        check_options(workload.name, options)
         engine = _open(workload.path, backend, cuda, threads, streams)
         feeds = random_feeds(engine.inputs, options, workload.name)
         facts = _facts_of_file(workload, options, feeds)

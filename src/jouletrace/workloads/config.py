@@ -10,6 +10,10 @@ from jouletrace.errors import BadInputError
 from jouletrace.workloads.nearest import nearest
 
 _BOOL = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+# Of settings that count something or say how wide it is: others (token ids, places of layers) may be negative.
+_FIRST_WORDS = {"num", "n"}
+_LAST_WORDS = {"layers", "depth", "depths", "heads", "channels", "experts", "positions", "embeddings", "stride"}
+_LAST_WORDS |= {"size", "sizes", "dim", "dims", "width", "widths", "embd"}
 # Settable although a configuration doesn't list them among its fields.
 _HIDDEN = {"num_labels": 0, "attn_implementation": "sdpa"}
 
@@ -23,7 +27,8 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
         name: The model, for messages.
 
     Raises:
-        BadInputError: If a key is unknown, or a text doesn't read as the type of the present value.
+        BadInputError: If a key is unknown, a text doesn't read as the type of the present value, or a number is
+            below 0 where it counts something.
     """
     alternative: dict[str, str] = getattr(config, "attribute_map", {})
     present = {**_HIDDEN, **config.to_dict()}
@@ -32,8 +37,22 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
         field = alternative.get(key, key)
         if field not in present:
             raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, [*present, *alternative])}")
-        typed[field] = _typed(key, text, present[field])
+        value = typed[field] = _typed(key, text, present[field])
+        if _counts(field) and _below_0(value) and not _below_0(present[field]):
+            raise BadInputError(f"--config {key}={text}: what counts something can't be below 0")
     return typed
+
+
+def _counts(field: str) -> bool:
+    """Whether a setting is a number of something, by its name."""
+    words = field.split("_")
+    return words[0] in _FIRST_WORDS or words[-1] in _LAST_WORDS
+
+
+def _below_0(value: Any) -> bool:
+    """Whether a number, or one of several, is negative."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(number, int | float) and number < 0 for number in numbers)
 
 
 def _typed(key: str, text: str, present: Any) -> Any:

@@ -10,6 +10,7 @@ from jouletrace.workloads.base import Built, WorkloadOptions
 from jouletrace.workloads.facts import common_facts
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.nearest import nearest
+from jouletrace.workloads.options import check_options
 from jouletrace.workloads.precision import Precision
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]
     """``--config`` of a workload without a model, over its defaults.
 
     Raises:
-        BadInputError: If a key isn't one of ``defaults``, or an option has no meaning here.
+        BadInputError: If a key isn't one of ``defaults``, or an option makes no sense or has no meaning here.
     """
+    check_options(name, options)
     if options.task != "infer":
         raise BadInputError(f"{name}: no task '{options.task}': it has no parameters to train")
     for option, value in (("--batch", options.batch), ("--seq-len", options.seq_len)):

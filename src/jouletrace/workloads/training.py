@@ -126,16 +126,25 @@ def loss_of_outputs(name: str) -> Loss:
     return loss
 
 
+def check_loss_and_optimizer(label_smoothing: float, optimizer: str) -> None:
+    """Refuse what no training step can be made with.
+
+    Raises:
+        BadInputError: Naming the option and what it may be.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise BadInputError(f"--optimizer {optimizer}: must be one of {', '.join(OPTIMIZERS)}")
+    if not 0 <= label_smoothing < 1:  # NaN, too
+        raise BadInputError(f"--label-smoothing {label_smoothing:g}: must be at least 0 and less than 1")
+
+
 def check_training(name: str, options: WorkloadOptions) -> None:
-    """Refuse options of training that make no sense.
+    """Refuse options of training that make no sense, or no sense for another task.
 
     Raises:
         BadInputError: Naming the option.
     """
-    if options.optimizer not in OPTIMIZERS:
-        raise BadInputError(f"--optimizer {options.optimizer}: must be one of {', '.join(OPTIMIZERS)}")
-    if not 0 <= options.label_smoothing < 1:
-        raise BadInputError(f"--label-smoothing {options.label_smoothing:g}: must be at least 0 and less than 1")
+    check_loss_and_optimizer(options.label_smoothing, options.optimizer)
     if options.task != "train" and options.data is not None:
         raise BadInputError(f"{name}: --data is for --task train")
     if options.task != "train" and (options.label_smoothing or options.optimizer != "adamw"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.workloads.base import Built, WorkloadOptions
 from jouletrace.workloads.config import typed_overrides
 from jouletrace.workloads.environment import require_device, require_transformers
@@ -85,6 +85,7 @@ def build_model(
     assert how.weights is not None  # every named precision has a type
     with memory_guard(f"{facts['name']}, batch {options.batch or 1} on {device}"), seeded(options.seed, on):
         model, weights = make(on, how.weights)
+        _check_filled(model, facts["name"], facts["config"])
         model.train(training)
         inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
         generation: Generation | None = None
@@ -156,13 +157,26 @@ def _on_images(
     return call, {**facts, "inputs": f"images of {folder.path}"}
 
 
+def _check_filled(model: torch.nn.Module, name: str, typed: dict[str, Any]) -> None:
+    """Refuse a change that leaves a layer without width: it would run, and its figures be of nothing."""
+    empty = next((key for key, parameter in model.named_parameters() if typed and not parameter.numel()), None)
+    if empty is not None:
+        raise BadInputError(f"{name} can't be built with --config {_changed(typed)}: {empty} would hold no numbers")
+
+
 @contextmanager
 def refused_config(name: str, typed: dict[str, Any]) -> Iterator[None]:
     """A configuration that the model's own code refuses is the user's fault, if the user changed it."""
     try:
         yield
-    except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if not typed or "memory" in str(error):
+    except JouletraceError:
+        raise
+    except Exception as error:  # what checks configurations has errors of its own
+        if not typed or isinstance(error, MemoryError) or "memory" in str(error):
             raise
-        changed = ", ".join(f"{key}={value}" for key, value in typed.items())
-        raise BadInputError(f"{name} can't be built with --config {changed}: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise BadInputError(f"{name} can't be built with --config {_changed(typed)}: {why}") from error
+
+
+def _changed(typed: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in typed.items())
