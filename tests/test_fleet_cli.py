@@ -195,13 +195,15 @@ def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsy
 
 def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys):
     fleet(tmp_path / "f", [1, 1.01, 1, 1, 1, 1.02, 1, 1])
-    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "1")
-    assert said.code == 2
-    assert "--ask 1: several hosts have one; write HOST:GPU, such as --ask node-0:1" in said.complaint
-    assert "node-0:1, node-1:1" in said.complaint
-    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "node-1:1")
-    assert said.code == 0
-    assert "Worth asking for?  node-1:1: " in said.out
+    for ask in ("1", "GPU 1"):
+        said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask)
+        assert said.code == 2
+        assert f"--ask {ask}: several hosts have one; write HOST:GPU, such as --ask node-0:1" in said.complaint
+        assert "node-0:1, node-1:1" in said.complaint
+    for ask in ("node-1:1", "node-1:GPU 1"):
+        said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask)
+        assert said.code == 0
+        assert "Worth asking for?  node-1:1: " in said.out
     said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "GPU-00")
     assert "several begin so; write more of the UUID, or a name of node-0:0" in said.complaint
 

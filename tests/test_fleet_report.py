@@ -15,7 +15,7 @@ from jouletrace.fleet.actions import INSPECT, KEEP, UNDECIDED, actions, to_csv
 from jouletrace.fleet.dataset import Dataset
 from jouletrace.fleet.document import document, facts
 from jouletrace.fleet.findings import find, start_skew, to_dict
-from jouletrace.fleet.names import gpu_names
+from jouletrace.fleet.names import gpu_names, is_meant
 from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.fleet.results import read_fleet
 from jouletrace.fleet.slowness import BETWEEN, at_equal_temperature, correlates, temperature_slope
@@ -138,7 +138,21 @@ def test_what_cuda_shows_a_process_renames_no_gpu(tmp_path):
 
 def test_two_gpus_never_share_a_name():
     names = gpu_names([("a", "GPU-1", 0), ("a", "GPU-2", 0), ("a", "GPU-3", 1), ("a", "GPU-4", None)])
-    assert names == {("a", "GPU-1"): "GPU-1", ("a", "GPU-2"): "GPU-2", ("a", "GPU-3"): "GPU 1", ("a", "GPU-4"): "GPU 3"}
+    assert names == {("a", "GPU-1"): "GPU-1", ("a", "GPU-2"): "GPU-2", ("a", "GPU-3"): "GPU 1", ("a", "GPU-4"): "GPU 2"}
+
+
+def test_a_gpu_without_a_place_takes_a_number_that_no_other_has():
+    names = gpu_names([("a", "GPU-1", 0), ("a", "GPU-2", None), ("a", "GPU-3", 1), ("a", "GPU-4", None)])
+    assert [names["a", f"GPU-{n}"] for n in (1, 2, 3, 4)] == ["GPU 0", "GPU 2", "GPU 1", "GPU 3"]
+    apart = gpu_names([("a", "GPU-1", 0), ("b", "GPU-2", None), ("b", "GPU-3", 0)])
+    assert sorted(apart.values()) == ["a:0", "b:0", "b:1"]
+
+
+@pytest.mark.parametrize("ask", ["3", "GPU 3", "gpu 3", "node-1:3", "Node-1:GPU 3", "gpu-00a"])
+def test_a_gpu_is_called_by_its_place_whether_there_are_other_hosts_or_not(ask):
+    assert is_meant(ask, "node-1", "GPU-00a3", "node-1:3")
+    assert is_meant(ask, "node-1", "GPU-00a3", "GPU 3")
+    assert not is_meant(ask, "node-2", "GPU-00b3", "node-2:1")
 
 
 @pytest.mark.parametrize(("rate", "said"), [(0.002, "longer"), (-0.004, "shorter")])

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 
@@ -181,6 +182,45 @@ def test_a_recording_within_another_may_outlast_it():
     inner.__exit__(None, None, None)
     assert {w.code for w in outer.run.warnings} >= {"record_within", "ranges_not_ended"}
     assert current.current is None
+
+
+def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_its_warning(monkeypatch):
+    class EndsOuter:
+        """Whoever waits for the lock gets it as soon as it is free: here it is the end of the outer recording."""
+
+        def __init__(self, lock):
+            self.lock, self.armed = lock, True
+
+        def __enter__(self):
+            self.lock.acquire()
+
+        def __exit__(self, *error):
+            self.lock.release()
+            if self.armed:
+                self.armed = False
+                outer.__exit__(None, None, None)
+
+    with jt.record("outer", devices=REAL) as outer:
+        monkeypatch.setattr(current, "lock", EndsOuter(current.lock))
+        with pytest.warns(RuntimeWarning, match="'inner' is within 'outer'"), jt.record("inner", devices=REAL) as inner:
+            assert outer.run is not None
+    assert inner.run is None
+    assert {w.code for w in outer.run.warnings} >= {"record_within", "ranges_not_ended"}
+
+
+def test_where_warnings_are_errors_a_recording_within_another_leaves_nothing_open():
+    with jt.record("outer", devices=REAL) as outer:
+        for _ in range(2):
+            with (
+                warnings.catch_warnings(action="error"),
+                pytest.raises(RuntimeWarning, match="'inner' is within 'outer'"),
+                jt.record("inner", devices=REAL),
+            ):
+                pytest.fail("it has begun")
+        with jt.range("after"):
+            pass
+    assert {row["name"] for row in spans_of(outer.run, "range")} == {"after"}
+    assert not {w.code for w in outer.run.warnings} & {"record_within", "ranges_not_ended"}
 
 
 def test_a_range_that_ends_twice_is_warned_of_once_and_the_loop_goes_on():

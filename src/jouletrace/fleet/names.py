@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import count
 
 Owner = tuple[str, str]
 """Host and UUID of a GPU."""
@@ -13,7 +14,7 @@ def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
     """Short names that no two have: a place on the one host, "GPU 3", or with the host where there are several.
 
     Args:
-        gpus: Host, UUID and place on the host of each; one without a place is counted among those of its host.
+        gpus: Host, UUID and place on the host of each; one without takes the first number there that no other has.
 
     Returns:
         By host and UUID: "GPU 3", "node-1:3", or the UUID where places are taken twice.
@@ -22,20 +23,22 @@ def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
     for node, id, index in gpus:
         places[node, id] = index if index is not None else places.get((node, id))
     alone = len({node for node, _ in places}) < 2
-    counted: Counter[str] = Counter()
+    placed = {(node, index) for (node, _), index in places.items()}
+    free = {node: (n for n in count() if (node, n) not in placed) for node, _ in places}
     found: dict[Owner, str] = {}
     for (node, id), index in sorted(places.items(), key=lambda item: item[0]):
-        number = counted[node] if index is None else index
-        counted[node] += 1
+        number = next(free[node]) if index is None else index
         found[node, id] = f"GPU {number}" if alone else f"{node}:{number}"
     taken = Counter(found.values())
     return {owner: name if taken[name] == 1 else owner[1] for owner, name in found.items()}
 
 
 def is_meant(ask: str, node: str, id: str, name: str) -> bool:
-    """Whether a GPU may be called so: by its name, its place with its host or without, or a beginning of its UUID."""
+    """Whether a GPU may be called so: by its name, a beginning of its UUID, or its place, "3" or "GPU 3".
+
+    A place may stand behind its host, which it must where several hosts have one; that is for the caller to see.
+    """
     wanted = ask.strip().lower()
     place = name.lower().removeprefix("gpu ").rpartition(":")[2]
-    return bool(wanted) and (
-        wanted in (name.lower(), place, f"{node.lower()}:{place}") or id.lower().startswith(wanted)
-    )
+    called = (name.lower(), place, f"gpu {place}", f"{node.lower()}:{place}", f"{node.lower()}:gpu {place}")
+    return bool(wanted) and (wanted in called or id.lower().startswith(wanted))

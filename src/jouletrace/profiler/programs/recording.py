@@ -101,10 +101,10 @@ class Recording:
             if outer is None and self.run is None:
                 self._open()
                 current.claim(self)  # now that it takes the marks of other threads
-        if outer is not None or self.run is not None:
-            unsaved = f", and nothing goes to {self._whole}" if self._whole is not None and outer is not self else ""
-            self._within.append(Within(self.label, outer, unsaved))
-            return self
+            else:
+                lost = f", and nothing goes to {self._whole}" if self._whole is not None and outer is not self else ""
+                self._within.append(Within(self.label, outer, lost))
+                return self
         self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
         self._flusher.start()
         atexit.register(self._close, None)
@@ -126,13 +126,15 @@ class Recording:
         """Where ranges are opened and closed."""
         return self._that_is_on()._marks
 
-    def warn(self, code: str, text: str) -> bool:
-        """Put a warning into the Run, the first of its code; whether it was."""
-        if code in self._warned:
-            return False
-        self._warned.add(code)
-        self._session.run.warn(code, text)
-        return True
+    def has_warned(self, code: str) -> bool:
+        """Whether ``warn`` has put a warning of that code into the Run."""
+        return code in self._warned
+
+    def warn(self, code: str, text: str) -> None:
+        """Put a warning into the Run, if it is the first of its code."""
+        if code not in self._warned:
+            self._warned.add(code)
+            self._session.run.warn(code, text)
 
     def step(self, sync: bool = False) -> None:
         """An iteration of this thread's loop has ended, and the next begins."""
