@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
 test: $(READY)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow and not gpu"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow and not gpu"
 
 slow: $(READY)
 	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 1200

@@ -173,5 +173,5 @@ def test_a_workload_that_ends_its_process_is_no_finished_run_whatever_its_exit_c
         f"import os\n\ndef make():\n    print('noise', flush=True)\n    os._exit({code})\n"
     )
     with pytest.raises(BrokenOffError, match=f"ends.py:make ended its process with exit code {code} before it was"):
-        in_fresh_process("ends.py:make", QUICK, workspace / "run")
+        in_fresh_process("ends.py:make", ProfileSettings(device="cpu"), workspace / "run")
     assert capfd.readouterr().out == ""

@@ -78,16 +78,26 @@ class Opened:
         return found.path().read_text(encoding="utf-8"), found.suggested_filename
 
 
-@pytest.fixture
-def opened(chromium, tmp_path):
-    """Open the report of some Runs."""
+def _opener(browser, folder):
     pages = []
 
     def write_and_open(*runs, comparisons=(), **how):
-        path = html.write(list(runs), tmp_path / f"{len(pages)}.html", comparisons)
-        pages.append(Opened(chromium, path, **how))
+        path = html.write(list(runs), folder / f"{len(pages)}.html", comparisons)
+        pages.append(Opened(browser, path, **how))
         return pages[-1]
 
     yield write_and_open
     for page in pages:
         page.context.close()
+
+
+@pytest.fixture
+def opened(chromium, tmp_path):
+    """Open the report of some Runs."""
+    yield from _opener(chromium, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def opened_for_all(chromium, tmp_path_factory):
+    """The same for tests that leave a report as they found it: opening one takes more than a second of work."""
+    yield from _opener(chromium, tmp_path_factory.mktemp("reports"))

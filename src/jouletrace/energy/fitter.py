@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from jouletrace.energy.features import LoadFeatures, load_features
 from jouletrace.energy.response import SHAPE, Response
@@ -100,6 +99,8 @@ class Fitter:
         self.refine(np.append(self.shape[:3], [0.3, 1.0]))
 
     def _solve(self, start: Floats) -> tuple[Floats, float]:
+        from scipy.optimize import least_squares  # slow to import, and calibrations alone need it
+
         size = len(start)
         pull = np.sqrt(_PRIOR_PRECISION[:size])
 

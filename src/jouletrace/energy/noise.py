@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from jouletrace.energy.response import Response
 
@@ -106,6 +105,7 @@ def _time_error(error: Floats, slope: Floats, level_var: Floats, most_s: float) 
 
     By the median, for which stragglers don't count; of a squared Gaussian it is 0.455 of the mean.
     """
+    from scipy.optimize import brentq  # slow to import, and calibrations alone need it
 
     def excess(time_s: float) -> float:
         expected = np.maximum(level_var + (slope * time_s) ** 2, 1e-12)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize
+from scipy import linalg
 
 from jouletrace.experiments.moderate import Moderated, moderate
 
@@ -199,6 +199,8 @@ def _doubts(projection: Floats, noise: Floats, covariances: Mapping[str, Floats]
 
 def _ratios(y: Floats, design: Floats, noise: Floats, covariances: Mapping[str, Floats]) -> dict[str, float]:
     """Variances of the sources over that of the noise, by REML."""
+    from scipy import optimize  # slow to import, and figures of parts alone need it
+
     bounds = [(math.log(_SMALLEST), math.log(_LARGEST[name])) for name in covariances]
 
     def deviance(logs: Floats) -> float:
