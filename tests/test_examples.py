@@ -64,7 +64,7 @@ def test_a_language_model_by_layer(model, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_small_model_by_layer_on_this_cpu(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    options = ["--device", "cpu", "--batch", "16", "--warmup", "0.2", "--detail-time", "0.5", "--max-time", "0.5"]
+    options = ["--device", "cpu", "--batch", "16", "--warmup", "0.2", "--detail-time", "3", "--max-time", "0.5"]
     monkeypatch.setattr(sys, "argv", ["x", *options, "--output", str(tmp_path / "table")])
     runpy.run_path(str(EXAMPLES / "small_model_by_layer.py"), run_name="__main__")
     rows = list(csv.DictReader((tmp_path / "table.csv").open()))
