@@ -245,6 +245,7 @@ def _add_checks(figures: Figures, found: Findings) -> None:
     if found.closure_matched is not None:
         figures.add(MODEL_UNIT, "closure_kernels_matched", found.closure_matched, found.flags)
     if by_energy:
+        figures.add(MODEL_UNIT, "energy_step_j", found.untouched.energy_j)
         figures.add(MODEL_UNIT, "perturbation", found.perturbation)
         figures.add(MODEL_UNIT, "null_experiment", found.null)
     if found.resolvable_j is not None:

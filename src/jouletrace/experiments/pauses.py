@@ -76,7 +76,7 @@ class Pauses:
         pause_s = detuning(iteration_s, added, sampling_s, self._settings.detuned_window_s) if self._no_cap else 0.0
         if pause_s == 0 or sampling_s is None:
             return
-        one, every = f"an iteration of {iteration_s * 1e3:.3f} ms", f"{sampling_s * 1e3:.2f} ms"
+        one, every = f"an iteration of {iteration_s * 1e3:.3f} ms", f"{sampling_s * 1e3:.3f} ms"
         beat = f"{one}, or one without some part, beats with the sensor's samples, {every} apart"
         if pause_s is None:
             self.note = ("beats_with_sensor", f"{beat}, and no pause would end that")

@@ -77,7 +77,7 @@ def screen(
             stuck.append(part)
     if unseen:
         known.share |= dict.fromkeys((part.id for part in unseen), 0.0)
-        bench.notes.append(("not_looked_at", f"the time was too short to look at {len(unseen)} parts one by one"))
+        bench.notes.append(("not_looked_at", f"the time was too short to look at each part: {len(unseen)} weren't"))
         if settings.removal:
             yield from _sift(look, unseen)
     for _, alike in groupby(sorted(stuck, key=lambda part: part.phase or ""), key=lambda part: part.phase):

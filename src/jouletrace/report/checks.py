@@ -9,6 +9,7 @@ from jouletrace.report.results import Results
 from jouletrace.report.scale import figure
 
 OF_PARTS = (
+    "energy_step_j",
     "closure_layers",
     "closure_kernels",
     "closure_kernels_time",
@@ -22,6 +23,9 @@ OF_PARTS = (
 )
 """Metrics of the model that say how far its parts can be trusted; listed under the parts."""
 
+_ONE = ("closure_layers", "closure_kernels", "closure_kernels_time", "closure_kernels_matched", "null_experiment")
+"""Metrics that should be 1."""
+
 _SPIKE, _PAIR = "spike_recovered", "additivity_residual"
 
 
@@ -33,7 +37,11 @@ def section(results: Results, level: str) -> Section:
     there = results.metrics()
     for name in OF_PARTS:
         if name in there:
-            remark = "; ".join(reasons.flag(code) for code in there[name].flags)
+            remarks = [reasons.flag(code) for code in there[name].flags]
+            low, high = there[name].estimate.low, there[name].estimate.high
+            if name in _ONE and low is not None and high is not None and not low <= 1 <= high:
+                remarks.insert(0, "its interval misses 1")
+            remark = "; ".join(remarks)
             found.rows.append([metric(name).label.strip(), figure(there[name].estimate, metric(name).unit), remark])
     for unit in results.units("group"):
         metrics = results.metrics(unit["id"])

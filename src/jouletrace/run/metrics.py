@@ -61,6 +61,7 @@ METRICS: dict[str, Metric] = {
     "time_removal_s": Metric("Time, by removal", "s", "time by removal"),
     "time_repetition_s": Metric("Time, by repetition", "s", "time by repetition"),
     "time_traced_s": Metric("Time, traced", "s", "traced"),
+    "energy_step_j": Metric("Energy of the step among its parts", "J", "step among its parts"),
     "closure_phases": Metric("Closure: phases / whole", "1", "closure of phases"),
     "closure_phases_time": Metric("Closure of phases, time", "1", "closure of phases, time"),
     "closure_layers": Metric("Closure, layers", "1", "closure, layers"),
