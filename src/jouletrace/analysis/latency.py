@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.special import bdtr, stdtrit
+from scipy.special import bdtr
 
+from jouletrace.energy.quantiles import student
 from jouletrace.run import Estimate, Run
 
 LANE = "latency"
@@ -98,5 +99,5 @@ def mean(run: Run) -> Estimate:
     middle = float(np.mean(values))
     if n == 1:
         return Estimate(middle, n=1, method="mean")
-    half = float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(n))
+    half = student(0.975, n - 1) * float(np.std(values, ddof=1) / np.sqrt(n))
     return Estimate(middle, middle - half, middle + half, n, "mean")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from scipy import special
 
+from jouletrace.energy.quantiles import student
 from jouletrace.run import Estimate
 
 METHOD = "runs"
@@ -87,7 +88,7 @@ class Contrast:
         return float(special.stdtr(self.df, -statistic) if math.isfinite(self.df) else special.ndtr(-statistic))
 
     def _quantile(self, share: float) -> float:
-        return float(special.stdtrit(self.df, share) if math.isfinite(self.df) else special.ndtri(share))
+        return student(share, self.df)
 
 
 def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
@@ -24,6 +23,7 @@ from jouletrace.compare.contrast import Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.table import Entry, Figures, judge
+from jouletrace.energy.quantiles import student
 from jouletrace.report.comparison.data import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 
@@ -91,7 +91,7 @@ def blocks_needed(run: Run, target: float, alpha: float) -> int:
     for name in ("iteration_time_s", "energy_total_j"):
         logs = found[name].logs
         if len(logs) >= LEAST_BLOCKS:
-            t = float(special.stdtrit(len(logs) - 1, 1 - alpha / len(METRICS) / 2))
+            t = student(1 - alpha / len(METRICS) / 2, len(logs) - 1)
             most = max(most, math.ceil((t * float(logs.std(ddof=1)) / target) ** 2))
     return most
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from jouletrace.compare.contrast import METHOD, Contrast, holm
 from jouletrace.compare.match import Key
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.spread import Values, contrasts
 from jouletrace.energy.interval import mean_estimate
+from jouletrace.energy.quantiles import student
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
 from jouletrace.run import Estimate
 
@@ -73,7 +73,7 @@ def of_side(estimates: Sequence[Estimate | None]) -> Figures:
             continue
         value[i] = one.value
         if one.half_width is not None:
-            within[i] = one.half_width / (special.stdtrit(one.n - 1, 0.975) if one.n > 1 else 1.96)
+            within[i] = one.half_width / (student(0.975, one.n - 1) if one.n > 1 else 1.96)
     return Figures(value, within, reason)
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
+from jouletrace.energy.quantiles import normal
 from jouletrace.experiments.arms import REFERENCE, Arm
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ _SPREADS = 4.0
 """How far apart neighbouring references must be: relative, and in standard deviations of their usual differences."""
 
 _USUAL = 0.35
-_SD_OVER_USUAL = 1 / ndtri((1 + _USUAL) / 2)
+_SD_OVER_USUAL = 1 / normal((1 + _USUAL) / 2)
 """Of a normal distribution, over that quantile of its absolute values: half of the differences may be changes."""
 
 _FEWEST = 5

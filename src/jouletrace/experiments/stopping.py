@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from jouletrace.energy.quantiles import student
 from jouletrace.run import Estimate
 
 CONFIDENCE = 0.95
@@ -36,7 +36,7 @@ def windows_needed(first: NDArray[np.float64], target: float) -> int:
     wanted = abs(mean) * target
     if not (math.isfinite(mean) and wanted > 0):
         return n0
-    t = float(stdtrit(n0 - 1, 0.5 + CONFIDENCE / 2))
+    t = student(0.5 + CONFIDENCE / 2, n0 - 1)
     return max(n0, math.ceil((t * float(np.std(first, ddof=1)) / wanted) ** 2))
 
 
@@ -67,7 +67,7 @@ def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: st
 
 
 def _half_width(sd: float, dof_windows: int, n: int) -> float:
-    return float(stdtrit(dof_windows - 1, 0.5 + CONFIDENCE / 2)) * sd / math.sqrt(n)
+    return student(0.5 + CONFIDENCE / 2, dof_windows - 1) * sd / math.sqrt(n)
 
 
 def _inflation(values: NDArray[np.float64]) -> float:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from jouletrace.energy.quantiles import student
 from jouletrace.fleet.plan import COLLECTIVE
 from jouletrace.fleet.results import Group
 from jouletrace.run import Estimate
@@ -84,7 +84,7 @@ def temperature_slope(group: Group) -> Estimate:
         return Estimate.null("temperature_did_not_vary", method)
     slope = float((x * y).sum() / (x**2).sum())
     error = float(np.sqrt(((y - slope * x) ** 2).sum() / freedom / (x**2).sum()))
-    half = float(stdtrit(freedom, 0.975)) * error
+    half = student(0.975, freedom) * error
     return Estimate(slope, slope - half, slope + half, len(x), method)
 
 
@@ -109,7 +109,7 @@ def at_equal_temperature(group: Group) -> dict[int, Estimate]:
     freedom = int(known.sum()) - len(codes) - 1
     left = rest - slope.value * heats
     noise = float(np.sqrt((left**2).sum() / freedom))
-    t = float(stdtrit(freedom, 0.975))
+    t = student(0.975, freedom)
     found = {}
     for n, code in enumerate(codes.tolist()):
         off = means[n] - middle - slope.value * (hot[n] - warm)
