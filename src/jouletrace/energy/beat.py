@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 STRONG = (1, 2, 3)
 """Harmonics of an iteration that hold most of its swing."""
 
-_SLOW = 3.5
+SLOW = 3.5
 """Turns of a swing from one sample to the next up to which it counts as strong: what is faster swings less."""
 
-SURE = 0.005
+_SURE = 0.005
 """How far the time between samples may be from what is stated, relative: 0.798 to 0.801 ms on three H100s."""
 
 _HARMLESS = 0.05
@@ -40,18 +40,27 @@ def beats(period_s: float, sampling_s: float | None, total_s: float) -> bool:
     return bool(left(np.array([period_s]), sampling_s, total_s)[0] > _HARMLESS)
 
 
-def left(period_s: Floats, sampling_s: float, window_s: float, harmonics: Iterable[int] = STRONG) -> Floats:
+def left(
+    period_s: Floats, sampling_s: float, window_s: float, harmonics: Iterable[int] = STRONG, slow: float = SLOW
+) -> Floats:
     """Share of a swing of this period that the mean of a window's samples keeps, at most; shape as ``period_s``.
 
     Sampled with period T, harmonic h of a swing with period t looks like one of frequency ``|h/t - m/T|`` for the
     nearest whole m, and of that ``1 / (π W |h/t - m/T|)`` is left over a window W. Harmonics are taken to fall as 1/h,
-    and T to be off by as much as ``SURE`` for the worse.
+    and T to be off by half a percent for the worse.
+
+    Args:
+        period_s: t.
+        sampling_s: T.
+        window_s: W.
+        harmonics: Which h.
+        slow: Turns of a harmonic from one sample to the next up to which it counts.
     """
     kept = np.zeros_like(period_s)
     for harmonic in harmonics:
         turns = harmonic * sampling_s / period_s
         # Windows hold whole iterations: what isn't folded (m = 0) is averaged out.
-        off = np.maximum(np.abs(turns - np.maximum(np.round(turns), 1.0)) - SURE * turns, 0.0)
+        off = np.maximum(np.abs(turns - np.maximum(np.round(turns), 1.0)) - _SURE * turns, 0.0)
         share = 1 / harmonic / np.maximum(np.pi * window_s / sampling_s * off, 1.0)
-        kept = np.maximum(kept, np.where((turns <= _SLOW) | (harmonics is not STRONG), share, 0.0))
+        kept = np.maximum(kept, np.where(turns <= slow, share, 0.0))
     return kept

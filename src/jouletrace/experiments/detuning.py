@@ -52,11 +52,11 @@ def detuning(iteration_s: float, added: Iterable[float], sampling_s: float | Non
         return None
     # Of those nearly as good as the best, one that serves the references best, and the shortest of such.
     good = pauses_s[worst <= max(1.5 * worst.min(), _HARMLESS)]
-    of_references = left((iteration_s + good) * (1 + _NEAR), sampling_s, window_s, _ALL).max(axis=1)
+    of_references = left((iteration_s + good) * (1 + _NEAR), sampling_s, window_s, _ALL, np.inf).max(axis=1)
     return float(good[np.flatnonzero(of_references <= 1.2 * of_references.min())[0], 0])
 
 
 def longer(iteration_s: float, pause_s: float, sampling_s: float, window_s: float) -> list[float]:
     """Pauses in seconds of the references that tell what a pause costs; other arguments as of ``detuning``."""
     choices = [pause_s + more * sampling_s for more in _FURTHER]
-    return [float(some[np.argmin(left(iteration_s + some, sampling_s, window_s, _ALL))]) for some in choices]
+    return [float(some[np.argmin(left(iteration_s + some, sampling_s, window_s, _ALL, np.inf))]) for some in choices]

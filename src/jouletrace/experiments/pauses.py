@@ -65,12 +65,13 @@ class Pauses:
         if self._pace is not None:
             self.least_s = round(self._pace.pause_s(self._fraction), 6)
 
-    def detune(self, added: Iterable[float]) -> None:
+    def detune(self, arms: Iterable[Arm]) -> None:
         """Where no cap acts: choose a pause that keeps the step and its variants from beating with the sensor.
 
         Args:
-            added: As of ``detuning``.
+            arms: The variants.
         """
+        added = {self._added(arm) for arm in arms}
         iteration_s, sampling_s = self._bench.iteration_s, self._settings.sampling_s
         self.detuned_s, self.note = 0.0, None
         pause_s = detuning(iteration_s, added, sampling_s, self._settings.detuned_window_s) if self._no_cap else 0.0
@@ -95,8 +96,7 @@ class Pauses:
 
         All come from one short ladder, since every pause is a step of its own to be made ready.
         """
-        share = sum(self._share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
-        added = max(arm.added * share, -1.0)
+        added = self._added(arm)
         ladder = self.least_s * pacing.LADDER
         if self._pace is not None:
             ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
@@ -115,6 +115,11 @@ class Pauses:
         spin_ns = self.of(Arm(REFERENCE))
         others = [self._apart(self.free_s, spin_ns / 1e9 * some) for some in pacing.FURTHER]
         return commons.paced(spin_ns, others)
+
+    def _added(self, arm: Arm) -> float:
+        """Time that a variant adds, over the step's."""
+        share = sum(self._share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
+        return max(arm.added * share, -1.0)
 
     def _apart(self, step_s: float, pauses_s: NDArray[np.float64]) -> int:
         """Of several pauses, in nanoseconds: the shortest if it is split, or one that doesn't beat with readings."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.experiments import allocate, plan
-from jouletrace.experiments.arms import REFERENCE, REMOVE, Arm
+from jouletrace.experiments.arms import REFERENCE, REMOVE
 from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.budget import Budget
 from jouletrace.experiments.levels import Levels, Observed
@@ -112,8 +112,8 @@ class Experiment:
             self._detune()
             if not self.settings.together:
                 yield from self._keep_tellable()
+                self._detune()
             self._choose_groups()
-            self._detune()
             for blocks in self._rounds():
                 for block in blocks:
                     yield from self._run(block)
@@ -122,16 +122,10 @@ class Experiment:
         """Choose the pause against the sensor's beat, by the parts as they are now."""
         refused, rng = self.refused.keys(), np.random.default_rng(0)
         blocks = plan.opening(self.parts, self.share, None, refused, self.settings, rng)
-        arms = {arm for block in blocks for arm in block.order}
-        self._pauses.detune({self._added(arm) for arm in arms})
+        self._pauses.detune(arm for block in blocks for arm in block.order)
         if self._pauses.detuned_s:
             self.settings = replace(self.settings, window_s=self.settings.detuned_window_s)
             self._budget.settings = self.settings
-
-    def _added(self, arm: Arm) -> float:
-        """Time that a variant adds, over the step's."""
-        share = sum(self.share.get(id, 0.0) for id in (arm.part, arm.partner) if id is not None)
-        return max(arm.added * share, -1.0)
 
     def _screen(self) -> Generator[Window, None, None]:
         """Roughly what share of the step's time each part is, at the highest clock where a cap acts."""
