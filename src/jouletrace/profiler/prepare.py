@@ -20,7 +20,6 @@ from jouletrace.steps.generation import GenerationSteps, make_generation_steps
 from jouletrace.steps.modes import check_options
 from jouletrace.steps.units import Unit
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
-from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.model_file import ModelFile
 
 
@@ -141,15 +140,11 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         # What a host's launches cost is launch and gaps; the kernels are those of a graph, whose parts can be changed.
         mode = "graph" if device.info.kind == "gpu" else "eager"
         step = make_step(built, torch_device, settings.mode, l2=settings.l2)
-        if settings.detail != "model" and settings.mode != "compile" and torch_device == "cpu":
-            from jouletrace.steps.structure import record_structure
-
-            units = record_structure(built, 0, require_device(torch_device)).units()
-            _check_parts(workload, settings, torch_device, units)
-        if settings.detail != "model" and settings.mode == "compile":
-            # Nothing else can stand in for compiled code: if it can't be captured, that is said before all passes.
-            compiled = make_variable_step(built, torch_device, "compile")
-            return Prepared(built, step, make_variable=lambda: compiled)
+        if settings.detail != "model" and (settings.mode == "compile" or torch_device == "cpu"):
+            # Nothing else can stand in for these: if they can't be taken apart, that is said before all passes.
+            parted = make_variable_step(built, torch_device, settings.mode)
+            _check_parts(workload, settings, torch_device, parted.units())
+            return Prepared(built, step, make_variable=lambda: parted)
         return Prepared(built, step, make_variable=lambda: make_variable_step(built, torch_device, mode))
     variable = make_variable_step(built, torch_device, settings.mode)
     if "fallback" in variable.describe():  # whoever asks for a graph wants the figures of a graph
