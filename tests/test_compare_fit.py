@@ -1,0 +1,151 @@
+"""What differs in how two sides were run, and what that does to a comparison."""
+
+import pyarrow.compute as pc
+import pytest
+
+from compare_runs import side, thing
+from jouletrace.compare import compare
+from jouletrace.errors import BadInputError
+from jouletrace.run import Run, tables
+from make_runs import gpu
+
+OTHER = gpu(id="GPU-99999999-2222-3333-4444-555555555555")
+
+
+def energy(found, **keys):
+    return found.row("energy_total_j", **keys)
+
+
+def test_what_differs_in_how_sides_were_run_is_said():
+    found = compare(side(1.0), side(1.0, task="train", dtype="fp32", mode="eager"))
+    said = " ".join(found.notes)
+    for text in ("task differs: infer in A, train in B", "dtype differs: fp16 in A, fp32 in B", "mode differs"):
+        assert text in said
+
+
+def changed(settings=(), versions=(), environment=(), **workload):
+    """One side: a run with these besides."""
+    run = thing(1.0, **workload)
+    run.settings, run.versions, run.environment = dict(settings), dict(versions), dict(environment)
+    return [(run, "run")]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ({"settings": {"seed": 0}}, {"settings": {"seed": 3}}, "seed differs: 0 in A, 3 in B"),
+        (
+            {"settings": {"label_smoothing": 0.0}},
+            {"settings": {"label_smoothing": 0.1}},
+            "label smoothing differs: 0 in A, 0.1 in B",
+        ),
+        (
+            {"settings": {"max_time_s": None}},
+            {"settings": {"max_time_s": 20.0}},
+            "max time (s) differs: default in A, 20 in B",
+        ),
+        (
+            {"settings": {"detail": "model"}},
+            {"settings": {"detail": "layer"}},
+            "detail differs: model in A, layer in B",
+        ),
+        (
+            {"settings": {"config": {}}},
+            {"settings": {"config": {"num_hidden_layers": "2"}}},
+            "--config num_hidden_layers differs: default in A, 2 in B",
+        ),
+        ({"attention": "sdpa"}, {"attention": "eager"}, "attention differs: sdpa in A, eager in B"),
+        (
+            {"torch_flags": {"cudnn_benchmark": False}},
+            {"torch_flags": {"cudnn_benchmark": True}},
+            "torch's cudnn_benchmark differs: False in A, True in B",
+        ),
+        (
+            {"versions": {"transformers": "5.1"}},
+            {"versions": {"transformers": "5.2"}},
+            "transformers differs: 5.1 in A, 5.2 in B",
+        ),
+        ({"versions": {}}, {"versions": {"torch": "2.11"}}, "torch differs: not stated in A, 2.11 in B"),
+        (
+            {"backend": "openvino", "versions": {"openvino": "1"}},
+            {"backend": "openvino", "versions": {"openvino": "2"}},
+            "openvino differs: 1 in A, 2 in B",
+        ),
+        (
+            {"environment": {"NCCL_ALGO": "Ring"}},
+            {},
+            "$NCCL_ALGO differs: Ring in A, not set in B",
+        ),
+    ],
+)
+def test_an_option_a_version_or_a_variable_that_differs_is_said_with_both_values(a, b, said):
+    assert said in compare(changed(**a), changed(**b)).notes
+    assert not any("differs" in note for note in compare(changed(**a), changed(**a)).notes)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ({"settings": {"pid": 1, "device": "cuda:0"}}, {"settings": {"pid": 2, "device": "auto"}}),
+        ({"settings": {"seed": 0}}, {}),
+        ({"versions": {"openvino": "1", "numpy": "1"}}, {"versions": {"numpy": "2"}}),
+        ({"environment": {"CUDA_VISIBLE_DEVICES": "0"}}, {"environment": {"CUDA_VISIBLE_DEVICES": "1"}}),
+    ],
+)
+def test_what_changes_no_figure_or_only_one_side_knows_is_not_said(a, b):
+    assert not any("differs" in note for note in compare(changed(**a), changed(**b)).notes)
+
+
+def test_an_option_that_varies_within_a_side_is_said_with_all_its_values():
+    found = compare([*changed({"seed": 1}), *changed({"seed": 2}, note="another")], changed({"seed": 1}))
+    assert "seed differs: 1, 2 in A, 1 in B" in found.notes
+
+
+def clocked(mhz):
+    run = thing(1.0)
+    rows = [{"time_ns": i, "device": run.devices[0].id, "channel": "clock_sm_mhz", "value": mhz} for i in range(5)]
+    run.samples = tables.from_rows(rows, "samples")
+    return [(run, "run")]
+
+
+def test_clocks_more_than_a_percent_apart_are_said():
+    text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average"
+    assert text in compare(clocked(1980.0), clocked(1755.0)).notes
+    assert not any("clock" in note for note in compare(clocked(1980.0), clocked(1975.0)).notes)
+
+
+def test_a_warning_names_the_runs_that_it_is_of_unless_all_have_it():
+    a, b = side(1.0, 1.001), side(1.0, 1.002)
+    a[1][0].warn("hot", "the board was hot")
+    for run, _ in b:
+        run.warn("hot", "the board was hot")
+    assert compare(a, b).warnings == ["A (run 1): the board was hot", "B: the board was hot"]
+
+
+def test_sides_without_a_figure_in_common_are_named_by_their_places():
+    one, other = thing(1.0), thing(1.0)
+    one.results = one.results.filter(pc.equal(one.results["metric"], "power_w"))
+    other.results = other.results.filter(pc.equal(other.results["metric"], "latency_s"))
+    with pytest.raises(BadInputError, match=r"no figure in common.*\(before and after\)"):
+        compare([(one, "before")], [(other, "after")])
+
+
+def test_another_batch_is_compared_per_sample():
+    found = compare(side(1.0, 1.001), side(2.0, 2.002, batch=16, items=16))
+    assert energy(found).change.value == pytest.approx(0.0, abs=1e-9)
+    assert found.row("power_w").change.value == pytest.approx(1.0)
+    assert any("per sample" in note for note in found.notes)
+
+
+def test_runs_without_figures_are_left_out_and_said():
+    found = compare([*side(1.0, 1.01), (Run(kind="measure"), "empty")], side(1.0, 1.01))
+    assert found.a.count == 2
+    assert any("empty holds no figures" in note for note in found.notes)
+    with pytest.raises(BadInputError, match="none of its Runs holds figures"):
+        compare([(Run(kind="measure"), "empty")], side(1.0))
+
+
+def test_an_incomplete_run_is_said():
+    run = thing()
+    run.complete = False
+    assert any("broken is incomplete" in note for note in compare([(run, "broken")], side(1.0)).notes)
