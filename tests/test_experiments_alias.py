@@ -42,7 +42,17 @@ def experiment(rng, alias, pauses=PAUSES, noise=0.002):
     middle = 0.7 * np.arange(len(order))
     flat = np.full(len(order), 0.01)
     return Levels(
-        Observed(order, np.array(block), middle, energy, flat, 500 * flat, np.full(len(order), 1980.0)), energy
+        Observed(
+            order,
+            np.array(block),
+            middle,
+            energy,
+            flat,
+            500 * flat,
+            np.full(len(order), 1980.0),
+            np.full(len(order), np.nan),
+        ),
+        energy,
     )
 
 

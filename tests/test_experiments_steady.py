@@ -43,7 +43,7 @@ def windows(fast=(), spin_ns=0, slow_block=False, seed=0):
 
 def found(table):
     seen = Observed.of(table)
-    return stretches(seen.arm, seen.block, seen.middle_s, seen.time_s, seen.energy_j)
+    return stretches(seen.arm, seen.block, seen.middle_s, seen.time_s, seen.energy_j, seen.counted_mhz)
 
 
 def apart(table):

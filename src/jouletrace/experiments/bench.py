@@ -12,7 +12,7 @@ from jouletrace.errors import JouletraceError
 from jouletrace.experiments.arms import GAPS, PACE, STEP, TOGETHER, Arm
 from jouletrace.experiments.pacing import pieces, whole_periods
 from jouletrace.experiments.parts import Part
-from jouletrace.experiments.protocols import Replayable, VariableStep
+from jouletrace.experiments.protocols import CountsCycles, Cycles, Replayable, VariableStep
 
 _RAMPED = 0.7
 """Share of a ramp that must have run: its iterations are counted out before their time is known."""
@@ -29,6 +29,7 @@ class Window:
         block: Block of the plan; -1 before the first one.
         replays: Iterations.
         start_ns, end_ns: In nanoseconds since the Unix epoch.
+        counted_mhz: Mean clock by the device's own cycle counters; None where they can't be read.
     """
 
     arm: Arm
@@ -36,6 +37,7 @@ class Window:
     replays: int
     start_ns: int
     end_ns: int
+    counted_mhz: float | None = None
 
     @property
     def iteration_s(self) -> float:
@@ -52,6 +54,7 @@ class Window:
             "replays": self.replays,
             "start_ns": self.start_ns,
             "end_ns": self.end_ns,
+            "counted_mhz": self.counted_mhz,
         }
 
 
@@ -159,9 +162,16 @@ class Bench:
             iteration_s = max((stretch.end_ns - stretch.start_ns) / 1e9 / n, _LEAST_S)
             ramped_s += n * iteration_s
         replays = whole_periods(iteration_s, window_s, self._sensor_s)
+        before = self._cycles()
         stretch = variant.replay(replays)
+        after = self._cycles()
         self.ended_ns = stretch.end_ns
-        return Window(arm, block, replays, stretch.start_ns, stretch.end_ns)
+        counted_mhz = after.mean_mhz(before) if before and after else None
+        return Window(arm, block, replays, stretch.start_ns, stretch.end_ns, counted_mhz)
+
+    def _cycles(self) -> Cycles | None:
+        """Where the device's cycle counters stand: all variants run on one."""
+        return self._step.cycles() if isinstance(self._step, CountsCycles) else None
 
     def _trial(self, arm: Arm, stack: ExitStack) -> Replayable:
         """The step with a pause that is only tried."""

@@ -40,7 +40,8 @@ class Observed:
         middle_s: Middle of each in seconds from the first one's, shape (n,).
         energy_j, time_s: Per iteration, NaN where there is none, shape (n,).
         length_s: Seconds of each window, shape (n,).
-        clock_mhz: Mean clock, NaN where unknown, shape (n,).
+        clock_mhz: Mean clock as the driver tells it, NaN where unknown, shape (n,).
+        counted_mhz: The same by the device's cycle counters.
     """
 
     arm: list[Arm]
@@ -50,11 +51,12 @@ class Observed:
     time_s: Floats
     length_s: Floats
     clock_mhz: Floats
+    counted_mhz: Floats
 
     @cached_property
     def stretches(self) -> Stretches:
         """In which stretch of time, with one state of the board, each window lies."""
-        return stretches(self.arm, self.block, self.middle_s, self.time_s, self.energy_j)
+        return stretches(self.arm, self.block, self.middle_s, self.time_s, self.energy_j, self.counted_mhz)
 
     @property
     def cost(self) -> Floats:
@@ -73,7 +75,7 @@ class Observed:
         middle = (start + (end - start) // 2 - (start[0] if len(start) else 0)) / 1e9
         number = {
             name: table[name].cast(pa.float64()).fill_null(math.nan).to_numpy()
-            for name in ("block", "replays", "energy_j", "clock_mhz")
+            for name in ("block", "replays", "energy_j", "clock_mhz", "counted_mhz")
         }
         return cls(
             [arm for i in rows if (arm := read[i]) is not None],
@@ -83,6 +85,7 @@ class Observed:
             (end - start) / 1e9 / number["replays"],
             (end - start) / 1e9,
             number["clock_mhz"],
+            number["counted_mhz"],
         )
 
 

@@ -18,6 +18,10 @@ from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.pacing import Pace
 from jouletrace.experiments.plan import PlanSettings
 
+_TRIALS, _TRIAL_S = 3, 0.05
+_EXACT = 0.002
+"""How far a pause may be from what is wanted, over the step's time."""
+
 
 class Pauses:
     """The pauses of an experiment, once ``find`` has run.
@@ -44,6 +48,7 @@ class Pauses:
         self._share = share
         self.note: tuple[str, str] | None = None
         self._no_cap = True
+        self._lasts = 1.0  # seconds by which an iteration grows for each of the pause that is asked for
         self._pace: Pace | None = None
         self._fraction = 1.0
 
@@ -74,22 +79,36 @@ class Pauses:
         added = {self._added(arm) for arm in arms}
         iteration_s, sampling_s = self._bench.iteration_s, self._settings.sampling_s
         self.detuned_s, self.note = 0.0, None
-        pause_s = detuning(iteration_s, added, sampling_s, self._settings.detuned_window_s) if self._no_cap else 0.0
-        if pause_s == 0 or sampling_s is None:
+        wanted_s = detuning(iteration_s, added, sampling_s, self._settings.detuned_window_s) if self._no_cap else 0.0
+        if wanted_s == 0 or sampling_s is None:
             return
         one, every = f"an iteration of {iteration_s * 1e3:.3f} ms", f"{sampling_s * 1e3:.3f} ms"
         beat = f"{one}, or one without some part, beats with the sensor's samples, {every} apart"
-        if pause_s is None:
+        if wanted_s is None:
             self.note = ("beats_with_sensor", f"{beat}, and no pause would end that")
             return
         try:
-            self._bench.paced(round(1e9 * pause_s), self._bench.pieces(round(1e9 * pause_s)))
+            pause_s = self._lasting(wanted_s)
         except JouletraceError as error:
             self.note = ("beats_with_sensor", f"{beat}, and can't be made to pause: {error}")
             return
         pause = f"a pause of {pause_s * 1e3:.3f} ms in every iteration"
         self.note = ("detuned", f"{beat}: parts are measured with {pause}; its cost is taken off")
         self.detuned_s = pause_s
+
+    def _lasting(self, wanted_s: float) -> float:
+        """The pause to ask for so that an iteration takes so much longer; it is launched, and counts clock cycles."""
+        for _ in range(_TRIALS):
+            pause_s = wanted_s / self._lasts
+            spin_ns = round(1e9 * pause_s)
+            step = self._bench.paced(spin_ns, self._bench.pieces(spin_ns))
+            n = max(1, round(_TRIAL_S / (self._bench.iteration_s + wanted_s)))
+            self._bench.run(step, n)
+            found_s = self._bench.run(step, n) - self._bench.iteration_s
+            if found_s <= 0 or abs(found_s - wanted_s) < _EXACT * self._bench.iteration_s:
+                break
+            self._lasts = found_s / pause_s
+        return pause_s
 
     def of(self, arm: Arm) -> int:
         """The pause of a variant under a cap, in nanoseconds: long enough, and not in step with the sensor.
@@ -107,8 +126,9 @@ class Pauses:
         sampling_s = self._settings.sampling_s
         if not self.detuned_s or sampling_s is None:
             return commons.PLAIN
-        others_s = longer(self._bench.iteration_s, self.detuned_s, sampling_s, self._settings.detuned_window_s)
-        return commons.detuned(round(1e9 * self.detuned_s), [round(1e9 * pause_s) for pause_s in others_s])
+        lasts, window_s = self._lasts, self._settings.detuned_window_s
+        others_s = longer(self._bench.iteration_s, self.detuned_s * lasts, sampling_s, window_s)
+        return commons.detuned(round(1e9 * self.detuned_s), [round(1e9 * other_s / lasts) for other_s in others_s])
 
     def paced(self) -> Common:
         """What blocks below the cap have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 
 class Unit(Protocol):
@@ -102,3 +102,18 @@ class VariableStep(Replayable, Protocol):
         Raises:
             NotPossibleError: If it can't be paced.
         """
+
+
+class Cycles(Protocol):
+    """A reading of a device's cycle counters."""
+
+    def mean_mhz(self, earlier: Self) -> float | None:
+        """Mean clock since an earlier reading; None if it can't be told."""
+
+
+@runtime_checkable
+class CountsCycles(Protocol):
+    """A step on a device whose cycle counters can be read."""
+
+    def cycles(self) -> Cycles | None:
+        """Where they stand, once the device has done what it was given; None if it doesn't tell."""

@@ -1,28 +1,34 @@
 """Stretches of time in which the board was one and the same.
 
-An H100 has a second state: for two to seven seconds all that runs takes 0.6 % less time at 2 to 3 % more power,
-variants and references alike, at the same reported clock; then all is as before. One board did so twice in 120 s,
-another ten times in 80 s. No drift follows such steps. References tell: where two neighbours differ, something changed
-between them, and it isn't known before or after which window. So each stretch has an offset of its own in the model,
-and each of those windows too: they count for little, and what has no others has a wide interval and is measured again.
+An H100 that reports one clock runs at several: for two to twenty seconds all that runs takes 0.1 to 0.6 % less time at
+1 to 3 % more power, variants and references alike, then all is as before. The SMs' cycle counters tell such states
+apart (one board at 1977.7 or 1991.0 MHz, within 0.05 MHz each; another at 1978.0 or 1980.1), time and energy alone the
+larger ones. No drift follows such steps. References tell: where two neighbours differ, something changed
+between them. So each stretch has an offset of its own in the model. Of a window between the two the
+counters say in which it lies, or it has an offset to itself: it counts for little then, and what has no others has a
+wide interval and is measured again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.energy.quantiles import normal
-from jouletrace.experiments.arms import REFERENCE, Arm
+from jouletrace.experiments.arms import DETACH, NULL, REFERENCE, STEP, Arm
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
-_LEAST = 0.003
+_LEAST, _LEAST_COUNTED = 0.003, 0.0005
+"""How far apart neighbouring references must be, relative, in cost and by the cycle counters."""
+
 _SPREADS = 4.0
-"""How far apart neighbouring references must be: relative, and in standard deviations of their usual differences."""
+"""The same in standard deviations of their usual differences."""
 
 _USUAL = 0.35
 _SD_OVER_USUAL = 1 / normal((1 + _USUAL) / 2)
@@ -30,6 +36,15 @@ _SD_OVER_USUAL = 1 / normal((1 + _USUAL) / 2)
 
 _FEWEST = 5
 """Differences that tell what is usual."""
+
+_ALIKE = (NULL, STEP, DETACH)
+"""Kinds of arms that run at the reference's clock, as they do the same work."""
+
+_KNOWN, _UNKNOWN = 2e-4, 2.5e-3
+"""How well an arm's clock is known against the reference's: of one seen beside it, and of any other."""
+
+_NEAR = 0.25
+"""How near a window's clock must be to that before a change, or after it, over the change."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +56,17 @@ class Stretches:
         between: Which are, shape (n,).
     """
 
-    number: NDArray[np.intp]
+    number: Indices
     between: NDArray[np.bool_]
 
 
 def stretches(
-    arm: Sequence[Arm], block: NDArray[np.int64], middle_s: Floats, time_s: Floats, energy_j: Floats
+    arm: Sequence[Arm],
+    block: NDArray[np.int64],
+    middle_s: Floats,
+    time_s: Floats,
+    energy_j: Floats,
+    counted_mhz: Floats,
 ) -> Stretches:
     """Find them.
 
@@ -56,37 +76,103 @@ def stretches(
         middle_s: Middle of each, shape (n,).
         time_s: Of an iteration in each, shape (n,).
         energy_j: The same, NaN where it isn't known.
+        counted_mhz: Mean clock of each by the cycle counters, NaN where they weren't read, shape (n,).
     """
+    seen = _Seen(arm, block, middle_s, _log(counted_mhz))
     number = np.unique(block, return_inverse=True)[1].astype(np.intp) * (len(arm) + 1)
     between = np.zeros(len(arm), bool)
     paced = np.array([a.spin_ns > 0 for a in arm], bool)
-    reference = np.array([a.kind == REFERENCE for a in arm], bool)
     for alike in (paced, ~paced):
         # Where a cap acts, windows without a pause run at the power that its loop allows, which wanders, and an H100's
         # time goes with the square root of it.
-        capped = alike is not paced and bool((paced & reference).any())
-        costs = (np.sqrt(np.maximum(time_s * energy_j, 0.0)),) if capped else (time_s, energy_j)
-        references = np.flatnonzero(alike & reference)
-        references = references[np.lexsort((middle_s[references], block[references]))]
-        before, after = references[:-1], references[1:]
-        neighbours = block[before] == block[after]
-        before, after = before[neighbours], after[neighbours]
-        changed = np.zeros(len(before), bool)
-        for cost in costs:
-            known = np.log(np.where(cost > 0, cost, np.nan))
-            changed |= _far(known[after] - known[before])
-        for first, last in zip(before[changed], after[changed], strict=True):
-            here = alike & (block == block[first])
-            number += here & (middle_s >= middle_s[last])
-            between |= here & (middle_s > middle_s[first]) & (middle_s < middle_s[last])
+        capped = alike is not paced and bool((paced & seen.reference).any())
+        counted = not capped and bool(np.isfinite(seen.clock[alike & seen.reference]).all())
+        wander = np.sqrt(np.maximum(time_s * energy_j, 0.0))
+        costs = [seen.clock] if counted else [_log(wander)] if capped else [_log(time_s), _log(energy_j)]
+        changes = _changes(seen, alike, costs, _LEAST_COUNTED if counted else _LEAST)
+        for first, last in changes:
+            number += alike & (block == block[first]) & (middle_s >= middle_s[last])
+            between |= alike & seen.inside(first, last)
+        if counted:
+            _place(seen, alike, changes, number, between)
     number[between] = number.max(initial=0) + 1 + np.arange(np.count_nonzero(between))
     return Stretches(number, between)
 
 
-def _far(difference: Floats) -> NDArray[np.bool_]:
+@dataclass(frozen=True)
+class _Seen:
+    """What is known of windows: arm, block, middle, and logarithm of the counted clock."""
+
+    arm: Sequence[Arm]
+    block: NDArray[np.int64]
+    middle_s: Floats
+    clock: Floats
+
+    @cached_property
+    def reference(self) -> NDArray[np.bool_]:
+        return np.array([a.kind == REFERENCE for a in self.arm], bool)
+
+    def inside(self, first: int, last: int) -> NDArray[np.bool_]:
+        """Windows between two of a block."""
+        after, before = self.middle_s > self.middle_s[first], self.middle_s < self.middle_s[last]
+        return np.asarray((self.block == self.block[first]) & after & before)
+
+
+def _changes(seen: _Seen, alike: NDArray[np.bool_], costs: Sequence[Floats], least: float) -> list[tuple[int, int]]:
+    """Neighbouring references that differ."""
+    references = np.flatnonzero(alike & seen.reference)
+    references = references[np.lexsort((seen.middle_s[references], seen.block[references]))]
+    before, after = references[:-1], references[1:]
+    neighbours = seen.block[before] == seen.block[after]
+    before, after = before[neighbours], after[neighbours]
+    changed = np.zeros(len(before), bool)
+    for cost in costs:
+        changed |= _far(cost[after] - cost[before], least)
+    return [(int(first), int(last)) for first, last in zip(before[changed], after[changed], strict=True)]
+
+
+def _far(difference: Floats, least: float) -> NDArray[np.bool_]:
     """Which differences between neighbours are no chance; none where they aren't known."""
     known = np.abs(difference[np.isfinite(difference)])
     if len(known) < _FEWEST:
         return np.zeros(len(difference), bool)
-    limit = max(_LEAST, _SPREADS * _SD_OVER_USUAL * float(np.quantile(known, _USUAL)))
+    limit = max(least, _SPREADS * _SD_OVER_USUAL * float(np.quantile(known, _USUAL)))
     return np.asarray(np.abs(np.nan_to_num(difference)) > limit)
+
+
+def _place(
+    seen: _Seen,
+    alike: NDArray[np.bool_],
+    changes: Sequence[tuple[int, int]],
+    number: Indices,
+    between: NDArray[np.bool_],
+) -> None:
+    """Give windows between two stretches to that in which their clock says they lie; in place."""
+    offset = _offsets(seen, number, np.flatnonzero(alike & ~between))
+    for first, last in changes:
+        change = seen.clock[last] - seen.clock[first]
+        for row in np.flatnonzero(alike & between & seen.inside(first, last)).tolist():
+            arm = seen.arm[row]
+            moved = (seen.clock[row] - offset.get(arm, 0.0) - seen.clock[first]) / change
+            doubt = _KNOWN if arm in offset or arm.kind in _ALIKE else _UNKNOWN
+            if doubt < _NEAR * abs(change) and min(abs(moved), abs(moved - 1)) < _NEAR:
+                between[row] = False
+                number[row] = number[last] if moved > 0.5 else number[first]
+
+
+def _offsets(seen: _Seen, number: Indices, rows: Indices) -> dict[Arm, float]:
+    """By how much the clock of each arm is off the references' of its stretch; logarithms."""
+    of_stretch = {
+        stretch: float(seen.clock[mine].mean())
+        for stretch in np.unique(number[rows])
+        if len(mine := rows[(number[rows] == stretch) & seen.reference[rows]])
+    }
+    found: dict[Arm, list[float]] = {}
+    for row in rows.tolist():
+        if number[row] in of_stretch and np.isfinite(seen.clock[row]):
+            found.setdefault(seen.arm[row], []).append(float(seen.clock[row]) - of_stretch[number[row]])
+    return {arm: float(np.mean(offsets)) for arm, offsets in found.items()}
+
+
+def _log(values: Floats) -> Floats:
+    return np.log(np.where(values > 0, values, np.nan))

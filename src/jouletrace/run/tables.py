@@ -92,6 +92,9 @@ WINDOWS = pa.schema(
         _field("energy_j", pa.float64(), "J", "energy of the board in the window; null if none"),
         _field("time_s", pa.float64(), "s", "duration of the window"),
         _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window"),
+        _field(
+            "counted_mhz", pa.float64(), "MHz", "mean SM clock by the SMs' cycle counters; null where they aren't read"
+        ),
         _field("temperature_c", pa.float64(), "Cel", "mean temperature in the window"),
         _field("flags", pa.string(), "", "comma-separated codes"),
     ]

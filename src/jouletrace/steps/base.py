@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
+from jouletrace.steps.cycles import Cycles
 from jouletrace.steps.units import Unit
 
 
@@ -75,6 +76,14 @@ class InStreams(Protocol):
 
     streams: int
     """How many."""
+
+
+@runtime_checkable
+class CountsCycles(Protocol):
+    """A step on a device whose cycle counters can be read."""
+
+    def cycles(self) -> Cycles | None:
+        """Where they stand, once the device has done what it was given; None if it doesn't tell."""
 
 
 @dataclass(frozen=True, slots=True)

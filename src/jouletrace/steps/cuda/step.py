@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.steps.base import Interval
+from jouletrace.steps.cuda.cycle_counter import cycle_counter
 from jouletrace.steps.cuda.timing import iteration_seconds, timed_replay
+from jouletrace.steps.cycles import Cycles
 from jouletrace.workloads.base import Built
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ class CudaStep(ABC):
     def latencies(self, n: int) -> NDArray[np.float64]:
         """See ``Step.latencies`` and ``cuda_timing.iteration_seconds``."""
         return iteration_seconds(self.launch, n, self.device)
+
+    def cycles(self) -> Cycles | None:
+        """See ``CountsCycles``."""
+        counter = cycle_counter(self.device)
+        return counter.read() if counter else None
 
     def describe(self) -> dict[str, Any]:
         """Mode, and how latencies are taken."""
