@@ -26,6 +26,19 @@ def test_operators_are_pooled_within_their_modules_before_modules_are():
     assert modules(pool_small(LAYERS, SHARE, 0.0, 2)) == ["layers", "layers"]
 
 
+@pytest.mark.parametrize("most", range(6, 20))
+def test_small_operators_outside_of_all_layers_do_not_part_them(most):
+    outside = [Unit("norm", "norm"), Unit("add", "embeddings"), Unit("cat", "embeddings")]
+    inner = [Unit(op, f"layers.{i}.{where}") for i in range(4) for op, where in WHERE]
+    parts = make_parts([*outside, *inner], together=False)
+    share = {part.id: 0.02 if part.module.startswith("layers.") else 0.003 for part in parts}
+    pooled = pool_small(parts, share, 0.0, most)
+    for part in (part for part in pooled if part.members):
+        layers = {".".join(inner.module.split(".")[:2]) for inner in part.members if "layers." in inner.module}
+        assert len(layers) <= 1
+        assert not layers or all("layers." in inner.module for inner in part.members)
+
+
 @pytest.mark.parametrize("most", range(1, 21))
 def test_however_many_may_remain_no_operator_is_lost_or_in_two_parts(most):
     pooled = pool_small(LAYERS, SHARE, 0.0, most)

@@ -7,26 +7,21 @@ removed as a whole, and a longer one smaller ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jouletrace.experiments.parts import JOINED_OP, POOLED_OP, Part
+
+_PHASE_END = ":"
 
 
 @dataclass(frozen=True)
 class _Pool:
     size: float
     path: tuple[str, ...]
-    """Phase, then the names of the modules around all of it, from the outermost."""
+    """Everything, the phase, then qualified names of modules around all of it, each with the phase before it."""
     parts: tuple[Part, ...]
-
-    def depth(self, other: _Pool) -> int:
-        """How much of their paths two have in common."""
-        return len(_common(self.path, other.path))
-
-    def preference(self, other: _Pool) -> tuple[int, bool, float]:
-        """How gladly it is pooled with another: near ones first, then what is pooled already, then small ones."""
-        return self.depth(other), len(other.parts) > 1, -other.size
 
     def with_(self, other: _Pool) -> _Pool:
         return _Pool(self.size + other.size, _common(self.path, other.path), self.parts + other.parts)
@@ -45,30 +40,43 @@ def pool_small(parts: Sequence[Part], share: Mapping[int, float], below: float, 
         The parts that remain, in order, pools last. A single small part is left as it is.
     """
     pools = [
-        _Pool(abs(share[part.id]), (part.phase or "", *_path(part)), (part,))
-        for part in parts
-        if part.id in share and not part.members
+        _Pool(abs(share[part.id]), _path(part), (part,)) for part in parts if part.id in share and not part.members
     ]
     kept = len(parts) - len(pools)
     while True:
         many = kept + len(pools) > most
         small = [pool for pool in pools if many or pool.size < below or len(pool.parts) > 1]
-        least = min(small, key=lambda pool: pool.size, default=None)
-        if least is None or len(small) < 2 or not (many or least.size < below):
+        wanting = small if many else [pool for pool in small if pool.size < below]
+        if not wanting or len(small) < 2:
             break
-        other = max((pool for pool in small if pool is not least), key=least.preference)
-        pools = [pool for pool in pools if pool is not least and pool is not other]
-        pools.append(least.with_(other))
+        one, other = _neighbours(wanting, small)
+        pools = [pool for pool in pools if pool is not one and pool is not other]
+        pools.append(one.with_(other))
     made = sorted((pool for pool in pools if len(pool.parts) > 1), key=lambda pool: _first(pool.parts))
     inside = {part.id for pool in made for part in pool.parts}
     next_id = 1 + max((part.id for part in parts), default=0)
     return [
         *(part for part in parts if part.id not in inside),
         *(
-            _together(pool.parts, next_id + i, POOLED_OP, ".".join(name for name in pool.path[1:] if name))
+            _together(pool.parts, next_id + i, POOLED_OP, pool.path[-1].partition(_PHASE_END)[2])
             for i, pool in enumerate(made)
         ),
     ]
+
+
+def _neighbours(wanting: Sequence[_Pool], small: Sequence[_Pool]) -> tuple[_Pool, _Pool]:
+    """The smallest of those that want to be pooled, and whom with.
+
+    Two are pooled that are nearest to each other: what has its like elsewhere waits until that is done, so that a norm
+    at a model's end doesn't part the operators of a layer.
+    """
+    inside = Counter(name for pool in small for name in pool.path)
+    family = {id(pool): next(name for name in reversed(pool.path) if inside[name] > 1) for pool in small}
+    members = Counter(family.values())
+    one = min(wanting, key=lambda pool: (members[family[id(pool)]] < 2, pool.size))
+    around = family[id(one)]
+    near = [pool for pool in small if pool is not one and around in pool.path]
+    return one, min(near, key=lambda pool: (family[id(pool)] != around, len(pool.parts) < 2, pool.size))
 
 
 def joined(parts: Sequence[Part], id: int) -> Part:
@@ -96,7 +104,9 @@ def _together(parts: Sequence[Part], id: int, op: str, module: str) -> Part:
 
 
 def _path(part: Part) -> tuple[str, ...]:
-    return tuple(part.module.split(".")) if part.module else ()
+    words = part.module.split(".") if part.module else []
+    phase = (part.phase or "") + _PHASE_END
+    return "", phase, *(phase + ".".join(words[:depth]) for depth in range(1, len(words) + 1))
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
