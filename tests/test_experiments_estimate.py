@@ -137,6 +137,20 @@ def test_a_cap_that_was_not_paced_away_is_flagged():
     assert "clock_not_matched" in found.parts[A].flags
 
 
+def test_clocks_are_held_against_each_other_as_counted_and_within_states_of_the_board():
+    def hold(arm, row):
+        upper = row["block"] % 2 == 1  # all run 13 MHz faster there
+        off = 40.0 if arm.kind == REMOVE and arm.part == A else 0.0
+        return {**row, "clock_mhz": 1980.0, "counted_mhz": 1851.0 + off + 13.0 * upper}
+
+    found = estimate_parts(table(PLAIN, alter=hold), list(COST))
+    assert found.clock_spread_mhz == pytest.approx(40)
+    assert "clock_not_matched" in found.parts[A].flags
+    assert "clock_not_matched" not in found.parts[B].flags
+    told = estimate_parts(table(PLAIN, alter=lambda arm, row: {**hold(arm, row), "counted_mhz": None}), list(COST))
+    assert told.clock_spread_mhz == 0
+
+
 def test_methods_that_disagree_are_both_shown_and_flagged():
     def warm(arm, row):
         return {**row, "energy_j": row["energy_j"] * 0.97} if arm.kind == REPEAT and arm.part == B else row

@@ -13,6 +13,8 @@ from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
 from jouletrace.experiments.screening import screen
 from jouletrace.run import tables
+from jouletrace.steps.base import Interval
+from jouletrace.steps.cycles import Cycles
 from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.workloads.marks import OPTIMIZER
 
@@ -128,3 +130,48 @@ def test_one_that_can_not_be_removed_is_found_among_those_there_was_no_time_for(
     stays = next(part for part in known.parts if part.op == "tiny33")
     assert {part for kind, part in bench.refused if kind == REMOVE} == {stays.id}
     assert bench.capture(Arm(REMOVE, stays.id, 0), {stays.id: stays}, None) is None
+
+
+class Warming:
+    """A step whose first milliseconds after a capture run at a lower clock, another each time."""
+
+    def __init__(self, step, counts, seed=0):
+        self.step, self.rng = step, np.random.default_rng(seed)
+        if counts:
+            self.cycles = self._cycles
+        self.mhz, self.cycles_done, self.time_ns = 1980.0, 0.0, 0
+
+    def __getattr__(self, name):
+        return getattr(self.step, name)
+
+    def _cycles(self):
+        return Cycles(np.array([0]), np.array([round(self.cycles_done)]), np.array([self.time_ns]))
+
+    def variant(self, changes):
+        self.mhz = 1980.0 * (1 - 0.03 * self.rng.random())
+        inner = self.step.variant(changes)
+        warming, replay = self, inner.replay
+
+        def slower(n):
+            ran = replay(n)
+            length = round((ran.end_ns - ran.start_ns) * (1980.0 / warming.mhz) ** 0.5)
+            warming.time_ns += length
+            warming.cycles_done += length * warming.mhz / 1e3
+            return Interval(ran.start_ns, ran.start_ns + length)
+
+        inner.replay = slower
+        return inner
+
+
+@pytest.mark.parametrize(("counts", "off"), [(True, 0.001), (False, 0.02)])
+def test_short_looks_at_a_board_whose_clock_is_rising_are_brought_to_one_clock(counts, off):
+    kernels = [SimKernel("gemm", 10e-6, 800.0, op=f"mm{i}", module=f"{i}", shapes="fp16[64,64]") for i in range(40)]
+    step = SimulatedStep(open_simulated(SPEC), kernels)
+    known, windows, _ = looked_at(Warming(step, counts))
+    shares = np.array([known.share[part.id] for part in known.parts])
+    assert len(shares) == 40
+    assert sum(window.arm.part is None for window in windows) >= 4
+    apart = np.abs(shares - np.median(shares)).max()
+    assert apart < off
+    assert counts or apart > 0.005
+    assert np.median(shares) == pytest.approx(1 / 40, abs=0.002 if counts else 0.01)  # launch is nobody's

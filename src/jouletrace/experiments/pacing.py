@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.experiments.arms import FRESH, REFERENCE, Arm
+from jouletrace.experiments.arms import FRESH, REFERENCE, SLOPE, Arm
 from jouletrace.experiments.levels import Observed
 
 CLOCK_TOLERANCE_MHZ = 15.0
@@ -188,12 +188,22 @@ def whole_periods(iteration_s: float, window_s: float, period_s: float) -> int:
 
 
 def clock_offsets(observed: Observed, paced: bool) -> dict[Arm, float]:
-    """How far each variant's mean clock is from its reference's, in MHz; without a clock it is left out."""
-    means: dict[Arm, float] = {}
-    for arm in dict.fromkeys(observed.arm):
-        if (arm.spin_ns > 0) == paced and arm.kind in (REFERENCE, *FRESH):
-            clocks = observed.clock_mhz[[other == arm for other in observed.arm]]
-            if np.isfinite(clocks).any():
-                means[arm] = float(np.nanmean(clocks))
-    reference = next((mean for arm, mean in means.items() if arm.kind == REFERENCE), None)
-    return {} if reference is None else {arm: mean - reference for arm, mean in means.items()}
+    """How far each variant's mean clock is from the reference's in the same stretches of time, in MHz.
+
+    By the device's cycle counters where they were read, by what the driver tells elsewhere; without a clock a variant
+    is left out, and so are references with other pauses, which aren't held against any variant.
+    """
+    kinds = [arm.kind in (REFERENCE, *FRESH) and arm.kind != SLOPE for arm in observed.arm]
+    alike = np.array([arm.spin_ns > 0 for arm in observed.arm], bool) == paced
+    rows = np.flatnonzero(np.array(kinds, bool) & alike)
+    counted = bool(np.isfinite(observed.counted_mhz[rows]).all())
+    clock = observed.counted_mhz if counted else observed.clock_mhz
+    found: dict[Arm, list[float]] = {}
+    reference = np.array([arm.kind == REFERENCE for arm in observed.arm], bool)
+    for stretch in np.unique(observed.stretches.number[rows]):
+        mine = rows[(observed.stretches.number[rows] == stretch) & np.isfinite(clock[rows])]
+        if reference[mine].any():
+            usual = float(clock[mine[reference[mine]]].mean())
+            for row in mine.tolist():
+                found.setdefault(observed.arm[row], []).append(float(clock[row]) - usual)
+    return {arm: float(np.mean(offsets)) for arm, offsets in found.items()}
