@@ -30,7 +30,7 @@ _FURTHER = tuple(np.linspace(near, near + 0.03, 7) for near in (0.05, 0.09, 0.13
 
 What they miss a straight line by tells what the sensor still makes of one period or another (``experiments.alias``).
 They differ from the reference by about as much as variants do: with pauses twice as long an H100 went into its other
-state (``experiments.steady``), 1.2 % off the line.
+state (``experiments.steady``), and 0.2 to 0.4 % off the line.
 """
 
 
