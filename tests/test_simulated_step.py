@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.steps.base import DETACHED
+from jouletrace.steps.base import DETACHED, CountsCycles
 from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.steps.units import Unit
 
@@ -229,3 +229,34 @@ def test_removing_every_unit_leaves_the_launch():
     nothing = one.empty()
     nothing.check()
     assert nothing.replay(100).seconds / 100 == pytest.approx(one._device.truth.parameters().launch_gap_s, rel=0.01)
+
+
+def clock(one, n):
+    """Mean clock in MHz of so many iterations by the cycle counter."""
+    before = one.cycles()
+    one.replay(n)
+    return one.cycles().mean_mhz(before)
+
+
+def test_cycles_tell_the_clock_of_what_ran_between_two_readings_and_take_no_time():
+    one = step("sim:h100?cap=off")
+    assert isinstance(one, CountsCycles)
+    now = one._device.clock.time_ns()
+    assert one.cycles().mean_mhz(one.cycles()) is None
+    assert one._device.clock.time_ns() == now
+    assert clock(one, 2000) == pytest.approx(1980, rel=1e-8)
+    capped = step("sim:h100")
+    capped.replay(4000)
+    assert clock(capped, 2000) < 1950
+
+
+def test_cycles_tell_the_states_of_a_board_apart_while_the_driver_tells_one_clock():
+    one = step("sim:h100?cap=off&states=4&seed=1")
+    told, counted = one._device.truth.clock_mhz, []
+    for _ in range(60):
+        begin = one._device.clock.time_ns()
+        counted.append(clock(one, 500))
+        assert told(begin, one._device.clock.time_ns()) == pytest.approx(1980, rel=1e-9)
+    in_state = [np.abs(np.array(counted) / mhz - 1) < 1e-4 for mhz in (1980, 1980 * 1.0067)]
+    assert all(0.2 < np.mean(inside) < 0.8 for inside in in_state)
+    assert np.mean(in_state[0] | in_state[1]) > 0.8

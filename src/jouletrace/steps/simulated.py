@@ -14,6 +14,7 @@ from jouletrace.devices.simulated import Schedule, SimKernel, SimulatedGpu
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.steps.base import DETACHED, Interval, Launch
 from jouletrace.steps.counting import Operator
+from jouletrace.steps.cycles import Cycles
 from jouletrace.steps.modes import check_options
 from jouletrace.steps.pacing import spread
 from jouletrace.steps.trial import name_of
@@ -87,6 +88,11 @@ class SimulatedStep:
     def latencies(self, n: int) -> NDArray[np.float64]:
         """Seconds of each of ``n`` iterations, shape (n,); see ``Step``."""
         return self._device.board.run_timed(self.schedule, n)
+
+    def cycles(self) -> Cycles:
+        """See ``CountsCycles``: of one SM, as all of a board run at one clock."""
+        count, time_ns = self._device.board.cycles()
+        return Cycles(np.array([0]), np.array([count]), np.array([time_ns]))
 
     def describe(self) -> dict[str, Any]:
         """How it was made ready."""

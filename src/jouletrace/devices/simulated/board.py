@@ -19,6 +19,7 @@ from jouletrace.devices.simulated.parameters import Parameters, generator
 from jouletrace.devices.simulated.presets import Preset
 from jouletrace.devices.simulated.roofline import Roofline
 from jouletrace.devices.simulated.spec import SimSpec
+from jouletrace.devices.simulated.states import States
 from jouletrace.devices.simulated.truth import Truth
 from jouletrace.errors import BadInputError
 
@@ -53,7 +54,10 @@ class Board:
         real = RealClock()
         start_ns = (real.time_ns() if spec.realtime else EPOCH_NS) - HISTORY_NS
         rng = generator(preset, spec.seed, 1, spec.run)
-        self.engine = Engine(preset, parameters, self.cap_w, start_ns=start_ns, rng=rng, noise=spec.noise)
+        states = States(spec.states, start_ns, generator(preset, spec.seed, 5, spec.run))
+        self.engine = Engine(
+            preset, parameters, self.cap_w, start_ns=start_ns, rng=rng, states=states, noise=spec.noise
+        )
         self.truth = Truth(self.engine, preset, parameters, self.cap_w)
         self.roofline = Roofline(preset, parameters)
         self._jitter = generator(preset, spec.seed, 2, spec.run)
@@ -130,6 +134,14 @@ class Board:
         share = np.array(line.edges_s[1:]).reshape(-1, 2) / line.period_s
         times_s = edges[:-1, None, None] + np.diff(edges)[:, None, None] * share
         return start_ns + np.round(times_s * 1e9).astype(np.int64)
+
+    def cycles(self) -> tuple[int, int]:
+        """Where an SM's cycle counter stands, and when: cycles, and nanoseconds since the Unix epoch.
+
+        It counts the real clock, whatever the driver tells. Reading it takes no time.
+        """
+        self.catch_up()
+        return round(self.engine.cycles), self.engine.trace.end_ns
 
     def load(self, watts: float, seconds: float) -> tuple[int, int]:
         """Keep the board at a plain load of ``watts`` of board power, cap permitting.

@@ -1,9 +1,9 @@
 """The physics of a simulated board, in cells of at most a millisecond.
 
-In each cell the load gives a power over idle, at the clock that the governor holds. Board power
-follows it through two first-order lags (the settling that a real board shows for some 80 ms
-after a load ends), and idle power with its leakage comes on top. Power is constant within a
-cell, so every energy is exact by construction.
+In each cell the load gives a power over idle, at the clock that the governor holds and what the
+board's state makes of it. Board power follows it through two first-order lags (the settling that a
+real board shows for some 80 ms after a load ends), and idle power with its leakage comes on top.
+Power is constant within a cell, so every energy is exact by construction.
 
 The lags are linear: they delay energy and lose none. What was caused but not drawn yet is their
 content times their time constant, kept as the trace's ``TAIL``.
@@ -20,6 +20,7 @@ from jouletrace.devices.simulated.governor import Governor
 from jouletrace.devices.simulated.load import Load
 from jouletrace.devices.simulated.parameters import Parameters
 from jouletrace.devices.simulated.presets import Preset
+from jouletrace.devices.simulated.states import STATES, States
 from jouletrace.devices.simulated.trace import Row, Trace
 
 CELL_NS = 1_000_000
@@ -38,11 +39,13 @@ class Engine:
         cap_w: Power limit in watts; None for none.
         start_ns: When it starts, in nanoseconds since the Unix epoch.
         rng: Source of all its noise.
+        states: The states of its own that it jumps between.
         noise: Scale of all noise and drift; 0 for none.
 
     Attributes:
         context: Whether some process holds a context.
         trace: Everything that happened so far.
+        cycles: Cycles of an SM so far, at the real clock.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Engine:
         *,
         start_ns: int,
         rng: np.random.Generator,
+        states: States,
         noise: float = 1.0,
     ) -> None:
         p = self._parameters = parameters
@@ -61,6 +65,9 @@ class Engine:
         self.governor = Governor(p, cap_w, preset.clock_max_mhz, preset.clock_min_mhz, noise)
         self._temperature_c = p.ambient_c + p.deep_idle_w * p.kelvin_per_w
         self.trace = Trace(start_ns, self._temperature_c)
+        self.cycles = 0.0
+        self._states = states
+        self._state = states.at(start_ns)
         self._rng = rng
         self._normals = self._draw_normals()
         self._noise = noise
@@ -144,6 +151,7 @@ class Engine:
         self._temperature_c += (settled_c - self._temperature_c) * seconds / p.thermal_s
         self._now_ns = edge_ns
         clock = self.governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
+        self.cycles += clock * STATES[self._state].clock * seconds * 1e6
         return (
             edge_ns,
             self._energy_j,
@@ -152,26 +160,28 @@ class Engine:
             clock,
             self._temperature_c,
             float(self.governor.holding),
+            self._state,
         )
 
     def _whole_cell(self) -> bool:
-        """Refresh the noises at the end of a whole cell; True if the clock has changed."""
+        """Refresh state and noises at the end of a whole cell; True if the clock has changed."""
         self._cells += 1
         self._load_noise = self._load_noise * self._load_keep + self._load_fresh * next(self._normals)
         self._idle_noise_w = self._idle_noise_w * self._idle_keep + self._idle_fresh * next(self._normals)
         if self._cells % _DRIFT_CELLS == 0:
             self._drift = self._drift * self._drift_keep + self._drift_fresh * next(self._normals)
+        state, self._state = self._state, self._states.at(self._now_ns)
         if self._now_ns - self._tick_from_ns < self._tick_ns:
-            return False
+            return self._state != state
         before = self.governor.clock_mhz
         mean_w = self._tick_j * 1e9 / (self._now_ns - self._tick_from_ns)
         self.governor.tick(mean_w, next(self._normals), next(self._normals))
         self._tick_j, self._tick_from_ns = 0.0, self._now_ns
-        return self.governor.clock_mhz != before
+        return self._state != state or self.governor.clock_mhz != before
 
     def _set_clock(self, load: Load) -> None:
-        ratio = self.governor.ratio
-        load.set_clock(ratio, self._parameters.voltage_squared(ratio))
+        ratio, state = self.governor.ratio, STATES[self._state]
+        load.set_clock(ratio * state.clock, self._parameters.voltage_squared(ratio) * state.voltage_squared)
 
     def _draw_normals(self) -> Iterator[float]:
         while True:

@@ -13,6 +13,9 @@ from jouletrace.errors import BadInputError
 
 PREFIX = "sim:"
 _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
+_SHORTEST_STATE_S = 0.1
+"""States change on a grid of milliseconds, and real ones last seconds."""
+
 _LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
 """Beyond these the physics of a board means nothing: its die would boil."""
 
@@ -33,6 +36,7 @@ class SimSpec:
         cap: Power limit in watts; None for the preset's, infinity for none.
         sensor: "modelled", or a way in which its power sensors fit no model.
         gain: Whether its power sensors have a gain error of up to 5 %.
+        states: Mean seconds that it stays in one of its two states; None for a board that has but one.
         given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated board.
         mig: Profile of the MIG instance that is meant, "" for the whole board.
     """
@@ -46,6 +50,7 @@ class SimSpec:
     cap: float | None = None
     sensor: str = "modelled"
     gain: bool = False
+    states: float | None = None
     given: tuple[tuple[str, float], ...] = ()
     mig: str = ""
 
@@ -128,6 +133,13 @@ def _cap(text: str) -> float:
     return float("inf") if text == "off" else _number(text)
 
 
+def _states(text: str) -> float:
+    value = _number(text)
+    if not _SHORTEST_STATE_S <= value <= _LONGEST_S:
+        raise ValueError(f"a state lasts {_SHORTEST_STATE_S} to {_LONGEST_S:g} s in the mean")
+    return value
+
+
 def _sensor(text: str) -> str:
     if text not in SENSORS:
         raise ValueError(f"one of {', '.join(SENSORS)}")
@@ -175,6 +187,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "cap": _cap,
     "sensor": _sensor,
     "gain": _flag,
+    "states": _states,
     "given": _given,
     "mig": str,
 }

@@ -15,6 +15,7 @@ from jouletrace.devices.simulated.engine import Engine
 from jouletrace.devices.simulated.kernels import Schedule, Timeline
 from jouletrace.devices.simulated.parameters import Parameters
 from jouletrace.devices.simulated.presets import Preset
+from jouletrace.devices.simulated.states import STATES
 
 _HALVINGS = 40
 
@@ -27,7 +28,7 @@ class StepTruth:
         time_s: Seconds.
         energy_j: Energy of the board.
         active_j: Energy over context idle.
-        clock_mhz: SM clock.
+        clock_mhz: SM clock as the driver tells it.
         kernel_s: Seconds of each kernel, shape (kernels,).
         kernel_j: Energy of each kernel, idle power over its time included, shape (kernels,).
         kernel_active_j: Energy of each kernel over context idle, shape (kernels,).
@@ -91,9 +92,15 @@ class Truth:
         return self._engine.trace.held(columns.TEMPERATURE, at_ns)
 
     def clock_mhz(self, start_ns: int, end_ns: int) -> float:
-        """Mean SM clock over a window."""
-        seconds, _, clock = self._cells(start_ns, end_ns)
+        """Mean SM clock over a window, as the driver tells it."""
+        seconds, _, (clock, _) = self._cells(start_ns, end_ns)
         return float(np.average(clock, weights=seconds))
+
+    def real_mhz(self, start_ns: int, end_ns: int) -> float:
+        """Mean SM clock over a window as it really is: that of the board's states."""
+        seconds, _, (clock, state) = self._cells(start_ns, end_ns)
+        real = clock * np.array([one.clock for one in STATES])[state.astype(np.intp)]
+        return float(np.average(real, weights=seconds))
 
     def parameters(self) -> Parameters:
         """The hidden parameters, for a test to hold a calibration against."""
@@ -103,12 +110,12 @@ class Truth:
         """Mean iteration of a window that holds nothing but iterations of ``schedule``.
 
         Kernels and gaps sum to the energy caused in the window exactly: the noise of the load
-        is shared over the kernels by their energy.
+        is shared over the kernels by their energy. States are those that the board was in.
         """
-        seconds, idle_w, clock = self._cells(start_ns, end_ns)
-        used = np.unique(clock)
-        at = [float(seconds[clock == mhz].sum()) for mhz in used]
-        lines = [self._line(schedule, float(mhz)) for mhz in used]
+        seconds, idle_w, clocks = self._cells(start_ns, end_ns)
+        used = sorted(set(zip(*clocks.tolist(), strict=True)))
+        at = [float(seconds[(clocks[0] == mhz) & (clocks[1] == state)].sum()) for mhz, state in used]
+        lines = [self._line(schedule, mhz, int(state)) for mhz, state in used]
         counts = np.array([spent / line.period_s for spent, line in zip(at, lines, strict=True)])
         count = float(counts.sum())
         share = counts / count
@@ -123,7 +130,7 @@ class Truth:
     def steady(
         self, schedule: Schedule, temperature_c: float | None = None, clock_mhz: float | None = None
     ) -> StepTruth:
-        """The noiseless iteration that a schedule settles to under the power cap.
+        """The noiseless iteration that a schedule settles to under the power cap, in the lower of its states.
 
         Args:
             schedule: What runs, back to back.
@@ -154,19 +161,19 @@ class Truth:
         line = self._line(schedule, clock_mhz)
         return idle_w + line.active_j / line.period_s
 
-    def _line(self, schedule: Schedule, clock_mhz: float) -> Timeline:
-        ratio = clock_mhz / self._preset.clock_max_mhz
-        return schedule.timeline(ratio, self._parameters.voltage_squared(ratio))
+    def _line(self, schedule: Schedule, clock_mhz: float, state: int = 0) -> Timeline:
+        ratio, over = clock_mhz / self._preset.clock_max_mhz, STATES[state]
+        return schedule.timeline(ratio * over.clock, self._parameters.voltage_squared(ratio) * over.voltage_squared)
 
     def _cells(
         self, start_ns: int, end_ns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds within the window, idle power and clock of each cell that touches it."""
+        """Of each cell that touches a window: seconds in it, idle power, and clock with state, shape (2, cells)."""
         self._within(start_ns, end_ns)
         edges, data = self._engine.trace.edges(start_ns, end_ns)
         seconds = np.diff(np.clip(edges, start_ns, end_ns)).astype(np.float64) / 1e9
         idle_w = np.array([self._engine.idle_w(float(heat), True) for heat in data[columns.TEMPERATURE, 1:]])
-        return seconds, idle_w, data[columns.CLOCK, 1:]
+        return seconds, idle_w, data[[columns.CLOCK, columns.STATE], 1:]
 
     def _difference(self, column: int, start_ns: int, end_ns: int) -> float:
         trace = self._engine.trace
