@@ -1,10 +1,12 @@
 """Windows in which the board itself ran at another speed."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from experiment_lab import Lab
 from jouletrace.experiments import allocate, contrasts
-from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, STEP, Arm
+from jouletrace.experiments.arms import DETACH, GAPS, NULL, REFERENCE, REMOVE, REPEAT, STEP, Arm
 from jouletrace.experiments.estimate import estimate_parts
 from jouletrace.experiments.levels import Levels, Observed
 from jouletrace.experiments.plan import PlanSettings
@@ -145,6 +147,87 @@ def test_what_has_only_such_windows_has_a_wide_interval_and_is_measured_again_fi
     seen = Observed.of(windows(fast=twice))
     first = allocate.needs(Levels(seen, seen.energy_j), [PART, 2], PlanSettings())[0]
     assert first.arm.part == PART
+
+
+OTHER = 0.998
+"""The clock at which a step without a part runs, over the reference's: it draws more or less."""
+
+
+def counted(fast, clock=1.0067, without=()):
+    """Windows whose clocks were counted, higher in those that are fast; ``without`` some of them."""
+    rng = np.random.default_rng(3)
+    rows = windows(fast=fast).to_pylist()
+    for row in rows:
+        mhz = 1974.2 * (clock if row["order"] in fast else 1.0) * (OTHER if row["variant"] == REMOVE else 1.0)
+        row["counted_mhz"] = mhz * (1 + 2e-5 * rng.standard_normal())
+    return tables.from_rows([row for row in rows if row["order"] not in without], "windows")
+
+
+def test_a_window_between_two_references_belongs_to_the_one_whose_clock_it_has():
+    # Between references 0 and 4 the board changes before 3. Part 1 is removed, at a clock of its own, in 13 too.
+    stretch = found(counted(fast=set(range(3, 24))))
+    assert not stretch.between.any()
+    assert stretch.number[0] == stretch.number[1] == stretch.number[2]
+    assert stretch.number[3] == stretch.number[4] == stretch.number[11]
+    assert len(set(stretch.number)) == 3
+
+
+def test_a_step_with_a_part_detached_runs_at_the_clock_of_the_reference_wherever_else_it_was_seen():
+    stretch = found(counted(fast=set(range(3, 24)), without={15}))
+    assert not stretch.between.any()
+    assert stretch.number[3] == stretch.number[4]
+
+
+def test_what_runs_at_a_clock_that_is_known_from_nowhere_stays_between():
+    assert apart(counted(fast=set(range(3, 24)), without={13})) == {1}
+    rows = counted(fast=set(range(3, 24))).to_pylist()
+    repeated = Arm(REPEAT, PART, 2)
+    rows[2] |= {"variant": repeated.variant, "unit": PART, "multiplicity": 2.0}
+    assert apart(tables.from_rows(rows, "windows")) == {2}
+
+
+def test_a_window_in_which_the_board_changed_stays_between():
+    rows = counted(fast=set(range(3, 24))).to_pylist()
+    rows[2]["counted_mhz"] *= 1 + 0.0067 / 2
+    assert apart(tables.from_rows(rows, "windows")) == {2}
+
+
+def test_a_window_during_which_the_board_was_elsewhere_is_told_though_both_its_references_agree():
+    # 7 and 8 lie between references 6 and 9; the board is in its upper state for 7 alone, and again from 18 on.
+    assert apart(counted(fast={7, *range(18, 24)})) == {7}
+    assert apart(counted(fast={8, *range(18, 24)})) == {8}
+
+
+def test_counters_tell_a_change_that_is_too_small_to_be_seen_in_time_and_energy():
+    rows = counted(fast=set(range(5, 24)), clock=1.001).to_pylist()
+    same = {row["order"]: row for row in windows().to_pylist()}
+    rows = [same[row["order"]] | {"counted_mhz": row["counted_mhz"]} for row in rows]
+    stretch = found(tables.from_rows(rows, "windows"))
+    assert stretch.number[4] != stretch.number[6]
+    uncounted = found(windows())
+    assert uncounted.number[4] == uncounted.number[6]
+
+
+def test_on_a_board_that_jumps_between_states_parts_are_found_and_better_for_its_counters():
+    held, off, half, unsteady = [], [], {True: [], False: []}, {True: 0, False: 0}
+    for seed in range(6):
+        lab = Lab(f"sim:h100?cap=off&states=4&seed={seed}", settings=PlanSettings(budget_s=60, seed=seed))
+        lab.run()
+        table, true = lab.measured(), lab.in_windows(0)
+        blind = table.set_column(
+            table.column_names.index("counted_mhz"), "counted_mhz", pa.nulls(len(table), pa.float64())
+        )
+        for counts, rows in ((True, table), (False, blind)):
+            costs = [(part.cost.energy_j, true[id]) for id, part in estimate_parts(rows, list(true)).parts.items()]
+            half[counts] += [cost.half_width / truth for cost, truth in costs]
+            unsteady[counts] += len(apart(rows))
+            if counts:
+                held += [cost.low <= truth <= cost.high for cost, truth in costs]
+                off += [abs(cost.value / truth - 1) for cost, truth in costs]
+    assert np.mean(held) >= 0.85
+    assert np.mean(off) < 0.03
+    assert np.mean(half[True]) < 0.8 * np.mean(half[False])
+    assert 0 < unsteady[True] < 0.7 * unsteady[False]
 
 
 def test_a_part_whose_detached_windows_have_no_energy_is_not_passed_off_as_its_saving():

@@ -43,6 +43,9 @@ _ALIKE = (NULL, STEP, DETACH)
 _KNOWN, _UNKNOWN = 2e-4, 2.5e-3
 """How well an arm's clock is known against the reference's: of one seen beside it, and of any other."""
 
+_ASTRAY = 0.0015
+"""How far a window's clock may be from what it should be in its stretch; relative."""
+
 _NEAR = 0.25
 """How near a window's clock must be to that before a change, or after it, over the change."""
 
@@ -147,8 +150,13 @@ def _place(
     number: Indices,
     between: NDArray[np.bool_],
 ) -> None:
-    """Give windows between two stretches to that in which their clock says they lie; in place."""
-    offset = _offsets(seen, number, np.flatnonzero(alike & ~between))
+    """Give windows between two stretches to that in which their clock says they lie; in place.
+
+    And take those out of a stretch that ran at another clock: the board may have gone and come back between two
+    references that agree.
+    """
+    rows = np.flatnonzero(alike & ~between & np.isfinite(seen.clock))
+    usual, offset = _offsets(seen, number, rows)
     for first, last in changes:
         change = seen.clock[last] - seen.clock[first]
         for row in np.flatnonzero(alike & between & seen.inside(first, last)).tolist():
@@ -158,20 +166,25 @@ def _place(
             if doubt < _NEAR * abs(change) and min(abs(moved), abs(moved - 1)) < _NEAR:
                 between[row] = False
                 number[row] = number[last] if moved > 0.5 else number[first]
+    for row in rows.tolist():
+        arm, stretch = seen.arm[row], number[row]
+        if stretch in usual and (arm in offset or arm.kind in _ALIKE):
+            between[row] = abs(seen.clock[row] - usual[stretch] - offset.get(arm, 0.0)) > _ASTRAY
 
 
-def _offsets(seen: _Seen, number: Indices, rows: Indices) -> dict[Arm, float]:
-    """By how much the clock of each arm is off the references' of its stretch; logarithms."""
-    of_stretch = {
-        stretch: float(seen.clock[mine].mean())
+def _offsets(seen: _Seen, number: Indices, rows: Indices) -> tuple[dict[int, float], dict[Arm, float]]:
+    """Clock of the references of each stretch, and by how much that of each arm is off them; logarithms."""
+    usual = {
+        int(stretch): float(np.median(seen.clock[mine]))
         for stretch in np.unique(number[rows])
         if len(mine := rows[(number[rows] == stretch) & seen.reference[rows]])
     }
     found: dict[Arm, list[float]] = {}
     for row in rows.tolist():
-        if number[row] in of_stretch and np.isfinite(seen.clock[row]):
-            found.setdefault(seen.arm[row], []).append(float(seen.clock[row]) - of_stretch[number[row]])
-    return {arm: float(np.mean(offsets)) for arm, offsets in found.items()}
+        if number[row] in usual and seen.arm[row].kind not in _ALIKE:
+            found.setdefault(seen.arm[row], []).append(float(seen.clock[row]) - usual[number[row]])
+    # Of two that differ the smaller: one of them was run in another state.
+    return usual, {arm: sorted(offsets, key=abs)[(len(offsets) - 1) // 2] for arm, offsets in found.items()}
 
 
 def _log(values: Floats) -> Floats:
