@@ -62,6 +62,7 @@ def tables_of(task: Task, times_s, energies_j=None, **facts: object) -> dict[str
         "time_s": times_s,
         "energy_j": energies_j,
         "clock_mhz": [1500.0] * n,
+        "counted_mhz": [None] * n,
         "temperature_c": [50.0] * n,
     }
     samples = {

@@ -44,12 +44,12 @@ def test_not_throttled_and_not_known_are_told_apart():
 
 def test_what_the_device_does_not_tell_is_none():
     assert conditions(cpu_run()) == {
-        "clocks_mhz": {"sm": None, "memory": None},
+        "clocks_mhz": {"sm": None, "sm_counted": None, "memory": None},
         "temperature_c": None,
         "throttle_reasons": None,
         "power_limit_w": None,
     }
-    assert conditions(Run())["clocks_mhz"] == {"sm": None, "memory": None}
+    assert conditions(Run())["clocks_mhz"] == {"sm": None, "sm_counted": None, "memory": None}
 
 
 def test_a_phase_without_readings_is_not_filled_from_outside():

@@ -101,17 +101,39 @@ def test_an_option_that_varies_within_a_side_is_said_with_all_its_values():
     assert "seed differs: 1, 2 in A, 1 in B" in found.notes
 
 
-def clocked(mhz):
+def clocked(mhz, counted=None):
     run = thing(1.0)
     rows = [{"time_ns": i, "device": run.devices[0].id, "channel": "clock_sm_mhz", "value": mhz} for i in range(5)]
     run.samples = tables.from_rows(rows, "samples")
-    return [(run, "run")]
+    window = {"variant": "untouched", "block": 0, "replays": 1, "start_ns": 0, "end_ns": 5, "counted_mhz": counted}
+    run.windows = tables.from_rows([{**window, "order": i} for i in range(3)], "windows")
+    return [(run, f"run at {mhz}, {counted}")]
 
 
 def test_clocks_more_than_a_percent_apart_are_said():
-    text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average"
+    text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average, as the driver tells it"
     assert text in compare(clocked(1980.0), clocked(1755.0)).notes
     assert not any("clock" in note for note in compare(clocked(1980.0), clocked(1975.0)).notes)
+
+
+def clock_notes(a, b):
+    return [note for note in compare(a, b).notes if "clock" in note]
+
+
+def test_where_both_sides_are_counted_the_counted_clock_decides():
+    assert clock_notes(clocked(1980.0, 1851.0), clocked(1980.0, 1652.0)) == [
+        "SM clock differs: 1851 MHz in A, 1652 MHz in B, on average, by the SMs' cycle counters"
+    ]
+    assert clock_notes(clocked(1980.0, 1652.0), clocked(1790.0, 1655.0)) == []
+
+
+def test_a_counted_clock_is_not_held_against_one_that_is_only_told():
+    told = ["SM clock differs: 1980 MHz in A, 1790 MHz in B, on average, as the driver tells it"]
+    assert clock_notes(clocked(1980.0, 1851.0), clocked(1790.0)) == told
+    assert clock_notes(clocked(1980.0), clocked(1790.0, 1652.0)) == told
+    assert clock_notes(clocked(1980.0, 1851.0), clocked(1980.0)) == []
+    some = [*clocked(1980.0, 1851.0), *clocked(1979.0)]
+    assert clock_notes(some, clocked(1980.0, 1652.0)) == [], "all runs of a side must have been counted"
 
 
 def test_a_warning_names_the_runs_that_it_is_of_unless_all_have_it():

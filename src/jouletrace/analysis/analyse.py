@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
+from jouletrace.analysis.clocks import warn_if_not_as_told
 from jouletrace.analysis.communication import add_communication
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
@@ -48,6 +49,7 @@ def analyse(run: Run) -> Run:
         add_imported(run, figures)
     else:
         energies = add_model(run, figures)
+        warn_if_not_as_told(run)
         add_generation(run, figures, energies)
         (add_nodes if has_nodes(run) else add_parts)(run, figures)
     run.results = figures.results()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.clocks import counted
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.run import Run
 from jouletrace.run.channels import throttle_names
@@ -32,7 +33,8 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         device: ``DeviceInfo.id``; the first device if None.
 
     Returns:
-        ``clocks_mhz``: {"sm", "memory"}, each {"mean", "min", "max"} in MHz;
+        ``clocks_mhz``: {"sm", "sm_counted", "memory"}, each {"mean", "min", "max"} in MHz: "sm" and "memory" of
+        what the driver tells, "sm_counted" of windows of the workload as it is, by the SMs' own cycle counters;
         ``temperature_c``: {"start", "end", "mean", "max"} in °C;
         ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
         ``power_limit_w``: enforced limit in watts.
@@ -42,7 +44,7 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
     info = next((d for d in run.devices if device in (None, d.id)), None)
     if info is None:
         return {
-            "clocks_mhz": {"sm": None, "memory": None},
+            "clocks_mhz": {"sm": None, "sm_counted": None, "memory": None},
             "temperature_c": None,
             "throttle_reasons": None,
             "power_limit_w": None,
@@ -53,6 +55,7 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         **({"activity": active} if active else {}),
         "clocks_mhz": {
             "sm": _spread(_readings(run, info.id, "clock_sm_mhz")),
+            "sm_counted": _spread(counted(run)) if info is run.devices[0] else None,  # whose windows they are
             "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),
         },
         "temperature_c": _course(_readings(run, info.id, "temperature_c")),

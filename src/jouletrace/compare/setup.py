@@ -85,9 +85,14 @@ def environment(run: Run) -> Setup:
     return {f"${name}": value for name, value in run.environment.items() if not name.startswith(_PLACES)}
 
 
-def clock_mhz(run: Run) -> float | None:
-    """Mean SM clock of the first device while energy was measured."""
-    found = conditions(run)["clocks_mhz"]["sm"]
+def clock_mhz(run: Run, by: str) -> float | None:
+    """Mean SM clock of the first device while energy was measured.
+
+    Args:
+        run: The Run.
+        by: "sm" for what the driver told, "sm_counted" for what the SMs' own cycle counters say.
+    """
+    found = conditions(run)["clocks_mhz"][by]
     return float(found["mean"]) if found and np.isfinite(found["mean"]) else None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
-from jouletrace.fleet.slowness import CONDITIONS
+from jouletrace.fleet.slowness import CONDITIONS, COUNTED, is_counted
 from jouletrace.fleet.spread import FIGURES
 from jouletrace.fleet.words import NAMES, PERCENT, SAME_TIME, reason
 from jouletrace.report.document import Column, Document, Footnotes, Section
@@ -99,6 +99,8 @@ def gpu_table(found: Findings, others: Footnotes, top: int | None = None) -> Sec
     columns += [Column(name, numeric=True) for name in ("off median (%)", "rank")]
     columns += [Column(f"energy ({units['energy_j'].name})", numeric=True), Column("rank", numeric=True)]
     columns += [Column("power (W)", numeric=True, wide=True), Column("SM (MHz)", numeric=True, wide=True)]
+    counted = is_counted(group)
+    columns += [Column("counted (MHz)", numeric=True, wide=True)] if counted else []
     columns += [Column("die (°C)", numeric=True), Column("idle (W)", numeric=True, wide=True), Column("")]
     section = Section(gpu_heading(found), columns, apart=True)
     places = found.spreads["time_s"].places
@@ -118,6 +120,7 @@ def gpu_table(found: Findings, others: Footnotes, top: int | None = None) -> Sec
                 NONE if drawn is None else _rank(drawn.rank),
                 NONE if watts is None else cell(watts.value, units["power_w"]),
                 _plain(mean_of(group, "clock_mhz", code), 0),
+                *([_plain(mean_of(group, COUNTED, code), 0)] if counted else []),
                 _plain(mean_of(group, "temperature_c", code), 1),
                 _plain(mean_of(group, "idle_w", code), 1),
                 _remark(found, code, place.outlier, drawn.outlier if drawn else "", marks),

@@ -212,7 +212,7 @@ def _gpu(found: Findings, code: int, places: dict[str, Place | None]) -> dict[st
     told["runs"] = int((found.group.runs["gpu"] == code).sum())
     for figure, place in places.items():
         told[figure] = _place(place) if place is not None else None
-    for name in ("clock_mhz", "temperature_c", "idle_w", "context_idle_w", "power_cap_share"):
+    for name in ("clock_mhz", "counted_mhz", "temperature_c", "idle_w", "context_idle_w", "power_cap_share"):
         told[name] = mean_of(found.group, name, code)
     cooler = found.cooler.get(code)
     told["off_at_equal_temperature"] = cooler.to_dict() if cooler is not None else None

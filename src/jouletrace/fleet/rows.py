@@ -59,7 +59,8 @@ RUNS = _schema(
         "power_w": (_NUMBER, "W", "mean power of the board while it ran"),
         "idle_w": (_NUMBER, "W", "deep idle power before"),
         "context_idle_w": (_NUMBER, "W", "idle power with a context"),
-        "clock_mhz": (_NUMBER, "MHz", "mean SM clock while it ran"),
+        "clock_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, as the driver tells it"),
+        "counted_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, by the SMs' cycle counters; null if not read"),
         "clock_memory_mhz": (_NUMBER, "MHz", "mean memory clock while it ran"),
         "temperature_c": (_NUMBER, "Cel", "mean temperature of the die while it ran"),
         "temperature_max_c": (_NUMBER, "Cel", "highest temperature of the die while it ran"),
@@ -88,7 +89,8 @@ WINDOWS = _schema(
         "iterations": (_WHOLE, "", "iterations in the window"),
         "time_s": (_NUMBER, "s", "time of an iteration"),
         "energy_j": (_NUMBER, "J", "energy of an iteration"),
-        "clock_mhz": (_NUMBER, "MHz", "mean SM clock"),
+        "clock_mhz": (_NUMBER, "MHz", "mean SM clock, as the driver tells it"),
+        "counted_mhz": (_NUMBER, "MHz", "mean SM clock, by the SMs' cycle counters; null if not read"),
         "temperature_c": (_NUMBER, "Cel", "mean temperature"),
     }
 )
@@ -199,6 +201,7 @@ class Measured:
         cooled = told.get("cool_down") or {}
         return {
             "clock_mhz": (clocks["sm"] or {}).get("mean"),
+            "counted_mhz": (clocks["sm_counted"] or {}).get("mean"),
             "clock_memory_mhz": (clocks["memory"] or {}).get("mean"),
             "temperature_c": heat.get("mean"),
             "temperature_max_c": heat.get("max"),
@@ -227,6 +230,7 @@ class Measured:
             "iterations": found["replays"],
             **per,
             "clock_mhz": found["clock_mhz"],
+            "counted_mhz": found["counted_mhz"],
             "temperature_c": found["temperature_c"],
         }
         return pa.table(columns, schema=WINDOWS)
@@ -241,7 +245,7 @@ class Measured:
             "start_ns": launches["start_ns"],
             "iterations": pa.array(np.ones(n, np.int64)),
             "time_s": pa.array((launches["end_ns"].to_numpy() - launches["start_ns"].to_numpy()) / 1e9),
-            **dict.fromkeys(("energy_j", "clock_mhz", "temperature_c"), nothing),
+            **dict.fromkeys(("energy_j", "clock_mhz", "counted_mhz", "temperature_c"), nothing),
         }
         return pa.table(columns, schema=WINDOWS)
 

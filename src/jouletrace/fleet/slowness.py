@@ -14,8 +14,12 @@ from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
 
+COUNTED = "counted_mhz"
+"""Shown where ``is_counted``: not every board's counters can be read."""
+
 CONDITIONS = {
     "clock_mhz": "SM clock",
+    COUNTED: "SM clock, counted",
     "temperature_c": "temperature",
     "power_w": "power",
     "power_cap_share": "time under the power cap",
@@ -44,14 +48,20 @@ class Correlate:
     r: Estimate
 
 
+def is_counted(group: Group) -> bool:
+    """Whether the cycle counters were read in some run."""
+    return bool(np.isfinite(group.runs[COUNTED]).any())
+
+
 def correlates(group: Group) -> list[Correlate]:
     """What goes with slowness, the closest first; what can't be told after that."""
+    conditions = [name for name in CONDITIONS if name != COUNTED or is_counted(group)]
     if group.facts["workload"] == COLLECTIVE:
         # All GPUs of a host repeat one time: pairs would count as many times as there are GPUs.
         null = Estimate.null("collective", _METHOD)
-        return [Correlate(condition, where, null) for condition in CONDITIONS for where in (BETWEEN, WITHIN)]
+        return [Correlate(condition, where, null) for condition in conditions for where in (BETWEEN, WITHIN)]
     found = []
-    for condition in CONDITIONS:
+    for condition in conditions:
         time, other = group.runs["time_s"], group.runs[condition]
         known = np.isfinite(time) & np.isfinite(other)
         gpu = group.runs["gpu"][known]

@@ -17,6 +17,7 @@ from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, p
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.profiler import calibrations
+from jouletrace.profiler.counted import counted_replay
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
@@ -236,10 +237,17 @@ class _Quarter:
 
     def run(self, session: Session, block: int) -> None:
         replays = max(1, math.ceil(self.window_s / self.iteration_s))
-        self.step.replay(max(1, math.ceil(self.how.ramp_s / self.iteration_s)))
-        window = self.step.replay(replays)
-        edges = {"start_ns": window.start_ns, "end_ns": window.end_ns}
-        session.add_window(variant=self.side, multiplicity=1.0, block=block, replays=replays, **edges)
+        counted_replay(self.step, max(1, math.ceil(self.how.ramp_s / self.iteration_s)))
+        window, counted_mhz = counted_replay(self.step, replays)
+        session.add_window(
+            variant=self.side,
+            multiplicity=1.0,
+            block=block,
+            replays=replays,
+            start_ns=window.start_ns,
+            end_ns=window.end_ns,
+            counted_mhz=counted_mhz,
+        )
         n = max(5, min(round(self.how.latency_s / self.iteration_s), 500))
         start_ns = session.clock.time_ns()
         seconds = self.step.latencies(n)

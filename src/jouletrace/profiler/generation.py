@@ -15,7 +15,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jouletrace import analysis
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
@@ -23,6 +22,7 @@ from jouletrace.analysis.latency import LANE
 from jouletrace.analysis.power import tail_s
 from jouletrace.experiments.stopping import windows_needed
 from jouletrace.profiler import passes
+from jouletrace.profiler.counted import counted_replay
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
@@ -186,9 +186,17 @@ def _stage(
 
 
 def _window(session: Session, part: _Part) -> None:
-    interval = part.step.replay(part.replays + part.beyond)
+    interval, counted_mhz = counted_replay(part.step, part.replays + part.beyond)
     iteration_ns = (interval.end_ns - interval.start_ns) / (part.replays + part.beyond)
     start_ns = interval.start_ns + round(part.beyond / 2 * iteration_ns)
-    columns: dict[str, Any] = {"variant": part.variant, "unit": part.unit, "multiplicity": 1.0, "block": 0}
-    end_ns = start_ns + round(part.replays * iteration_ns)
-    session.add_window(**columns, replays=part.replays, beyond=part.beyond, start_ns=start_ns, end_ns=end_ns)
+    session.add_window(
+        variant=part.variant,
+        unit=part.unit,
+        multiplicity=1.0,
+        block=0,
+        replays=part.replays,
+        beyond=part.beyond,
+        start_ns=start_ns,
+        end_ns=start_ns + round(part.replays * iteration_ns),
+        counted_mhz=counted_mhz,  # of what lies beyond the window too
+    )

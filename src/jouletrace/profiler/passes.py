@@ -12,6 +12,7 @@ from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
 from jouletrace.experiments.stopping import windows_needed
 from jouletrace.profiler import board_store
+from jouletrace.profiler.counted import counted_replay
 from jouletrace.profiler.prepare import context_in_this_process
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
@@ -128,7 +129,7 @@ def _stage(
 ) -> None:
     progress.begin(name, RAMP_S + windows * replays * iteration_s)
     with session.phase("energy"):
-        ramp = step.replay(max(1, math.ceil(RAMP_S / iteration_s)))
+        ramp, _ = counted_replay(step, max(1, math.ceil(RAMP_S / iteration_s)))
         progress.advance(ramp.seconds)
         for _ in range(windows):
             progress.advance(_window(session, step, replays))
@@ -142,7 +143,7 @@ def _window(session: Session, step: Step, replays: int) -> float:
         parts.append(("flush", step.flush_only()))
     seconds = 0.0
     for variant, part in parts:
-        interval = part.replay(replays)
+        interval, counted_mhz = counted_replay(part, replays)
         seconds += interval.seconds
         session.add_window(
             variant=variant,
@@ -151,6 +152,7 @@ def _window(session: Session, step: Step, replays: int) -> float:
             replays=replays,
             start_ns=interval.start_ns,
             end_ns=interval.end_ns,
+            counted_mhz=counted_mhz,
         )
     return seconds
 

@@ -136,9 +136,9 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     found = conditions(run)
     lines: list[tuple[str, str]] = []
     clocks = found["clocks_mhz"]
-    named = [(name, clocks[key]) for key, name in (("sm", "SM"), ("memory", "memory")) if clocks[key]]
-    if named:
-        lines.append(("Clocks", SEPARATOR.join(f"{name} {_range(spread)}" for name, spread in named)))
+    named = {"SM": _sm(clocks["sm"], clocks["sm_counted"]), "memory": clocks["memory"] and _range(clocks["memory"])}
+    if any(named.values()):
+        lines.append(("Clocks", SEPARATOR.join(f"{name} {said}" for name, said in named.items() if said)))
     if "activity" in found:
         shares = [f"{_ACTIVITY[name]} {100 * share:.0f}{NBSP}%" for name, share in found["activity"].items()]
         lines.append(("Activity", SEPARATOR.join(shares)))
@@ -152,6 +152,13 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         words = [f"{throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
         lines.append(("Throttling", SEPARATOR.join(words) or "none"))
     return lines
+
+
+def _sm(told: dict[str, float] | None, counted: dict[str, float] | None) -> str:
+    """The SM clock as the driver tells it, and as it was counted where it was; "" if neither is known."""
+    if counted is None:
+        return _range(told) if told else ""
+    return ", ".join([*([f"{_range(told)} told"] if told else []), f"{_range(counted)} counted"])
 
 
 def _range(spread: dict[str, float]) -> str:

@@ -91,7 +91,7 @@ WINDOWS = pa.schema(
         _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
         _field("energy_j", pa.float64(), "J", "energy of the board in the window; null if none"),
         _field("time_s", pa.float64(), "s", "duration of the window"),
-        _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window"),
+        _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window, as the driver tells it"),
         _field(
             "counted_mhz", pa.float64(), "MHz", "mean SM clock by the SMs' cycle counters; null where they aren't read"
         ),

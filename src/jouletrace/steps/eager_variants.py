@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.steps.base import Interval, Step, VariantRefusedError
+from jouletrace.steps.base import CountsCycles, Interval, Step, VariantRefusedError
+from jouletrace.steps.cycles import Cycles
 from jouletrace.steps.pacing import with_spin
 from jouletrace.steps.trial import name_of
 from jouletrace.steps.units import Unit
@@ -42,6 +43,10 @@ class _Around:
     def latencies(self, n: int) -> NDArray[np.float64]:
         """See ``Step.latencies``."""
         return self._inner.latencies(n)
+
+    def cycles(self) -> Cycles | None:
+        """See ``CountsCycles``; None where the step inside isn't one."""
+        return self._inner.cycles() if isinstance(self._inner, CountsCycles) else None
 
     def describe(self) -> dict[str, Any]:
         """See ``Step.describe``."""

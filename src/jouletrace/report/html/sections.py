@@ -112,15 +112,24 @@ def windows(run: Run) -> Table | None:
     if not len(run.windows):
         return None
     names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
+    clock = {"clock_mhz": "clock"}
+    if run.windows["counted_mhz"].null_count < len(run.windows):
+        clock = {"clock_mhz": "clock told", "counted_mhz": "clock counted"}
     rows = []
     for row in run.windows.to_pylist():
         n = row["replays"]
         each = [row[key] / n if row[key] is not None and n else None for key in ("energy_j", "time_s")]
         flags = reasons.flags(filter(None, (row["flags"] or "").split(",")))
         unit = names.get(row["unit"]) or ""
-        rows.append((row["order"], row["variant"], unit, n, *each, row["clock_mhz"], row["temperature_c"], flags))
+        clocks = [row[key] for key in clock]
+        rows.append((row["order"], row["variant"], unit, n, *each, *clocks, row["temperature_c"], flags))
     columns = [("order", "1"), ("variant", ""), ("part", ""), ("iterations", "1"), ("energy an iteration", "J")]
-    columns += [("time an iteration", "s"), ("clock", "MHz"), ("temperature", "°C"), ("remarks", "")]
+    columns += [
+        ("time an iteration", "s"),
+        *((name, "MHz") for name in clock.values()),
+        ("temperature", "°C"),
+        ("remarks", ""),
+    ]
     return tables.plain("windows", "Energy windows", columns, rows)
 
 
