@@ -88,6 +88,10 @@ class CycleCounter:
 @functools.cache
 def cycle_counter(device: torch.device) -> CycleCounter | None:
     """The one of a GPU, made when first asked for; None where it can't be."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
     try:
         return CycleCounter(device)
     except (OSError, AttributeError):
