@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis import latency
+from jouletrace.analysis import beating, latency
 from jouletrace.analysis.model import inverse, with_model_error
 from jouletrace.analysis.power import METHOD
 from jouletrace.analysis.rows import Figures
@@ -24,8 +24,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Floats = NDArray[np.float64]
 
-SEGMENT = "segment"
-"""Variant of the windows of pieces; their unit says which."""
+SEGMENT = beating.SEGMENT
 
 FIRST_TOKEN = "first token"  # no secret
 """Lane of the iterations that end with the first token."""
@@ -104,11 +103,11 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
         lengths = _span([piece["length"] for piece in pieces if piece["length"] is not None])
         shapes = f"{lengths}, {cache}" if phase == "decode" else lengths
         figures.unit(unit, "phase", phase, MODEL_UNIT, count=count, phase=phase, shapes=shapes)
-        costs.add(unit, _weights(pieces), made.get(phase), share=True)
+        costs.add(unit, _weights(pieces), made.get(phase), costs.flags(pieces), share=True)
         for piece in pieces if phase == "decode" else []:
             name = f"one token, {piece['length']} in the {cache}"
             figures.unit(piece["unit"], "length", name, unit, count=1, phase=phase)
-            costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch)
+            costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch, costs.flags([piece]))
 
 
 def between_forwards(figures: Figures) -> Cost:
@@ -125,15 +124,24 @@ class _Costs:
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
-        self._flags = figures.flags(MODEL_UNIT, "energy_total_j")
+        # What the whole beats with, pieces that are run by themselves needn't.
+        self._flags = [flag for flag in figures.flags(MODEL_UNIT, "energy_total_j") if flag != beating.FLAG]
 
-    def add(self, unit: int, weights: dict[int, float], tokens: float | None, *, share: bool = False) -> None:
+    def flags(self, pieces: list[dict[str, Any]]) -> list[str]:
+        """Those of the energy of pieces."""
+        device = self._run.devices[0].id if self._run.devices else ""
+        return [*self._flags, *beating.of_pieces(self._run, device, pieces)]
+
+    def add(
+        self, unit: int, weights: dict[int, float], tokens: float | None, flags: list[str], *, share: bool = False
+    ) -> None:
         """Add the figures of a sum of pieces.
 
         Args:
             unit: Whose they are.
             weights: How often each piece counts, by its unit.
             tokens: That it takes in, or makes.
+            flags: Of its energy.
             share: Whether to state its share of the whole.
         """
         time = self._mean("time_s", weights)
@@ -143,12 +151,12 @@ class _Costs:
             energy = Estimate.null(self._figures.get(MODEL_UNIT, "energy_total_j").reason or "not_measured", METHOD)
         else:
             energy = with_model_error(energy, self._energies)
-        self._figures.add(unit, "energy_total_j", energy, self._flags)
-        self._figures.add(unit, "energy_active_j", self._active(energy, time), self._flags)
-        self._figures.add(unit, "power_w", ratio(energy, time, METHOD), self._flags)
+        self._figures.add(unit, "energy_total_j", energy, flags)
+        self._figures.add(unit, "energy_active_j", self._active(energy, time), flags)
+        self._figures.add(unit, "power_w", ratio(energy, time, METHOD), flags)
         if tokens:
             self._figures.add(unit, "tokens_per_s", inverse(time).scaled(tokens))
-            self._figures.add(unit, "energy_per_token_j", energy.scaled(1 / tokens), self._flags)
+            self._figures.add(unit, "energy_per_token_j", energy.scaled(1 / tokens), flags)
         column, of = ("energy_j", energy) if energy.value is not None else ("time_s", time)
         whole = self._whole[column]
         if share and of.value is not None and whole:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis import latency
+from jouletrace.analysis import beating, latency
 from jouletrace.analysis.baselines import idle_level
-from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record, sampling
+from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
-from jouletrace.energy.beat import beats
 from jouletrace.energy.counter import find_steps, record_over_counter
 from jouletrace.energy.interval import difference, mean_estimate, widened
 from jouletrace.energy.windows import WindowEnergies
@@ -40,7 +39,7 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     if energies is None:
         _without_power(run, figures, no_power_reason(run, device))
         return None
-    flags = [*join(energies.flags), *_shortfall(run), *_beat(run, device)]
+    flags = [*join(energies.flags), *_shortfall(run), *beating.of_whole(run, device)]
     total = with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
     figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)
@@ -93,16 +92,6 @@ def _shortfall(run: Run) -> list[str]:
     if isinstance(target, float) and len(values) < windows_needed(values[: _first_stage(run, len(values))], target):
         flags.append("target_not_met")
     return flags
-
-
-def _beat(run: Run, device: str) -> list[str]:
-    """A flag where iterations are as long as the sensor's samples are apart, or in another simple ratio to that."""
-    windows = of_variant(run, "untouched")
-    lengths = (windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy()) / 1e9
-    if not len(lengths):
-        return []
-    period_s = float(np.median(lengths / windows["replays"].to_numpy()))  # with the flush of a cache, if there is one
-    return ["beats_with_sensor"] if beats(period_s, sampling(run, device), float(lengths.sum())) else []
 
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:

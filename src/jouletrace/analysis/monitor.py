@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.beating import of_steps
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import device_phase_edges
@@ -54,7 +55,7 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     total = Estimate(value, low, high, len(record), "record")
     # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
     assumed = ["interval_assumed"] if any(w.code == "interval_assumed" for w in run.warnings) else []
-    flags = [*join(window.flags), *assumed]
+    flags = [*join(window.flags), *assumed, *of_steps(run, device.id, seconds)]
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.beating import FLAG, of_paths
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import phase_edges
@@ -104,6 +105,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
     short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]] = {}
     records = {device.id: power_record(run, device.id) for device in run.devices}
     longest = sorted(kinds, key=lambda kind: -float(kind.seconds.sum()))
+    beating = of_paths(run, kinds, lambda path: devices_of(run, path))
     left_out = {kind.path for kind in longest[_MOST_NAMES:]}
     for kind in kinds:
         parent = next((units[kind.path[:i]] for i in range(len(kind.path) - 1, 0, -1) if kind.path[:i] in units), None)
@@ -124,6 +126,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
                 parts.append(_energy(device, *found, kind, kinds, short))
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
+        more += [FLAG] if kind.path in beating and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
     return {kind.path: RangeUnit(units[kind.path], len(kind)) for kind in kinds}
 
