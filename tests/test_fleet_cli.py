@@ -130,6 +130,25 @@ def test_runs_from_anywhere_make_a_fleet(measured, capsys):
     assert [gpu["runs"] for gpu in json.loads(said.out)["groups"][0]["gpus"]] == [1, 1]
 
 
+def test_a_run_that_is_cut_off_is_named_and_the_others_count(measured, capsys, tmp_path):
+    place, _, _ = measured
+    for number, path in enumerate(sorted((place / "raw").rglob("*.zip"))):
+        (tmp_path / f"{number}.zip").write_bytes(path.read_bytes())
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "0.zip").read_bytes()[:-300])
+    runs = [str(tmp_path / name) for name in ("0.zip", "cut.zip", "1.zip")]
+    said = command(capsys, "fleet", "report", *runs, "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert [gpu["runs"] for gpu in found["groups"][0]["gpus"]] == [1, 1]
+    (line,) = found["damaged"]
+    assert line.startswith(f"{runs[1]} is neither a folder nor a readable zip file")
+    assert line.endswith("left out")
+    alone = command(capsys, "fleet", "report", runs[1])
+    assert (alone.code, alone.complaint.startswith(f"jouletrace: {runs[1]} is neither")) == (2, True)
+    missing = command(capsys, "fleet", "report", runs[0], f"{tmp_path}/no.zip")
+    assert (missing.code, "no Run at" in missing.complaint) == (2, True)
+
+
 def test_the_same_command_again_measures_nothing_new(measured, capsys):
     place, _, _ = measured
     about = json.loads((place / "fleet.json").read_text())

@@ -1,8 +1,10 @@
 """What a fleet's report says, held against fleets made from known numbers."""
 
 import csv
+import io
 import json
 import re
+import zipfile
 from dataclasses import asdict
 
 import numpy as np
@@ -17,11 +19,12 @@ from jouletrace.fleet.document import document, facts
 from jouletrace.fleet.findings import find, start_skew, to_dict
 from jouletrace.fleet.names import gpu_names, is_meant
 from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.fleet.results import read_fleet
+from jouletrace.fleet.results import fleet_of, read_fleet
 from jouletrace.fleet.slowness import BETWEEN, at_equal_temperature, correlates, temperature_slope
 from jouletrace.fleet.spread import Spread
 from jouletrace.fleet.store import open_store
 from jouletrace.report.table import typeset
+from make_runs import monitor_run, profile_run
 
 OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)
 
@@ -263,6 +266,59 @@ def test_half_written_and_damaged_results_are_left_out_and_said(tmp_path):
     assert len(read.groups[0].runs["gpu"]) == 7
     assert len(read.damaged) == 1
     assert "repeat-0001.parquet can't be read" in read.damaged[0]
+
+
+@pytest.mark.parametrize("place", ["folder", "memory://cut-fleet"])
+@pytest.mark.parametrize("cut", [1, 200])
+def test_a_file_that_is_cut_off_is_named_though_no_figure_rests_on_it(tmp_path, place, cut):
+    if "://" in place:
+        pytest.importorskip("fsspec")
+    root = f"{place}-{cut}" if "://" in place else tmp_path / place
+    dataset, _ = fleet(root, [1, 1.01], repeats=2)
+    inside = "node-0/GPU-0000/repeat-0001"
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("run.json", "{}" * 200)
+    for number in (0, 1):
+        dataset.store.write(f"raw/node-0/GPU-0000/repeat-000{number}.zip", archive.getvalue())
+    assert read_fleet(root).damaged == [], "all is whole"
+    names = [f"{table}/node=node-0/gpu=GPU-0000/repeat-0001.parquet" for table in ("samples", "iterations")]
+    for name in (*names, f"raw/{inside}.zip"):
+        dataset.store.write(name, dataset.store.read(name)[:-cut])
+    dataset.store.write(f"failed/{inside}.json", b'{"node": "node')
+    found = read_fleet(root)
+    assert len(found.groups[0].runs["gpu"]) == 4, "nothing else is lost"
+    assert [line.partition(";")[0].removeprefix(f"{root}/") for line in found.damaged] == [
+        f"{names[0]} is cut off: readings of that run are missing from the page",
+        f"{names[1]} is cut off: single iterations of that run can't be read",
+        f"raw/{inside}.zip is cut off: that Run can't be opened by itself",
+        f"failed/{inside}.json can't be read: why that result is missing isn't known",
+    ]
+
+
+def test_runs_that_tell_less_than_others_are_named():
+    whole, cut, idle = profile_run(), profile_run(), monitor_run()
+    cut.complete = False
+    found = fleet_of([whole, cut, idle], places=["whole.zip", "cut.zip", "idle.zip"])
+    assert len(found.groups[0].runs["gpu"]) == 2
+    assert sorted(found.damaged) == [
+        "cut.zip did not end by itself: its figures rest on what was recorded until then",
+        "idle.zip has no time of an iteration: left out",
+    ]
+
+
+def test_readings_that_are_damaged_are_named_once_on_the_page(tmp_path):
+    pytest.importorskip("plotly")
+    dataset, _ = fleet(tmp_path / "f", [1, 1.01], repeats=2)
+    names = [f"samples/node=node-0/gpu=GPU-0000/repeat-000{number}.parquet" for number in range(2)]
+    whole = dataset.store.read(names[0])
+    dataset.store.write(names[0], whole[:4] + bytes(64) + whole[68:])
+    dataset.store.write(names[1], whole[:-50])
+    found = read_fleet(tmp_path / "f")
+    page = html.render(found, [find(group) for group in found.groups])
+    for name, words in zip(names, ("can't be read", "is cut off"), strict=True):
+        assert page.count(f"{tmp_path}/f/{name}") == 1
+        assert f"{tmp_path}/f/{name} {words}".replace("'", "&#39;") in page
 
 
 def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):

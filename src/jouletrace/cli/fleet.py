@@ -16,6 +16,7 @@ from jouletrace.errors import BadInputError, JouletraceError
 if TYPE_CHECKING:
     from jouletrace.fleet.findings import Findings
     from jouletrace.fleet.results import Fleet
+    from jouletrace.run import Run
 
 Ask = Annotated[
     str | None,
@@ -202,7 +203,7 @@ def _settled_size(place: str) -> str:
 
 
 def _opened(places: list[str]) -> Fleet:
-    from jouletrace.fleet.results import fleet_of, read_fleet
+    from jouletrace.fleet.results import read_fleet
 
     runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
     twice = next((place for n, place in enumerate(places) if _same(place, places[:n])), None)
@@ -212,7 +213,27 @@ def _opened(places: list[str]) -> Fleet:
         return read_fleet(places[0])
     if len(runs) != len(places):
         raise BadInputError("fleet report: give one fleet, or several Runs")
-    return fleet_of([opened(place) for place in places], "of Runs")
+    return _of_runs(places)
+
+
+def _of_runs(places: list[str]) -> Fleet:
+    """A fleet of the Runs that can be read, which says of the others why not.
+
+    Raises:
+        BadInputError: If one isn't there, or none can be read.
+    """
+    from jouletrace.fleet.results import fleet_of
+
+    read: dict[str, Run] = {}
+    damaged: list[str] = []
+    for place in places:
+        try:
+            read[place] = opened(place)
+        except BadInputError as error:
+            if len(places) == 1 or not Path(place).exists():
+                raise
+            damaged.append(f"{error}: left out")
+    return fleet_of(list(read.values()), "of Runs", places=list(read), damaged=damaged)
 
 
 def _same(place: str, others: list[str]) -> bool:

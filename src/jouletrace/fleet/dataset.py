@@ -15,7 +15,7 @@ import io
 import json
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,13 @@ SCHEMA = 1
 
 _FREE = ("repeats", "limit_s", "cool_limit_s")
 """Settings in which a resumed fleet may differ from what it began with."""
+
+_BESIDE = (
+    ("samples", ".parquet", "readings of that run are missing from the page"),
+    ("iterations", ".parquet", "single iterations of that run can't be read"),
+    ("raw", ".zip", "that Run can't be opened by itself"),
+)
+"""Folders whose files no figure of a report rests on, the ending of these, and what is lost with one."""
 
 _NAME = re.compile(r"\w+/node=([^/]+)/gpu=([^/]+)/repeat-([0-9]+)\.parquet")
 
@@ -127,16 +134,30 @@ class Dataset:
 
     def failures(self) -> list[dict[str, Any]]:
         """What has no result, and why; a note that can't be read is left out, as the result is missing anyway."""
-        found = []
+        return [note for _, note in self._notes() if note is not None]
+
+    def cut_off(self) -> list[str]:
+        """A line for each file that ends too early among those that no figure rests on, which nobody would read."""
+        lines = [
+            f"{self.store.root}/{name} is cut off: {lost}; no figure here rests on it"
+            for folder, ending, lost in _BESIDE
+            for name in self.store.names(folder, ending)
+            if not _ends_whole(self.store.tail(name, _END), ending)
+        ]
+        notes = [name for name, note in self._notes() if note is None]
+        return lines + [
+            f"{self.store.root}/{name} can't be read: why that result is missing isn't known" for name in notes
+        ]
+
+    def _notes(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+        """Each file that says why there is no result, and what it says; None if it can't be read."""
         for name in self.store.names("failed", ".json"):
-            data = self.store.read(name)
             try:
-                note = json.loads(data or b"")
+                note = json.loads(self.store.read(name) or b"")
             except ValueError:
-                continue
-            if isinstance(note, dict) and note.keys() >= {"node", "gpu", "repeat", "reason", "text"}:
-                found.append(note)
-        return found
+                note = None
+            said = isinstance(note, dict) and note.keys() >= {"node", "gpu", "repeat", "reason", "text"}
+            yield name, note if said else None
 
     def read(
         self, table: str, gpus: set[str] | None = None, columns: Iterable[str] | None = None
@@ -194,6 +215,21 @@ class Dataset:
                 if table != "runs" or rows == 1:
                     found.add(key)
         return found
+
+
+_END = 1024
+"""Bytes that hold the end of a file that is looked at; a zip's comment, of which we write none, may be in them."""
+
+_ZIP_END = b"PK\x05\x06"
+_ZIP_END_BYTES = 22
+
+
+def _ends_whole(end: bytes, ending: str) -> bool:
+    """Whether the last bytes of a file are those that are written last: both formats say there what is in them."""
+    if ending == ".parquet":
+        return end.endswith(b"PAR1")
+    at = end.rfind(_ZIP_END)
+    return at >= 0 and len(end) - at >= _ZIP_END_BYTES
 
 
 def _is_about(found: dict[str, Any]) -> bool:

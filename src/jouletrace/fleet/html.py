@@ -17,6 +17,7 @@ from jouletrace.fleet.dataset import ABOUT, Dataset
 from jouletrace.fleet.document import document, facts, gpu_heading, slowness_table, spread_table, variance_table
 from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
+from jouletrace.fleet.slowness import COUNTED, is_counted
 from jouletrace.fleet.spread import FIGURES
 from jouletrace.fleet.store import FolderStore, Store, open_store
 from jouletrace.fleet.words import PERCENT, SAME_TIME, reason
@@ -28,6 +29,7 @@ from jouletrace.run import Estimate
 
 _COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("clock_mhz", "SM (MHz)", 0),
+    (COUNTED, "SM, counted (MHz)", 0),
     ("temperature_c", "die (°C)", 1),
     ("temperature_max_c", "hottest (°C)", 0),
     ("power_w", "power (W)", 1),
@@ -98,13 +100,17 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
     environment.trim_blocks = environment.lstrip_blocks = True
     whole, marks = document(fleet, found), Footnotes()
     store = open_store(fleet.source) if fleet.about else None
+    unread: list[str] = []
+    sections = [_section(one, number, store, marks, unread) for number, one in enumerate(found)]
+    # Those that are cut off have been named already, with what is lost by it.
+    unread = [line for line in unread if not any(_place(line) in said for said in whole.warnings)]
     return environment.get_template("fleet.html.j2").render(
         title=whole.title,
         simulated=whole.simulated,
-        warnings=whole.warnings,
+        warnings=[*whole.warnings, *map(printable, unread)],
         command=printable(str(fleet.about.get("command", ""))),
         about=ABOUT if fleet.about else "",
-        sections=[_section(one, number, store, marks) for number, one in enumerate(found)],
+        sections=sections,
         actions=_actions(actions(fleet, found, limit), limit),
         version=jouletrace.__version__,
         style=Markup(assets.text("style.css")),
@@ -114,7 +120,8 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
     )
 
 
-def _section(found: Findings, number: int, store: Store | None, marks: Footnotes) -> Section:
+def _section(found: Findings, number: int, store: Store | None, marks: Footnotes, unread: list[str]) -> Section:
+    """What the page shows of a group; ``unread`` is given a line for each file that it can't be drawn from."""
     specs = {
         "time": charts.box_plots(found, "time_s"),
         "energy": charts.box_plots(found, "energy_j"),
@@ -125,7 +132,8 @@ def _section(found: Findings, number: int, store: Store | None, marks: Footnotes
     }
     if store is not None:
         ids = {found.group.gpus[code].id for code in charts.chosen(found)}
-        samples, _ = Dataset(store).read("samples", ids)
+        samples, damaged = Dataset(store).read("samples", ids)
+        unread += [line for line in damaged if line not in unread]
         specs["power_time"] = charts.over_time(found, samples, "power_w", "power, W")
         specs["clock_time"] = charts.over_time(found, samples, "clock_sm_mhz", "SM clock, MHz")
     sections = [spread_table(found, marks), variance_table(found, marks), slowness_table(found)]
@@ -140,6 +148,11 @@ def _section(found: Findings, number: int, store: Store | None, marks: Footnotes
         [(printable(name), printable(line)) for name, line in facts(found)],
         bool(found.group.facts["simulated"]),
     )
+
+
+def _place(line: str) -> str:
+    """The file that a line on a damaged one begins with."""
+    return printable(line.partition(" can't be read")[0])
 
 
 def _cards(found: Findings) -> list[Card]:
@@ -178,8 +191,9 @@ def gpu_table(found: Findings) -> Table:
             Heading(f"{words} off median (%)", f"{name}_off", True),
             Heading(f"rank by {words}", f"{name}_rank", True),
         ]
+    columns = [one for one in _COLUMNS if one[0] != COUNTED or is_counted(group)]
     headings.append(Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True))
-    headings += [Heading(words, name, True, aside=name in _ASIDE) for name, words, _ in _COLUMNS]
+    headings += [Heading(words, name, True, aside=name in _ASIDE) for name, words, _ in columns]
     table = Table("gpus", gpu_heading(found), headings)
     if group.shares_time:
         table.notes.append(f"{SAME_TIME[0].upper()}{SAME_TIME[1:]}.")
@@ -196,7 +210,7 @@ def gpu_table(found: Findings) -> Table:
             row.append(_figure(place.value if place else None, units[figure]))
             row += [_figure(place.off if place else None, PERCENT), _rank(place.rank if place else None)]
         row.append(_figure(found.cooler.get(code), PERCENT))
-        for name, _, digits in _COLUMNS:
+        for name, _, digits in columns:
             value = mean_of(group, name, code)
             row.append(Cell(NONE if value is None else fixed(value, digits), value))
         table.rows.append(row)

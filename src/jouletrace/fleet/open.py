@@ -12,7 +12,7 @@ from jouletrace.fleet.engine import Work, local
 from jouletrace.fleet.gpus import ALL, busy, find_gpus
 from jouletrace.fleet.plan import COLLECTIVE, ENGINES, TOGETHER, FleetGpu, FleetSettings
 from jouletrace.fleet.process import Child, listen
-from jouletrace.profiler.prepare import resolve
+from jouletrace.profiler.prepare import check_has_phases, resolve
 from jouletrace.workloads.gemm import GEMMS
 from jouletrace.workloads.kernels import AUTO, whole
 
@@ -69,8 +69,9 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
         raise BadInputError(f"--engine {request.engine}: must be one of {', '.join(ENGINES)}")
     if request.address is not None and request.engine != "ray":
         raise BadInputError(f"--address {request.address}: only --engine ray has one")
-    for name in (settings.workload, *(noise.workload for noise in settings.noise)):
-        resolve(name)
+    check_has_phases(resolve(settings.workload), settings.profile)
+    for noise in settings.noise:
+        resolve(noise.workload)
     if settings.workload in (*GEMMS, "memcpy", COLLECTIVE):
         for key, text in settings.profile.config.items():
             if key in ("size", "iterations") and not _size_wanted(settings, key):

@@ -115,7 +115,8 @@ def read_fleet(root: str | Path) -> Fleet:
         raise BadInputError(f"the fleet in {root} has no result yet{': ' + '; '.join(reasons[:3]) if reasons else ''}")
     names = _names(runs, [one for one in about.get("gpus") or [] if isinstance(one, dict)])
     groups = _groups(runs, windows, names)
-    return Fleet(str(root), groups, failures, [*damaged, *more, *_bare(runs, windows)], about, names)
+    damaged += [*more, *_bare(runs, windows), *dataset.cut_off()]
+    return Fleet(str(root), groups, failures, damaged, about, names)
 
 
 def _names(runs: pa.Table, asked: Sequence[dict[str, Any]] = ()) -> dict[Owner, str]:
@@ -136,8 +137,16 @@ def _bare(runs: pa.Table, windows: pa.Table) -> list[str]:
     return [f"{said} no windows that can be read: only their means count"] if bare else []
 
 
-def fleet_of(runs: Sequence[Run], source: str = "") -> Fleet:
+def fleet_of(
+    runs: Sequence[Run], source: str = "", *, places: Sequence[str] = (), damaged: Sequence[str] = ()
+) -> Fleet:
     """Runs from anywhere as a fleet: those of one device are its repeats, in the order of their times.
+
+    Args:
+        runs: The Runs.
+        source: For ``Fleet.source``.
+        places: Where each Run is from, to name those that tell less than they might.
+        damaged: A line for each file that couldn't be read.
 
     Raises:
         BadInputError: If one has no device, or nothing was measured in any.
@@ -145,14 +154,19 @@ def fleet_of(runs: Sequence[Run], source: str = "") -> Fleet:
     rows: list[dict[str, Any]] = []
     windows: list[pa.Table] = []
     seen: dict[str, int] = {}
-    for run in sorted(runs, key=lambda one: one.created_ns):
+    lines = list(damaged)
+    named = zip(runs, places or [str(run.workload.get("name") or run.kind) for run in runs], strict=True)
+    for run, origin in sorted(named, key=lambda one: one[0].created_ns):
         if not run.devices:
             raise BadInputError("a Run without a device belongs to no fleet")
         device = run.devices[0]
         gpu = identity(device)
         found = Measured(run, repeat=seen.get(gpu, 0))
         if found.row["time_s"] is None:
+            lines.append(f"{origin} has no time of an iteration: left out")
             continue
+        if not run.complete:
+            lines.append(f"{origin} did not end by itself: its figures rest on what was recorded until then")
         seen[gpu] = seen.get(gpu, 0) + 1
         place = {"node": device.host or "host", "gpu": gpu}
         rows.append({**place, **found.row})
@@ -161,11 +175,12 @@ def fleet_of(runs: Sequence[Run], source: str = "") -> Fleet:
             table = table.add_column(0, name, pa.array([value] * len(table), pa.string()))
         windows.append(table)
     if not rows:
-        raise BadInputError("no Run here has a time of an iteration: nothing to compare")
+        unread = f" ({'; '.join(damaged)})" if damaged else ""
+        raise BadInputError(f"no Run here has a time of an iteration: nothing to compare{unread}")
     schema = pa.schema([pa.field("node", pa.string()), pa.field("gpu", pa.string()), *RUNS])
     table = pa.Table.from_pylist(rows, schema=schema)
     names = _names(table)
-    return Fleet(source, _groups(table, pa.concat_tables(windows), names), names=names)
+    return Fleet(source, _groups(table, pa.concat_tables(windows), names), damaged=lines, names=names)
 
 
 def _groups(runs: pa.Table, windows: pa.Table, names: Mapping[Owner, str]) -> list[Group]:

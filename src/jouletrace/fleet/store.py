@@ -35,6 +35,13 @@ class Store(Protocol):
             BadInputError: If it is there and can't be read.
         """
 
+    def tail(self, name: str, size: int) -> bytes:
+        """The last ``size`` bytes of a file that is there; all of a shorter one.
+
+        Raises:
+            BadInputError: If it can't be read.
+        """
+
     def names(self, folder: str, ending: str) -> list[str]:
         """All files under a folder whose names end so, sorted; empty if there is no such folder.
 
@@ -80,6 +87,15 @@ class FolderStore:
         except OSError as error:
             raise BadInputError(f"cannot read {self._root / name}: {error.strerror or error}") from None
 
+    def tail(self, name: str, size: int) -> bytes:
+        """See ``Store.tail``."""
+        try:
+            with (self._root / name).open("rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - size, 0))
+                return file.read()
+        except OSError as error:
+            raise BadInputError(f"cannot read {self._root / name}: {error.strerror or error}") from None
+
     def names(self, folder: str, ending: str) -> list[str]:
         """See ``Store.names``."""
         found = []
@@ -120,6 +136,14 @@ class RemoteStore:
         except FileNotFoundError:
             return None
         return data
+
+    def tail(self, name: str, size: int) -> bytes:
+        """See ``Store.tail``."""
+        try:
+            end: bytes = self._guarded(f"read {self.root}/{name}", self._files.tail, self._at(name), size)
+        except FileNotFoundError as error:
+            raise BadInputError(f"cannot read {self.root}/{name}: {error}") from None
+        return end
 
     def names(self, folder: str, ending: str) -> list[str]:
         """See ``Store.names``."""
