@@ -42,6 +42,17 @@ def test_a_warning_of_both_is_said_once():
     assert text.count("9 blocks were wanted") == 1
 
 
+def test_a_comparison_that_was_interrupted_says_so_first_and_once():
+    run = profile_run()
+    run.complete = False
+    run.warn("interrupted", "the run ended early")
+    compared = compare(side(1.0), side(1.2))
+    compared.warnings = ["the run ended early"]
+    text = words(report.render([run], compared=[compared]))
+    assert text.count("the run ended early") == 1
+    assert text.index("INCOMPLETE: the run ended early") < text.index("verdict")
+
+
 def test_equal_remarks_share_a_letter_in_all_tables_and_others_go_on_in_the_alphabet():
     first = Footnotes()
     second = Footnotes(first)

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from jouletrace import report
 from jouletrace.errors import BadInputError
 from jouletrace.report import content, table
+from jouletrace.report.contract import to_json_object
 from jouletrace.run import Estimate, Run, tables
 from make_runs import ODD, all_runs, cpu_run, gpu, monitor_run, profile_run, result, simulated_run
 
@@ -95,6 +96,37 @@ def test_warnings_and_interruption_are_shown(form):
     run.warn("not_settled", "power was still changing after 6 s", "warm-up")
     assert "power was still changing after 6 s (warm-up)" in words(report.render([run], form))
     assert "did not end by itself" in words(report.render([RUNS["incomplete"]], form))
+
+
+@pytest.mark.parametrize("form", TEXT)
+def test_how_a_run_ended_that_was_interrupted_stands_before_its_figures(form):
+    run = profile_run()
+    run.warn("not_settled", "power was still changing", "warm-up")
+    run.warn("interrupted", "the run ended early (KeyboardInterrupt); what was recorded until then is kept")
+    assert "INCOMPLETE" not in report.render([run], form), "it is whole"
+    run.complete = False
+    said = "INCOMPLETE: the run ended early (KeyboardInterrupt); what was recorded until then is kept"
+    text = words(report.render([run], form))
+    assert 0 <= text.index(said) < text.index("Latency")
+    assert text.count("what was recorded until then is kept") == (
+        2 if form == "latex" else 1
+    )  # there in a comment, too
+    both = words(report.render([run, RUNS["incomplete"]], form))
+    before = both[: both.index("Sensor")]
+    assert "until then is kept" in before
+    assert "did not end by itself" in before
+
+
+def test_the_json_begins_its_warnings_with_how_an_interrupted_run_ended():
+    run = profile_run()
+    run.warn("not_settled", "power was still changing", "warm-up")
+    whole = [warning["code"] for warning in to_json_object(run)["warnings"]]
+    run.warn("interrupted", "the run ended early")
+    run.complete = False
+    found = to_json_object(run)
+    assert [warning["code"] for warning in found["warnings"]] == ["interrupted", *whole]
+    assert not found["complete"]
+    assert [warning["code"] for warning in to_json_object(RUNS["incomplete"])["warnings"]] == ["incomplete"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])

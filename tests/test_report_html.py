@@ -155,6 +155,19 @@ def test_a_simulated_board_is_marked_everywhere():
     assert "SIMULATED" not in page(profile_run(kernels=2)).text
 
 
+def test_an_interrupted_run_says_so_before_its_figures():
+    run = profile_run()
+    run.warn("interrupted", "the run ended early (KeyboardInterrupt)")
+    run.complete = False
+    said = "INCOMPLETE: the run ended early (KeyboardInterrupt)"
+    page = html.render([run])
+    assert page.count(said) == 1
+    assert page.index(said) < page.index('class="cards"')
+    both = html.render([profile_run(name="other"), run])
+    assert both.count("ended early (KeyboardInterrupt)") == 2, "of both together, and with its own figures"
+    assert "INCOMPLETE" not in html.render([profile_run()])
+
+
 def test_a_missing_figure_is_a_dash_with_its_reason():
     run = profile_run()
     rows = [row for row in run.results.to_pylist() if row["metric"] != "energy_total_j"]

@@ -11,11 +11,15 @@ from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import content as comparing
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Column, Document, Footnotes, Section
+from jouletrace.report.ending import endings, others, said
 from jouletrace.report.methods import methods
 from jouletrace.report.metrics import PROFILE, metric, ordered
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
+
+INCOMPLETE = "INCOMPLETE: "
+"""Stands before what says how a Run ended that did not end by itself."""
 
 
 def document(run: Run, *, detail: str = "model", top: int | None = None, marks: Footnotes | None = None) -> Document:
@@ -35,7 +39,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
         found.facts.insert(0, (parts.LEVELS[detail], "none: not measured at that detail"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
-    found.warnings = _warnings(run)
+    found.unfinished, found.warnings = _unfinished(run), _warnings(run)
     found.methods = [methods(run)]
     return found.printable()
 
@@ -66,6 +70,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
     texts: dict[str, list[str]] = {}
     for run in runs:
         name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
+        found.unfinished.extend(f"{INCOMPLETE}{name}: {said(warning)}" for warning in endings(run))
         found.warnings.extend(f"{name}: {line}" for line in _warnings(run))
         texts.setdefault(methods(run), []).append(name)
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
@@ -85,14 +90,24 @@ def documents(
     """
     marks = Footnotes()
     found = [comparing.document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
-    said = [line for one in found for line in one.warnings]
+    told = [line for one in found for line in one.warnings]
     if len(runs) > 1:
         found.append(comparison(runs, marks))
     if len(runs) == 1 or detail != "model":
         found += [document(run, detail=detail, top=top, marks=marks) for run in runs]
     if len(runs) == 1:
-        found[-1].warnings = [line for line in found[-1].warnings if line not in said]
+        found[-1].warnings = [line for line in found[-1].warnings if line not in told]
+        _say_first(found)
     return found
+
+
+def _say_first(found: list[Document]) -> None:
+    """Say how the one Run of these documents ended at the head of all, and nowhere else."""
+    found[0].unfinished, rest = found[-1].unfinished, found[1:]
+    said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]
+    found[0].warnings = [line for line in found[0].warnings if line not in said_before]
+    for one in rest:
+        one.unfinished = []
 
 
 _COMPARED = (
@@ -133,11 +148,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])
 
 
+def _unfinished(run: Run) -> list[str]:
+    return [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
+
+
 def _warnings(run: Run) -> list[str]:
-    lines = [f"{w.message} ({w.where})" if w.where and w.where not in w.message else w.message for w in run.warnings]
-    if not run.complete and not any(w.code in ("incomplete", "interrupted", "failed") for w in run.warnings):
-        lines.insert(0, "the run did not end by itself: the figures rest on what was recorded until then")
-    return lines
+    return [said(warning) for warning in others(run)]
 
 
 def identity(run: Run) -> dict[str, str]:

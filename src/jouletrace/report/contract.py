@@ -15,6 +15,7 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.ending import endings, others
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.header import jsonable
@@ -85,7 +86,7 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
             for channel in run.channels
         ],
         "conditions": conditions(run),
-        "warnings": [warning.to_dict() for warning in run.warnings],
+        "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
     if compared is not None:
         found["comparison"] = compared.to_dict()

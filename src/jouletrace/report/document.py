@@ -61,6 +61,7 @@ class Document:
     Attributes:
         title: What was run.
         simulated: How it is marked where a board was simulated; "" where none was.
+        unfinished: How what did not end by itself is marked: a line each.
         caption: What was run on what, in one line: enough for a reader of a paper.
         subtitle: On what exactly, when, with which weights: a line each.
         sections: The tables.
@@ -71,6 +72,7 @@ class Document:
 
     title: str
     simulated: str = ""
+    unfinished: list[str] = field(default_factory=list)
     caption: str = ""
     subtitle: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
@@ -83,6 +85,7 @@ class Document:
         return Document(
             title=printable(self.title),
             simulated=self.simulated,
+            unfinished=[printable(line) for line in self.unfinished],
             caption=printable(self.caption),
             subtitle=[printable(line) for line in self.subtitle],
             sections=[section.printable() for section in self.sections],

@@ -66,8 +66,9 @@ def render_many(
 
 def _typeset(found: Document) -> str:
     blocks = [r"% needs \usepackage{booktabs}"]
-    blocks[0] = "\n".join([blocks[0], *(f"% {line}" for line in (found.title, *found.subtitle))])
+    blocks[0] = "\n".join([blocks[0], *(f"% {line}" for line in (found.title, *found.unfinished, *found.subtitle))])
     caption = ". ".join(filter(None, [found.caption, found.simulated]))
+    blocks += [rf"\textbf{{{_escape(line)}}}" for line in found.unfinished]
     blocks += [_table(section, caption) for section in found.sections]
     if not found.sections:
         blocks.append(_escape(caption) + ".")

@@ -33,6 +33,7 @@ def typeset(found: Document) -> str:
     blocks = [f"**{_escape(found.title)}**"]
     if found.simulated:
         blocks.append(f"**{_escape(found.simulated)}**")
+    blocks += [f"**{_escape(line)}**" for line in found.unfinished]
     blocks += map(_escape, found.subtitle)
     for section in found.sections:
         if section.title:

@@ -35,6 +35,7 @@ def to_html(run: Run) -> str:
             f"<b>{escape(found.simulated)}</b></p>"
         )
     parts.append(f"<p><b>{escape(found.title)}</b><br>{'<br>'.join(map(escape, found.subtitle))}</p>")
+    parts += [f'<p style="color:#a15c00"><b>{escape(line)}</b></p>' for line in found.unfinished]
     for section in found.sections:
         heads = "".join(f"<th{_align(column.numeric)}>{escape(column.name)}</th>" for column in section.columns)
         rows = "".join(

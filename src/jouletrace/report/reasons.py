@@ -77,8 +77,8 @@ FLAGS: dict[str, str] = {
     "clock_not_matched": "clocks of variants were more than 15 MHz apart",
     "capped_not_paced": "a power cap acts, and no pause keeps it away",
     "windows_lost": "some windows of the experiment had no energy",
-    "beats_with_sensor": "iterations beat with the samples that readings are made of: one phase may weigh too much, "
-    "and no interval holds that; another batch size or mode avoids it",
+    "beats_with_sensor": "repeats itself in step with the samples that readings are made of: one phase may weigh too "
+    "much, and no interval holds that; another batch size or mode avoids it",
     "unsteady": "the board ran at another speed in all its windows",
     "windows_unsteady": "the board seems to have changed between some windows: those count for little",
     "spike_missed": "extra copies did not come back as known",

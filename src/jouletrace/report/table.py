@@ -95,6 +95,7 @@ def _document(found: Document, width: int) -> Group:
     parts: list[RenderableType] = [_text(found.title, style="bold")]
     if found.simulated:
         parts.append(_text(found.simulated, style="bold yellow"))
+    parts += [_text(line, style="bold yellow") for line in found.unfinished]
     parts += [_text(line, style="dim") for line in found.subtitle]
     for section in found.sections:
         parts += [Text(), _section(section, width)]

@@ -117,6 +117,8 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
     together = _together(runs, marks) if len(runs) > 1 else None
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks) for number, run in enumerate(runs)]
+    if len(runs) == 1 and against:  # the two sides of one recording, which come first
+        against[0].document.unfinished, views[0].document.unfinished = views[0].document.unfinished, []
     return environment.get_template("page.html.j2").render(
         title=_title(views, together, against),
         simulated=(together[0] if together else views[0].document).simulated,
