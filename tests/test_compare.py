@@ -1,6 +1,7 @@
 """Holding Runs against one another: verdicts, spread, matching, and what can't be compared."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ from compare_runs import noisy, null_result, side, thing
 from jouletrace.compare import CompareOptions, compare
 from jouletrace.compare.contrast import Contrast, holm
 from jouletrace.compare.match import Key, match
+from jouletrace.compare.sides import open_runs
 from jouletrace.compare.spread import Values, contrasts
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
-from make_runs import gpu, monitor_run
+from jouletrace.run import save
+from make_runs import gpu, monitor_run, profile_run
 
 OTHER = gpu(id="GPU-99999999-2222-3333-4444-555555555555")
 
@@ -297,6 +300,45 @@ def test_the_same_run_given_twice_is_refused():
     run = thing()
     with pytest.raises(BadInputError, match="same Run, given twice"):
         compare([(run, "one"), (run, "two")], side(1.0))
+
+
+def test_a_run_against_itself_is_said_and_a_run_like_it_is_not(tmp_path):
+    save(profile_run(), tmp_path / "one")
+    save(profile_run(), tmp_path / "other.zip")
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    said = "both sides are one and the same Run, so that no difference can be found: {}"
+    (one,) = open_runs([tmp_path / "one"])
+    for path, words in (
+        ("one", f"{tmp_path}/one"),
+        ("one/run.json", f"{tmp_path}/one"),
+        ("link", f"{tmp_path}/one is {tmp_path}/link"),
+        ("other.zip", f"{tmp_path}/one is {tmp_path}/other.zip"),
+    ):
+        assert compare([one], open_runs([tmp_path / path])).warnings[0] == said.format(words)
+    found = compare([one], open_runs([tmp_path / "one"]))
+    assert said.format(f"{tmp_path}/one") in json.loads(render(found, "json"))["warnings"]
+    assert "both sides are one and the same Run" in " ".join(render(found).split())
+    values = one[0].samples["value"].to_numpy().copy()
+    values[0] = np.nan
+    torn, later = (replace(one[0], samples=changed(one[0], values)) for _ in range(2))
+    assert compare([(torn, "torn")], [(later, "later")]).warnings[0].endswith("torn is later")
+    values[1] += 1.0
+    other = replace(one[0], samples=changed(one[0], values))
+    assert not any("same Run" in line for line in compare([one], [(other, "other")]).warnings)
+    assert not any("same Run" in line for line in compare(side(1.0), side(1.0)).warnings)
+
+
+def changed(run, values):
+    """The samples of a Run with other values."""
+    return run.samples.set_column(
+        run.samples.schema.get_field_index("value"), run.samples.schema.field("value"), [values]
+    )
+
+
+def test_a_run_that_is_one_of_each_side_is_said():
+    shared, a, b = (replace(profile_run(), windows=profile_run().windows.slice(n)) for n in range(3))
+    found = compare([(shared, "x"), (a, "a")], [(b, "b"), (shared, "y")])
+    assert found.warnings[0] == "a Run is on both sides, which hides some of any difference: x is y"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
@@ -36,6 +37,8 @@ PART_METRICS = ("time_s", "power_w", "energy_total_j")
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
+_BLOCK = ", run "
+"""Stands between the place of a Run of several processes and the number of one."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ def _independent(run: Run, place: str) -> list[Source]:
         }
         # Parts are of the first process only.
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
-        found.append(Source(own, f"{place}, run {number + 1}", each))
+        found.append(Source(own, f"{place}{_BLOCK}{number + 1}", each))
     return found or [Source(run, place, whole)]
 
 
@@ -206,13 +209,54 @@ def same_thing(one: Run, other: Run) -> bool:
     return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
 
 
+def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+    """A line where a Run is held against itself, whatever it is called on either side; empty otherwise."""
+    pairs = [(one, other) for one in a for other in b if _is_same(one, other)]
+    if not pairs:
+        return []
+    names = [tuple(dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair)) for pair in pairs]
+    shared = ", ".join(dict.fromkeys(" is ".join(name) for name in names))
+    if all(len({id(pair[side]) for pair in pairs}) == len(of) for side, of in enumerate((a, b))):
+        return [f"both sides are one and the same Run, so that no difference can be found: {shared}"]
+    return [f"a Run is on both sides, which hides some of any difference: {shared}"]
+
+
 def _check_no_doubles(found: Sequence[Source], name: str) -> None:
     """A Run counted twice would look like one without any spread."""
     for i, one in enumerate(found):
         for other in found[:i]:
-            same = one.run is other.run or (len(one.run.samples) and one.run.samples.equals(other.run.samples))
-            if same and one.model == other.model:
+            if one.model == other.model and same_record(one.run, other.run):
                 raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
+
+
+def _is_same(one: Source, other: Source) -> bool:
+    return same_record(one.run, other.run) or (
+        Path(one.place).exists() and Path(one.place).resolve() == Path(other.place).resolve()
+    )
+
+
+def same_record(one: Run, other: Run) -> bool:
+    """Whether two Runs hold the same readings, spans and windows: one measurement, analysed when and as they may be."""
+    if one is other:
+        return True
+    pairs = [(one.table(name), other.table(name)) for name in ("samples", "spans")]
+    pairs.append((one.windows.select(_EDGES), other.windows.select(_EDGES)))
+    return any(len(mine) for mine, _ in pairs) and all(_equal(*pair) for pair in pairs)
+
+
+_EDGES = ["start_ns", "end_ns"]
+
+
+def _equal(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables of the same columns hold the same; a reading that is no number is equal to another such."""
+    if len(one) != len(other):
+        return False
+    return all(
+        np.array_equal(one[f.name].to_numpy(), other[f.name].to_numpy(), equal_nan=True)
+        if pa.types.is_floating(f.type)
+        else one[f.name].equals(other[f.name])
+        for f in one.schema
+    )
 
 
 _WORDS = re.compile(r"\s+")
