@@ -88,6 +88,20 @@ WRONG = [
     (2, ["profile", "deit-t", "--dtype", "fp8"], "--dtype fp8: must be one of fp32"),
     (2, ["profile", "deit-t", "--mode", "jit"], "--mode jit: must be one of eager, graph, compile"),
     (2, ["profile", "deit-t", "--detail", "atom"], "--detail atom"),
+    *(
+        (
+            2,
+            [*line, "--detail", "phase", "-d", "sim:h100"],
+            "--detail phase: an inference has no phases, --task train (",
+        )
+        for line in (["profile", "deit-t"], ["profile", "toy.py:toy"], ["fleet", "run", "deit-t"])
+    ),
+    (2, ["profile", "deit-t", "--resolve", "each"], "--resolve each with --detail model: no layers are measured there"),
+    (
+        2,
+        ["profile", "gpt2", "--task", "generate", "--detail", "phase", "--resolve", "each"],
+        "--resolve each with --detail phase: no layers are measured there; add --detail layer or kernel",
+    ),
     (2, ["profile", "deit-t", "--format", "xml"], "--format xml: must be one of table"),
     (2, ["profile", "deit-t", "--config", "depth"], "--config 'depth': write KEY=VALUE"),
     (

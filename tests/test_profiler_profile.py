@@ -15,7 +15,7 @@ from jouletrace.devices.simulated import PRESETS
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.profiler import board_store
 from jouletrace.profiler import profile as profiler
-from jouletrace.profiler.prepare import check
+from jouletrace.profiler.prepare import check, prepare
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import ObjectWorkload
@@ -220,6 +220,7 @@ def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
         ({"l2": "hot"}, "--l2 hot"),
         ({"task": "fly"}, "--task fly"),
         ({"detail": "atom"}, "--detail atom"),
+        ({"resolve": "each"}, "--resolve each with --detail model: no layers .*; add --detail layer or kernel"),
         ({"first_stage": 1}, "at least 2 windows"),
         ({"max_time_s": float("inf")}, "--max-time inf"),
     ],
@@ -227,3 +228,46 @@ def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
 def test_settings_that_make_no_sense_name_the_option(options, said):
     with pytest.raises(BadInputError, match=said):
         ProfileSettings(**options)
+
+
+def test_phases_of_an_inference_are_refused_before_a_device_is_opened(monkeypatch):
+    monkeypatch.setattr(profiler, "open_device", lambda spec: pytest.fail("a device was opened"))
+    with pytest.raises(BadInputError, match="deit-tiny: --detail phase: an inference has no phases"):
+        profile_workload("deit-t", ProfileSettings(detail="phase"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim:h100"])
+def test_a_call_of_the_users_is_refused_phases_before_its_whole_is_measured(monkeypatch, device):
+    monkeypatch.setattr(profiler, "warm_up", lambda *_: pytest.fail("it was run"))
+    with pytest.raises(BadInputError, match="Sequential: --detail phase: an inference has no phases"):
+        profile_workload(ObjectWorkload(*mlp(64, 8)), ProfileSettings(device=device, detail="phase", idle_s=0.1))
+
+
+def forces():
+    """A call that computes a gradient in what is no training, and its input."""
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+
+    def call(x):
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.clone().requires_grad_(True)
+            return torch.autograd.grad(model(x).sum(), x)[0]
+
+    return ObjectWorkload(call, (torch.randn(8, 32),), "forces")
+
+
+def test_an_inference_that_differentiates_has_its_phases():
+    run = profile_workload(forces(), ProfileSettings(device="sim:h100", detail="phase", detail_time_s=2.0, **QUICK))
+    phases = [unit["name"] for unit in run.units.to_pylist() if unit["level"] == "phase"]
+    assert phases[:2] == ["forward", "backward"]
+
+
+def test_an_inference_that_differentiates_is_not_refused_on_a_cpu():
+    device = open_device("cpu")
+    try:
+        prepared = prepare(forces(), device, ProfileSettings(device="cpu", detail="phase"))
+        assert {unit.phase for unit in prepared.variable_step().units()} == {"forward", "backward"}
+        prepared.step.close()
+    finally:
+        device.close()

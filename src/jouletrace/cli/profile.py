@@ -67,7 +67,10 @@ def profile(
         ),
     ] = 150.0,
     resolve: Annotated[
-        str, typer.Option(help="grouped: equal layers share one experiment; each: every layer has its own.")
+        str,
+        typer.Option(
+            help="Of --detail layer or kernel. grouped: equal layers share one experiment; each: each has its own."
+        ),
     ] = "grouped",
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,

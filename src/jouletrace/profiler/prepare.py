@@ -19,8 +19,10 @@ from jouletrace.steps.base import REFUSALS, Step, VariableStep
 from jouletrace.steps.generation import GenerationSteps, make_generation_steps
 from jouletrace.steps.modes import check_options
 from jouletrace.steps.units import Unit
+from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 from jouletrace.workloads.model_file import ModelFile
+from jouletrace.workloads.user import UserWorkload
 
 
 @dataclass
@@ -63,8 +65,10 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
     """The settings with backend and device as they are meant for this workload.
 
     Raises:
-        BadInputError: If the options don't go with the runtime that a model file is for.
+        BadInputError: If the options don't go with the runtime that a model file is for, or phases are asked for of
+            what has none.
     """
+    check_has_phases(workload, settings)
     if isinstance(workload, ModelFile) and settings.backend == "auto":
         settings = replace(settings, backend=workload.backend)
     if settings.backend in runtimes.BACKENDS:
@@ -72,6 +76,16 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
     if settings.threads is not None or settings.streams > 1:
         return replace(settings, backend="torch")  # which says that it has no such options
     return settings
+
+
+def check_has_phases(workload: Workload, settings: ProfileSettings) -> None:
+    """Refuse to list phases of what is known to have none without being built.
+
+    Raises:
+        BadInputError: Says what has phases, and what lists the parts of what has none.
+    """
+    if _lacks_phases(settings) and not isinstance(workload, UserWorkload | ObjectWorkload):
+        raise BadInputError(_no_phases(workload))
 
 
 def check(device: Device, settings: ProfileSettings) -> None:
@@ -133,6 +147,7 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         from jouletrace.steps.simulated import simulate_workload
 
         built, simulated = simulate_workload(workload, options, device, settings.mode)
+        _check_phases(workload, settings, simulated.units())
         return Prepared(built, simulated, real=False, make_variable=simulated.as_graph)
     torch_device = torch_device_of(device)
     built = workload.build(torch_device, options)
@@ -140,7 +155,8 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         # What a host's launches cost is launch and gaps; the kernels are those of a graph, whose parts can be changed.
         mode = "graph" if device.info.kind == "gpu" else "eager"
         step = make_step(built, torch_device, settings.mode, l2=settings.l2)
-        if settings.detail != "model" and (settings.mode == "compile" or torch_device == "cpu"):
+        told_early = settings.mode == "compile" or torch_device == "cpu" or _lacks_phases(settings)
+        if settings.detail != "model" and told_early:
             # Nothing else can stand in for these: if they can't be taken apart, that is said before all passes.
             parted = make_variable_step(built, torch_device, settings.mode)
             _check_parts(workload, settings, torch_device, parted.units())
@@ -158,6 +174,25 @@ def _check_parts(workload: Workload, settings: ProfileSettings, torch_device: st
     if not units:
         asked = f"{workload.name}: --detail {settings.detail}"
         raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}")
+    _check_phases(workload, settings, units)
+
+
+def _check_phases(workload: Workload, settings: ProfileSettings, units: list[Unit]) -> None:
+    """Refuse to list the phases of what has but one. The user's own call may have more: forces are a gradient."""
+    if _lacks_phases(settings) and len({unit.phase for unit in units}) < 2:
+        raise BadInputError(_no_phases(workload))
+
+
+def _lacks_phases(settings: ProfileSettings) -> bool:
+    """Whether phases are asked for of an inference."""
+    return settings.detail == "phase" and settings.task == "infer"
+
+
+def _no_phases(workload: Workload) -> str:
+    return (
+        f"{workload.name}: --detail phase: an inference has no phases, --task train (forward, backward, optimizer) and "
+        "--task generate (prefill, decode) have; use --detail layer or kernel"
+    )
 
 
 def _prepare_runtime(

@@ -51,7 +51,7 @@ class ProfileSettings:
         latency_iterations: Most iterations of the latency pass.
         latency_s: Most seconds of the latency pass.
         detail_time_s: Most seconds of the experiments behind a finer detail than "model".
-        resolve: Whether equal layers share an experiment ("grouped"), or each has its own.
+        resolve: Whether equal layers share an experiment ("grouped"), or each has its own: of a detail with layers.
         block: Iterations in a block of block means (as ``torch.utils.benchmark`` reports).
         seed: Seed of weights and inputs.
         input_sets: Distinct random inputs to rotate among.
@@ -158,6 +158,12 @@ class ProfileSettings:
             (runtime and self.detail not in ("model", "kernel"), detail, backend, "it tells of nodes: --detail kernel"),
             (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(BACKENDS)}"),
             (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(BACKENDS)}"),
+            (
+                self.resolve == "each" and (not detailed or (generating and self.detail == "phase")),
+                "--resolve each",
+                detail,
+                "no layers are measured there; add --detail layer or kernel",
+            ),
             (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
             (
                 detailed and compiled and self.detail != "kernel",
