@@ -184,6 +184,28 @@ def test_a_recording_within_another_may_outlast_it():
     assert current.current is None
 
 
+def test_a_recording_that_was_within_another_tells_what_that_one_has_measured():
+    inner = jt.record("inner", devices=REAL)
+    with jt.record("outer", devices=REAL) as outer:
+        with pytest.raises(BadInputError, match="'inner' has not begun"):
+            inner.now()
+        told = []
+        with pytest.warns(RuntimeWarning, match="'inner' is within 'outer'"), inner:
+            told.append(inner.now().label)
+        told.append(inner.now().label)  # it has begun, and is over
+        with inner, jt.record("third", devices=REAL) as third:
+            told += [inner.now().label, third.now().label]
+        told.append(third.now().label)
+        assert told == 5 * ["outer"]
+        assert inner.recent(1.0).workload["name"] == "outer"
+        inner.step()
+    assert inner.now().label == "outer", "as of any recording that is over"
+    assert (inner.run, len(spans_of(outer.run, "iteration"))) == (None, 1)
+    with inner:
+        assert inner.now().label == "inner"
+    assert inner.run.workload["name"] == inner.now().label == "inner"
+
+
 def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_its_warning(monkeypatch):
     class EndsOuter:
         """Whoever waits for the lock gets it as soon as it is free: here it is the end of the outer recording."""

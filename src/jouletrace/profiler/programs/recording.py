@@ -87,6 +87,7 @@ class Recording:
         self._annotations: Annotations | None = None
         self._start_ns = 0
         self._within: list[Within] = []
+        self._outer: Recording | None = None
         self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -104,6 +105,7 @@ class Recording:
             else:
                 lost = f", and nothing goes to {self._whole}" if self._whole is not None and outer is not self else ""
                 self._within.append(Within(self.label, outer, lost))
+                self._outer = outer or self._outer
                 return self
         self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
         self._flusher.start()
@@ -152,6 +154,8 @@ class Recording:
     def now(self) -> SoFar:
         """What has been measured so far, about a second ago: sums for the eye, without intervals.
 
+        Of one that is or was within another it is what that one has measured, this one being a range there.
+
         Raises:
             BadInputError: If it has not begun, or is that of the process that this one was forked from.
         """
@@ -186,9 +190,9 @@ class Recording:
             self._annotations.detach()
 
     def _that_is_on(self) -> Recording:
-        """What records in place of this one: the one that it is within, if it never began itself."""
-        if self._start_ns == 0 and self._within and self._within[-1].outer is not None:
-            return self._within[-1].outer
+        """What records in place of this one: the one that it is or was a range of, if it never was a Run by itself."""
+        if self._start_ns == 0 and self._outer is not None:
+            return self._outer
         self._check_begun()
         return self
 
