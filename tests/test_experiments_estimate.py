@@ -143,12 +143,17 @@ def test_clocks_are_held_against_each_other_as_counted_and_within_states_of_the_
         off = 40.0 if arm.kind == REMOVE and arm.part == A else 0.0
         return {**row, "clock_mhz": 1980.0, "counted_mhz": 1851.0 + off + 13.0 * upper}
 
-    found = estimate_parts(table(PLAIN, alter=hold), list(COST))
+    found = estimate_parts(table([*PLAIN, *PACED], alter=hold), list(COST))
     assert found.clock_spread_mhz == pytest.approx(40)
+    assert found.flags == ("clock_not_matched",)
     assert "clock_not_matched" in found.parts[A].flags
     assert "clock_not_matched" not in found.parts[B].flags
-    told = estimate_parts(table(PLAIN, alter=lambda arm, row: {**hold(arm, row), "counted_mhz": None}), list(COST))
-    assert told.clock_spread_mhz == 0
+    without = table([*PLAIN, *PACED], alter=lambda arm, row: {**hold(arm, row), "counted_mhz": None})
+    assert estimate_parts(without, list(COST)).clock_spread_mhz == 0
+    # Without a pause nothing is meant to run at one clock, and no cap acts on what is told one.
+    plain = estimate_parts(table(PLAIN, alter=hold), list(COST))
+    assert plain.clock_spread_mhz == 0
+    assert plain.flags == ()
 
 
 def test_methods_that_disagree_are_both_shown_and_flagged():

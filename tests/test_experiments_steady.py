@@ -198,6 +198,19 @@ def test_a_window_during_which_the_board_was_elsewhere_is_told_though_both_its_r
     assert apart(counted(fast={8, *range(18, 24)})) == {8}
 
 
+def test_a_single_window_that_may_have_run_in_another_state_tells_nothing_of_its_arm():
+    assert 1 in apart(counted(fast=set(range(3, 24)) - {13}))
+
+
+def test_a_clock_that_wanders_leaves_windows_in_their_stretch():
+    rng = np.random.default_rng(4)
+    table = tables.from_rows(
+        [row | {"counted_mhz": row["counted_mhz"] * (1 + 1e-3 * rng.standard_normal())} for seed in range(4) for row in
+         counted(fast=()).to_pylist()], "windows",
+    )  # fmt: skip
+    assert len(apart(table)) <= 0.05 * len(table)
+
+
 def test_counters_tell_a_change_that_is_too_small_to_be_seen_in_time_and_energy():
     rows = counted(fast=set(range(5, 24)), clock=1.001).to_pylist()
     same = {row["order"]: row for row in windows().to_pylist()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.experiments.arms import FRESH, REFERENCE, SLOPE, Arm
+from jouletrace.experiments.arms import FRESH, REFERENCE, SLOPE, TOGETHER, Arm
 from jouletrace.experiments.levels import Observed
 
 CLOCK_TOLERANCE_MHZ = 15.0
@@ -190,13 +190,15 @@ def whole_periods(iteration_s: float, window_s: float, period_s: float) -> int:
 def clock_offsets(observed: Observed, paced: bool) -> dict[Arm, float]:
     """How far each variant's mean clock is from the reference's in the same stretches of time, in MHz.
 
-    By the device's cycle counters where they were read, by what the driver tells elsewhere; without a clock a variant
-    is left out, and so are references with other pauses, which aren't held against any variant.
+    Those with a pause are meant to run at one clock: by the device's cycle counters where they were read. Others are
+    told apart by what the driver tells, which a power cap moves; what a part's own power does to the counted clock is
+    in its cost. Without a clock a variant is left out, and so are references with other pauses and parts removed two
+    at a time, on which no part's cost rests.
     """
-    kinds = [arm.kind in (REFERENCE, *FRESH) and arm.kind != SLOPE for arm in observed.arm]
+    kinds = [arm.kind in (REFERENCE, *FRESH) and arm.kind not in (SLOPE, TOGETHER) for arm in observed.arm]
     alike = np.array([arm.spin_ns > 0 for arm in observed.arm], bool) == paced
     rows = np.flatnonzero(np.array(kinds, bool) & alike)
-    counted = bool(np.isfinite(observed.counted_mhz[rows]).all())
+    counted = paced and bool(np.isfinite(observed.counted_mhz[rows]).all())
     clock = observed.counted_mhz if counted else observed.clock_mhz
     found: dict[Arm, list[float]] = {}
     reference = np.array([arm.kind == REFERENCE for arm in observed.arm], bool)

@@ -1,9 +1,9 @@
 """Stretches of time in which the board was one and the same.
 
-An H100 that reports one clock runs at several: for two to twenty seconds all that runs takes 0.1 to 0.6 % less time at
-1 to 3 % more power, variants and references alike, then all is as before. The SMs' cycle counters tell such states
-apart (one board at 1977.7 or 1991.0 MHz, within 0.05 MHz each; another at 1978.0 or 1980.1), time and energy alone the
-larger ones. No drift follows such steps. References tell: where two neighbours differ, something changed
+An H100 that reports one clock runs at several: from two seconds to half a minute all that runs takes 0.35 to 0.7 %
+less time at 1 to 3 % more power, variants and references alike, then all is as before. The SMs' cycle counters tell
+such states apart, 12 to 14 MHz within 0.1 MHz or so (docs/results/clocks-h100.md), time and energy alone the larger
+ones. No drift follows such steps. References tell: where two neighbours differ, something changed
 between them. So each stretch has an offset of its own in the model. Of a window between the two the
 counters say in which it lies, or it has an offset to itself: it counts for little then, and what has no others has a
 wide interval and is measured again.
@@ -136,11 +136,15 @@ def _changes(seen: _Seen, alike: NDArray[np.bool_], costs: Sequence[Floats], lea
 
 def _far(difference: Floats, least: float) -> NDArray[np.bool_]:
     """Which differences between neighbours are no chance; none where they aren't known."""
-    known = np.abs(difference[np.isfinite(difference)])
-    if len(known) < _FEWEST:
+    if np.count_nonzero(np.isfinite(difference)) < _FEWEST:
         return np.zeros(len(difference), bool)
-    limit = max(least, _SPREADS * _SD_OVER_USUAL * float(np.quantile(known, _USUAL)))
-    return np.asarray(np.abs(np.nan_to_num(difference)) > limit)
+    return np.asarray(np.abs(np.nan_to_num(difference)) > _limit(difference, least))
+
+
+def _limit(difference: Floats, least: float) -> float:
+    """From where on one is no chance, by how large most of them are."""
+    known = np.abs(difference[np.isfinite(difference)])
+    return max(least, _SPREADS * _SD_OVER_USUAL * float(np.quantile(known, _USUAL))) if len(known) else least
 
 
 def _place(
@@ -156,24 +160,30 @@ def _place(
     references that agree.
     """
     rows = np.flatnonzero(alike & ~between & np.isfinite(seen.clock))
-    usual, offset = _offsets(seen, number, rows)
+    usual, offsets = _offsets(seen, number, rows)
+    # Of two that differ the smaller: one of them was run in another state.
+    offset = {arm: sorted(some, key=abs)[(len(some) - 1) // 2] for arm, some in offsets.items()}
     for first, last in changes:
         change = seen.clock[last] - seen.clock[first]
         for row in np.flatnonzero(alike & between & seen.inside(first, last)).tolist():
             arm = seen.arm[row]
+            # A single window that is far off may have been run in another state.
+            alone = len(offsets.get(arm, [])) == 1 and abs(offset[arm]) > abs(change) / 2
+            doubt = _KNOWN if (arm in offset and not alone) or arm.kind in _ALIKE else _UNKNOWN
             moved = (seen.clock[row] - offset.get(arm, 0.0) - seen.clock[first]) / change
-            doubt = _KNOWN if arm in offset or arm.kind in _ALIKE else _UNKNOWN
             if doubt < _NEAR * abs(change) and min(abs(moved), abs(moved - 1)) < _NEAR:
                 between[row] = False
                 number[row] = number[last] if moved > 0.5 else number[first]
+    wander = [seen.clock[row] - usual[number[row]] for row in rows.tolist() if seen.reference[row]]
+    limit = _limit(np.array(wander), _ASTRAY)
     for row in rows.tolist():
         arm, stretch = seen.arm[row], number[row]
         if stretch in usual and (arm in offset or arm.kind in _ALIKE):
-            between[row] = abs(seen.clock[row] - usual[stretch] - offset.get(arm, 0.0)) > _ASTRAY
+            between[row] = abs(seen.clock[row] - usual[stretch] - offset.get(arm, 0.0)) > limit
 
 
-def _offsets(seen: _Seen, number: Indices, rows: Indices) -> tuple[dict[int, float], dict[Arm, float]]:
-    """Clock of the references of each stretch, and by how much that of each arm is off them; logarithms."""
+def _offsets(seen: _Seen, number: Indices, rows: Indices) -> tuple[dict[int, float], dict[Arm, list[float]]]:
+    """Clock of the references of each stretch, and by how much each window of other arms is off them; logarithms."""
     usual = {
         int(stretch): float(np.median(seen.clock[mine]))
         for stretch in np.unique(number[rows])
@@ -183,8 +193,7 @@ def _offsets(seen: _Seen, number: Indices, rows: Indices) -> tuple[dict[int, flo
     for row in rows.tolist():
         if number[row] in usual and seen.arm[row].kind not in _ALIKE:
             found.setdefault(seen.arm[row], []).append(float(seen.clock[row]) - usual[number[row]])
-    # Of two that differ the smaller: one of them was run in another state.
-    return usual, {arm: sorted(offsets, key=abs)[(len(offsets) - 1) // 2] for arm, offsets in found.items()}
+    return usual, found
 
 
 def _log(values: Floats) -> Floats:
