@@ -75,11 +75,11 @@ def screen(
     yield from look.at(Arm(REFERENCE), {})
     stuck, unseen = [], []
     for i, part in enumerate(sorted(parts, key=_elements, reverse=True), 1):
-        if i % _AFTER == 0:
-            yield from look.at(Arm(REFERENCE), {})
         if bench.spent_s > deadline_s:
             unseen.append(part)
             continue
+        if i % _AFTER == 0:
+            yield from look.at(Arm(REFERENCE), {})
         if settings.removal:
             yield from look.at(Arm(REMOVE, part.id, 0), {part.id: part})
         if part.id not in known.share and settings.repetition:
