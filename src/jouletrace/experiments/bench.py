@@ -94,6 +94,7 @@ class Bench:
     def measure_iteration(self, seconds: float) -> None:
         """Find out how long an iteration takes, from about so many seconds of them."""
         self.began_ns = self._step.replay(1).start_ns
+        self._cycles()  # the first reading on a device takes longer, which no window should wait for
         once = self.run(self._step, 1)
         self.iteration_s = self.run(self._step, max(1, round(seconds / once)))
 
@@ -138,6 +139,10 @@ class Bench:
         if (spin_ns, split) not in self._paced:
             self._paced[spin_ns, split] = self._step.paced(spin_ns / 1e9, split)
         return self._paced[spin_ns, split]
+
+    def unpace(self, spin_ns: int, split: int) -> None:
+        """Free a paced step that was only tried."""
+        self._paced.pop((spin_ns, split)).close()
 
     def close(self) -> None:
         """Free the paced steps; the step itself is its owner's."""

@@ -18,7 +18,9 @@ from jouletrace.experiments.find_pause import find_pause
 from jouletrace.experiments.pacing import Pace
 from jouletrace.experiments.plan import PlanSettings
 
-_TRIALS, _TRIAL_S = 3, 0.05
+_TRIALS, _WARM_S, _TRIAL_S = 3, 0.3, 0.1
+"""How often a pause is tried, and how long: a board's clock rises after a capture, and a pause counts its cycles."""
+
 _EXACT = 0.002
 """How far a pause may be from what is wanted, over the step's time."""
 
@@ -92,22 +94,25 @@ class Pauses:
         except JouletraceError as error:
             self.note = ("beats_with_sensor", f"{beat}, and can't be made to pause: {error}")
             return
-        pause = f"a pause of {pause_s * 1e3:.3f} ms in every iteration"
+        pause = f"a pause of {pause_s * self._lasts * 1e3:.3f} ms in every iteration"
         self.note = ("detuned", f"{beat}: parts are measured with {pause}; its cost is taken off")
         self.detuned_s = pause_s
 
     def _lasting(self, wanted_s: float) -> float:
         """The pause to ask for so that an iteration takes so much longer; it is launched, and counts clock cycles."""
-        for _ in range(_TRIALS):
+        once_s = self._bench.iteration_s + wanted_s
+        for last in range(_TRIALS - 1, -1, -1):
             pause_s = wanted_s / self._lasts
             spin_ns = round(1e9 * pause_s)
-            step = self._bench.paced(spin_ns, self._bench.pieces(spin_ns))
-            n = max(1, round(_TRIAL_S / (self._bench.iteration_s + wanted_s)))
-            self._bench.run(step, n)
-            found_s = self._bench.run(step, n) - self._bench.iteration_s
+            split = self._bench.pieces(spin_ns)
+            step = self._bench.paced(spin_ns, split)
+            self._bench.run(step, max(1, round(_WARM_S / once_s)))
+            found_s = self._bench.run(step, max(1, round(_TRIAL_S / once_s))) - self._bench.iteration_s
             if found_s <= 0 or abs(found_s - wanted_s) < _EXACT * self._bench.iteration_s:
                 break
             self._lasts = found_s / pause_s
+            if last:
+                self._bench.unpace(spin_ns, split)
         return pause_s
 
     def of(self, arm: Arm) -> int:
