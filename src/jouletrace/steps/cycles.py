@@ -1,7 +1,8 @@
 """Readings of the SMs' cycle counters: the clock at which a GPU really ran between two of them.
 
-What the driver reports is the clock that was asked for, in steps of 15 MHz. An H100 that reports 1980 MHz ran a step
-that fills it at 1925 MHz, and one step at 1978.0 or 1980.1 MHz from one moment to the next, at 1 % more power.
+What the driver reports is the clock that was asked for, in steps of 15 MHz. An H100 that reported 1795 MHz ran a step
+at its power cap at 1656 MHz, and one that reported 1980 MHz ran another at 1974 or 1987 MHz from one moment to the next
+(docs/results/clocks-h100.md).
 """
 
 from __future__ import annotations
@@ -27,9 +28,13 @@ class Cycles:
     time_ns: NDArray[np.int64]
 
     def mean_mhz(self, earlier: Cycles) -> float | None:
-        """Mean clock since an earlier reading, over the SMs that answered both times; None if none did."""
+        """Mean clock since an earlier reading, over the SMs that answered both times.
+
+        Returns:
+            In MHz; None if none answered twice, or some counter or time didn't go on.
+        """
         _, now, then = np.intersect1d(self.sm, earlier.sm, return_indices=True)
-        passed_ns = self.time_ns[now] - earlier.time_ns[then]
-        if not len(passed_ns) or passed_ns.min() <= 0:
+        passed_ns, passed = self.time_ns[now] - earlier.time_ns[then], self.count[now] - earlier.count[then]
+        if not len(passed) or passed_ns.min() <= 0 or passed.min() <= 0:
             return None
-        return float(np.mean((self.count[now] - earlier.count[then]) / passed_ns) * 1e3)
+        return float(np.mean(passed / passed_ns) * 1e3)

@@ -65,7 +65,11 @@ class CycleCounter:
             self._rows = torch.zeros((self._blocks, 3), dtype=torch.int64, device=device)
 
     def read(self) -> Cycles:
-        """Wait for the GPU, then read them; returns when that is done, some 50 µs later."""
+        """Wait for the GPU, then read them; returns when that is done, some 50 µs later.
+
+        Raises:
+            OSError: If the driver can't run the kernel.
+        """
         import torch
 
         with torch.cuda.device(self._device):
@@ -94,5 +98,5 @@ def cycle_counter(device: torch.device) -> CycleCounter | None:
         return None
     try:
         return CycleCounter(device)
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, RuntimeError):  # torch has no error of its own for what it can't do
         return None
