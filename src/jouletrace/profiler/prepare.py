@@ -158,7 +158,7 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         told_early = settings.mode == "compile" or torch_device == "cpu" or _lacks_phases(settings)
         if settings.detail != "model" and told_early:
             # Nothing else can stand in for these: if they can't be taken apart, that is said before all passes.
-            parted = make_variable_step(built, torch_device, settings.mode)
+            parted = make_variable_step(built, torch_device, "compile" if settings.mode == "compile" else mode)
             _check_parts(workload, settings, torch_device, parted.units())
             return Prepared(built, step, make_variable=lambda: parted)
         return Prepared(built, step, make_variable=lambda: make_variable_step(built, torch_device, mode))
@@ -189,6 +189,8 @@ def _lacks_phases(settings: ProfileSettings) -> bool:
 
 
 def _no_phases(workload: Workload) -> str:
+    if isinstance(workload, ModelFile):
+        return f"{workload.name}: --detail phase: a model file has no phases; use --detail kernel, of its nodes"
     return (
         f"{workload.name}: --detail phase: an inference has no phases, --task train (forward, backward, optimizer) and "
         "--task generate (prefill, decode) have; use --detail layer or kernel"
