@@ -125,9 +125,11 @@ def _flag(found: bool) -> list[str]:
 
 
 def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:
-    """Whether most are alike: an evaluation now and then makes none of the others another length."""
+    """Whether most are alike: an evaluation now and then makes none of the others another length. Few must be all."""
     if not len(periods):
         return False
+    if len(periods) < _FEWEST:
+        return bool(np.ptp(periods) / 2 <= REGULAR * np.median(periods))
     low, middle, high = np.quantile(periods, [0.16, 0.5, 0.84])
     return bool((high - low) / 2 <= REGULAR * middle)
 
