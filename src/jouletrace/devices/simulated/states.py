@@ -2,8 +2,8 @@
 
 Seen on several H100s: from two seconds to half a minute all that runs takes 0.35 to 0.7 % less time at 1 to 3 % more
 power, and the SMs' cycle counters show a clock 0.67 % higher (1974.2 or 1987.4 MHz), while the driver tells 1980 MHz
-throughout. Why isn't known. Here two states have a real clock and a voltage each, over those that belong to the governor's clock;
-time and power follow by the physics of any clock.
+throughout. Why isn't known. Here two states have a real clock and a voltage each, over those that belong to the
+governor's clock; time and power follow by the physics of any clock.
 """
 
 from __future__ import annotations
