@@ -82,3 +82,7 @@ def test_so_many_parts_are_told_apart_that_each_is_known_as_well_as_wanted():
     half_width = 2 * 0.002 * np.sqrt(2 / (windows / (2 * parts)))
     assert half_width * parts == pytest.approx(0.1, rel=0.1)
     assert tellable(0.004, 150.0, settings) < parts < tellable(0.002, 300.0, settings)
+
+
+def test_when_the_time_is_over_nothing_more_is_told_apart():
+    assert tellable(0.002, 0.0, PlanSettings()) == tellable(0.002, -3.0, PlanSettings()) == 0

@@ -56,5 +56,5 @@ def tellable(noise: float, seconds: float, settings: PlanSettings) -> int:
         seconds: That there are for all.
         settings: What is wanted, and how long a window is.
     """
-    windows = _MEASURING * seconds / (settings.window_s + settings.ramp_s)
+    windows = _MEASURING * max(seconds, 0.0) / (settings.window_s + settings.ramp_s)
     return int((settings.target * math.sqrt(windows) / (4 * noise)) ** (2 / 3))
