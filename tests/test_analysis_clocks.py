@@ -90,6 +90,19 @@ def test_what_may_be_chance_is_not_said():
     assert codes(analyse(profile([1652.0] + [None] * 7))) == [], "one window says nothing of chance"
 
 
+def test_a_clock_that_swings_may_be_polled_at_the_same_point_of_each_swing():
+    def swinging(share):
+        rows = profile(1790 * 1.03, told=None)
+        told = readings(
+            lambda t: 1790 * (1 + share * (np.floor(10 * t + 0.25) % 2 - 0.5)), 11, name="clock_sm_mhz", period_s=0.1
+        )
+        rows.samples = tables.from_rows([*rows.samples.to_pylist(), *told], "samples")
+        return rows
+
+    assert codes(analyse(swinging(0.1))) == []
+    assert codes(analyse(swinging(0.02))) == ["clock_not_as_told"]
+
+
 def test_only_windows_are_held_against_one_another():
     run = profile(1790.0, before=1400.0)
     run.spans = tables.from_rows(phases(("energy", 1.0, 9.0)), "spans")

@@ -46,13 +46,13 @@ def warn_if_not_as_told(run: Run) -> None:
         found = _counted(run, variant)
         if not np.isfinite(found).any():
             continue
-        told = _told(run, variant)
+        told, swing = _told(run, variant)
         known = np.isfinite(found) & np.isfinite(told) & (told > 0)
-        # A window holds a few readings of a clock that may move: chance alone can put their mean off.
+        # A window holds a few readings of a clock that may swing, which polling can meet at the same point each time.
         off = mean_estimate(found[known] / told[known] - 1)
         if off.value is None or off.low is None or off.high is None:
             continue
-        if abs(off.value) > APART and off.low * off.high > 0:
+        if abs(off.value) > max(APART, swing) and off.low * off.high > 0:
             pace = f"{100 * abs(off.value):.0f} % {'slower' if off.value < 0 else 'faster'}"
             run.warn(
                 NOT_AS_TOLD,
@@ -68,10 +68,16 @@ def _counted(run: Run, variant: str) -> Floats:
     return np.asarray(of_variant(run, variant)["counted_mhz"].to_numpy(), np.float64)
 
 
-def _told(run: Run, variant: str) -> Floats:
-    """Mean of what the driver told in each window of a variant, NaN where it told nothing."""
+def _told(run: Run, variant: str) -> tuple[Floats, float]:
+    """Mean of what the driver told in each window of a variant, NaN where it told nothing; and how it swung in them.
+
+    The second is the relative standard deviation of single readings within windows.
+    """
     windows = of_variant(run, variant)
     stamps, values = run.series(run.devices[0].id, "clock_sm_mhz")
-    edges = zip(windows["start_ns"].to_pylist(), windows["end_ns"].to_pylist(), strict=True)
+    edges = list(zip(windows["start_ns"].to_pylist(), windows["end_ns"].to_pylist(), strict=True))
     means = [mean_over(stamps, values, *each) for each in edges]
-    return np.array([np.nan if mean is None else mean for mean in means], np.float64)
+    inside = [values[(stamps >= start) & (stamps <= end)] for start, end in edges]
+    readings = np.concatenate([np.zeros(0), *inside])
+    swing = float(readings.std() / readings.mean()) if len(readings) and readings.mean() > 0 else 0.0
+    return np.array([np.nan if mean is None else mean for mean in means], np.float64), swing
