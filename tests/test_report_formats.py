@@ -185,6 +185,13 @@ def test_a_detail_that_was_not_measured_is_said():
     )
 
 
+def test_a_detail_that_there_was_no_time_for_is_said():
+    run = profile_run()
+    run.settings["detail"] = "kernel"
+    text = words(table.render(run, detail="kernel"))
+    assert words("Operators and kernels none: --detail-time was too short for any") in text
+
+
 def test_a_monitor_run_is_a_row_a_device():
     text = table.render(monitor_run(), width=140)
     rows = [line for line in text.splitlines() if line.startswith(("0: ", "1: "))]

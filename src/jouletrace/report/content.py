@@ -36,7 +36,9 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     found.sections = [section for section in found.sections if section.rows]
     found.facts = _facts(run)
     if detail != "model" and not results.units(detail):
-        found.facts.insert(0, (parts.LEVELS[detail], "none: not measured at that detail"))
+        asked = run.settings.get("detail") == detail
+        why = "--detail-time was too short for any" if asked else "not measured at that detail"
+        found.facts.insert(0, (parts.LEVELS[detail], f"none: {why}"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
     found.unfinished, found.warnings = _unfinished(run), _warnings(run)
