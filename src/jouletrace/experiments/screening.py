@@ -158,8 +158,8 @@ class _Look:
         self._seen.append((arm, step_s, window.counted_mhz))
         if arm.part is None:
             self.known.free_s = step_s
-        elif self.known.free_s > 0:
-            self.known.share[arm.part] = (step_s / self.known.free_s - 1) / (arm.multiplicity - 1)
+        else:
+            self._note(arm, arm.part, step_s)
 
     def weigh(self) -> None:
         """The shares anew, by all looks at the reference, and at one clock where it was counted in all looks."""
@@ -169,8 +169,13 @@ class _Look:
         references = [step_s for arm, step_s in looks if arm.part is None]
         self.known.free_s = float(np.median(references)) if references else 0.0
         for arm, step_s in looks:
-            if arm.part in self.known.share and self.known.free_s > 0:
-                self.known.share[arm.part] = (step_s / self.known.free_s - 1) / (arm.multiplicity - 1)
+            if arm.part in self.known.share:
+                self._note(arm, arm.part, step_s)
+
+    def _note(self, arm: Arm, part: int, step_s: float) -> None:
+        """The share of a part, from how long the step takes with it changed."""
+        if self.known.free_s > 0:
+            self.known.share[part] = (step_s / self.known.free_s - 1) / (arm.multiplicity - 1)
 
 
 def _elements(part: Part) -> int:
