@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
+from jouletrace.experiments.counted import counted_replay
 from jouletrace.profiler import ab, generation, passes
-from jouletrace.profiler.counted import counted_replay
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.steps.base import CountsCycles

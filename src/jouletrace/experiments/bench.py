@@ -10,9 +10,10 @@ from typing import Any
 
 from jouletrace.errors import JouletraceError
 from jouletrace.experiments.arms import GAPS, PACE, STEP, TOGETHER, Arm
+from jouletrace.experiments.counted import counted_replay
 from jouletrace.experiments.pacing import pieces, whole_periods
 from jouletrace.experiments.parts import Part
-from jouletrace.experiments.protocols import CountsCycles, Cycles, Replayable, VariableStep
+from jouletrace.experiments.protocols import Replayable, VariableStep
 
 _RAMPED = 0.7
 """Share of a ramp that must have run: its iterations are counted out before their time is known."""
@@ -93,8 +94,8 @@ class Bench:
 
     def measure_iteration(self, seconds: float) -> None:
         """Find out how long an iteration takes, from about so many seconds of them."""
-        self.began_ns = self._step.replay(1).start_ns
-        self._cycles()  # the first reading on a device takes longer, which no window should wait for
+        first, _ = counted_replay(self._step, 1)  # the first reading takes longer, which no window should wait for
+        self.began_ns = first.start_ns
         once = self.run(self._step, 1)
         self.iteration_s = self.run(self._step, max(1, round(seconds / once)))
 
@@ -167,16 +168,9 @@ class Bench:
             iteration_s = max((stretch.end_ns - stretch.start_ns) / 1e9 / n, _LEAST_S)
             ramped_s += n * iteration_s
         replays = whole_periods(iteration_s, window_s, self._sensor_s)
-        before = self._cycles()
-        stretch = variant.replay(replays)
-        after = self._cycles()
+        stretch, counted_mhz = counted_replay(variant, replays, self._step)  # all variants run on one device
         self.ended_ns = stretch.end_ns
-        counted_mhz = after.mean_mhz(before) if before and after else None
         return Window(arm, block, replays, stretch.start_ns, stretch.end_ns, counted_mhz)
-
-    def _cycles(self) -> Cycles | None:
-        """Where the device's cycle counters stand: all variants run on one."""
-        return self._step.cycles() if isinstance(self._step, CountsCycles) else None
 
     def _trial(self, arm: Arm, stack: ExitStack) -> Replayable:
         """The step with a pause that is only tried."""

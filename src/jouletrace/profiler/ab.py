@@ -16,8 +16,8 @@ from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.experiments.counted import counted_replay
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.counted import counted_replay
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
+from jouletrace.experiments.counted import counted_replay
 from jouletrace.experiments.stopping import windows_needed
 from jouletrace.profiler import board_store
-from jouletrace.profiler.counted import counted_replay
 from jouletrace.profiler.prepare import context_in_this_process
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
