@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.sites import Site
+from jouletrace.analysis.shared_out import SharedOut
+from jouletrace.analysis.sites import Site, shares_of
 from jouletrace.energy.interval import difference
 from jouletrace.experiments.estimate import Cost, Estimator, holds_zero
 from jouletrace.run import MODEL_UNIT
@@ -33,8 +34,8 @@ class Layer:
 
     Attributes:
         name: Qualified name; of a call with its number.
-        own: Shares of parts that it calls itself, by id of the part.
-        total: The same with those of all modules inside it.
+        called: Sites of operators that it calls itself.
+        inside: The same with those of all modules inside it.
         flags: "grouped" (equal layers share an experiment), "pooled" (some of it is too small to be told apart),
             "split" (calls that are alike share an experiment).
         calls: Its calls by number, all of them together what it is; 0 is what others call in it while it doesn't run.
@@ -43,11 +44,21 @@ class Layer:
     """
 
     name: str
-    own: dict[int, float] = field(default_factory=dict)
-    total: dict[int, float] = field(default_factory=dict)
+    called: list[Site] = field(default_factory=list)
+    inside: list[Site] = field(default_factory=list)
     flags: set[str] = field(default_factory=set)
     calls: dict[int, Layer] = field(default_factory=dict)
     weighed: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def own(self) -> dict[int, float]:
+        """Shares of parts that it calls itself, by id of the part."""
+        return shares_of(self.called)
+
+    @property
+    def total(self) -> dict[int, float]:
+        """The same with those of all modules inside it."""
+        return shares_of(self.inside)
 
     @property
     def parent(self) -> str:
@@ -61,10 +72,11 @@ class Layer:
             return max(1, round(sum(self.weighed.values())))
         return max(1, sum(number > 0 for number in self.calls))
 
-    def add(self, part: int, share: float, *, own: bool) -> None:
-        """Add a share of a part."""
-        for shares in (self.total, self.own) if own else (self.total,):
-            shares[part] = shares.get(part, 0.0) + share
+    def add(self, site: Site, *, own: bool) -> None:
+        """Add what runs at a site."""
+        self.inside.append(site)
+        if own:
+            self.called.append(site)
 
     def call(self, number: int) -> Layer:
         """One of its calls."""
@@ -99,19 +111,20 @@ def layers_of(rows: list[Row], sites: Sequence[Site]) -> dict[str, Layer]:
         numbers = [int(word) for word in (site.row["call"] or "").split(".") if word]
         for depth, inner in enumerate(path):
             layer = found.setdefault(inner, Layer(inner))
-            layer.add(site.part, site.share, own=inner == name)
+            layer.add(site, own=inner == name)
             if site.row.get("weight") is not None and site.row["phase"] in _GENERATING:
                 layer.weighed[".".join(map(str, numbers[: depth + 1]))] = site.row["weight"]
-                layer.in_phase(site.row["phase"]).add(site.part, site.share, own=inner == name)
+                layer.in_phase(site.row["phase"]).add(site, own=inner == name)
             elif len(numbers) == len(path):
-                layer.call(numbers[depth]).add(site.part, site.share, own=inner == name)
+                layer.call(numbers[depth]).add(site, own=inner == name)
     pools = {row["parent"] for row in ops.values() if row["parent"] in ops}
     for layer in found.values():
         # A layer that holds all of a part knows it by itself, whoever else is like it.
-        shared = {part for part, share in layer.total.items() if share < 1 - 1e-9}
+        total = layer.total
+        shared = {part for part, share in total.items() if share < 1 - 1e-9}
         layer.flags = ({"pooled"} if shared & pools else set()) | ({"grouped"} if shared - pools else set())
         for call in layer.calls.values():
-            alike = any(share < layer.total[part] - 1e-9 for part, share in call.total.items())
+            alike = any(share < total[part] - 1e-9 for part, share in call.total.items())
             call.flags = layer.flags | ({"split"} if alike else set())
     return found
 
@@ -139,33 +152,41 @@ def add_layers(
     layers = layers_of(rows, sites)
     ids = {name: first_id + i for i, name in enumerate(layers)}
     next_id = first_id + len(layers)
+    shared = SharedOut(estimator, sites)
     removed = {row["module"]: row["id"] for row in rows if row["level"] == "group"}
     disagreeing = {
-        pattern for pattern, unit in removed.items() if _add_group(figures, unit, estimator, layers, pattern)
+        pattern for pattern, unit in removed.items() if _add_group(figures, unit, estimator, shared, layers, pattern)
     }
     for name, layer in layers.items():
         figures.unit(ids[name], "layer", name, ids.get(layer.parent, MODEL_UNIT), module=name, count=layer.count)
         flags = ["module_disagrees"] if {name, _pattern(name)} & disagreeing else []
         contains = layer.own != layer.total
-        _add_layer(figures, ids[name], layer, contains, flags, estimator, add)
+        _add_layer(figures, ids[name], layer, contains, flags, shared, estimator.paced, add)
         for call in layer.listed():
             figures.unit(next_id, "layer", call.name, ids[name], module=name, count=1)
-            _add_layer(figures, next_id, call, contains, flags, estimator, add)
+            _add_layer(figures, next_id, call, contains, flags, shared, estimator.paced, add)
             next_id += 1
 
 
 def _add_layer(
-    figures: Figures, unit: int, layer: Layer, contains: bool, flags: list[str], estimator: Estimator, add: Any
+    figures: Figures,
+    unit: int,
+    layer: Layer,
+    contains: bool,
+    flags: list[str],
+    shared: SharedOut,
+    paced: bool,
+    add: Any,
 ) -> None:
     """Add the figures of a module, or of one of its calls; what it runs itself where it contains others."""
     flags = [*sorted(layer.flags), *flags]
-    matched = estimator.sum(layer.total, matched=True) if estimator.paced else None
-    add(unit, estimator.sum(layer.total), flags, matched)
+    matched = shared.sum(layer.inside, matched=True) if paced else None
+    add(unit, shared.sum(layer.inside), flags, matched)
     if matched is not None:
         figures.add(unit, "time_matched_s", matched.time_s, flags)
         figures.add(unit, "energy_matched_j", matched.energy_j, flags)
-    if layer.own and contains:
-        own = estimator.sum(layer.own)
+    if layer.called and contains:
+        own = shared.sum(layer.called)
         figures.add(unit, "energy_own_j", own.energy_j, flags)
         figures.add(unit, "time_own_s", own.time_s, flags)
 
@@ -174,17 +195,15 @@ def _pattern(name: str) -> str:
     return _NUMBER.sub("*", name)
 
 
-def _add_group(figures: Figures, unit: int, estimator: Estimator, layers: Mapping[str, Layer], pattern: str) -> bool:
+def _add_group(
+    figures: Figures, unit: int, estimator: Estimator, shared: SharedOut, layers: Mapping[str, Layer], pattern: str
+) -> bool:
     """Add a module removed as a whole and the sum of its operators; whether they disagree."""
     whole = estimator.removed(unit)
     if whole.time_s.value is None:
         return False
-    shares: dict[int, float] = {}
-    for name, layer in layers.items():
-        if pattern in (name, _pattern(name)):
-            for part, share in layer.total.items():
-                shares[part] = shares.get(part, 0.0) + share
-    parts = estimator.sum(shares)
+    inside = [site for name, layer in layers.items() if pattern in (name, _pattern(name)) for site in layer.inside]
+    parts = shared.sum(inside)
     apart = Cost(difference(whole.energy_j, parts.energy_j), difference(whole.time_s, parts.time_s))
     clear = holds_zero(apart.energy_j if apart.energy_j.value is not None else apart.time_s) is False
     flags = ["module_disagrees"] if clear else []

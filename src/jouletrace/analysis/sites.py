@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
+
+Kind = tuple[str, str]
+"""An operator and the shapes and types of its inputs: what is of one kind does the same work."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +20,31 @@ class Site:
         row: Its row of the ``units`` table.
         part: Id of the part that was measured: its own, or the pool that this is in.
         share: Its share of that part, by launches; of a pool, by traced time too where kernels were traced.
+        traced: Whether they were.
     """
 
     row: Row
     part: int
     share: float
+    traced: bool
+
+    @property
+    def kind(self) -> Kind:
+        """What runs there."""
+        return self.row.get("op") or self.row["name"], self.row.get("shapes") or ""
+
+    @property
+    def weight(self) -> float:
+        """How often it counts in all for once in the experiment's step."""
+        return float(self.row.get("weight") or 1.0)
+
+
+def shares_of(sites: Iterable[Site]) -> dict[int, float]:
+    """Share of each part that some sites have together, by id."""
+    found: dict[int, float] = {}
+    for site in sites:
+        found[site.part] = found.get(site.part, 0.0) + site.share
+    return found
 
 
 def sites_of(rows: Sequence[Row], traced: Mapping[int, float]) -> list[Site]:
@@ -47,7 +70,9 @@ def sites_of(rows: Sequence[Row], traced: Mapping[int, float]) -> list[Site]:
         by_count[part] = by_count.get(part, 0.0) + launches
         by_time[part] = by_time.get(part, 0.0) + seconds
     return [
-        Site(row, part, seconds / by_time[part] if by_time[part] > 0 else launches / by_count[part])
+        Site(row, part, seconds / by_time[part], True)
+        if by_time[part] > 0
+        else Site(row, part, launches / by_count[part], False)
         for row, part, launches, seconds in found
     ]
 
