@@ -1,17 +1,20 @@
 """What is shared out by time: intervals that allow for a second of one operator costing more than one of another."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from experiment_lab import Lab
 from jouletrace import recorded
 from jouletrace.analysis import analyse
 from jouletrace.analysis.layers import add_layers, layers_of
+from jouletrace.analysis.phases import add_phases
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.shared_out import ENERGY_SPREAD, LAUNCH_SPREAD, TIME_SPREAD, SharedOut
+from jouletrace.analysis.shared_out import ENERGY_SPREAD, LAUNCH_SPREAD, TIME_SPREAD, SharedOut, Stated
 from jouletrace.analysis.sites import shares_of, sites_of
 from jouletrace.devices.simulated import SimKernel
 from jouletrace.experiments.arms import REFERENCE
@@ -168,6 +171,106 @@ def test_the_figures_of_layers_their_own_work_and_groups_are_as_wide():
     assert "module_disagrees" not in figures.flags(50, "energy_summed_j")  # it would at the pool's own interval
 
 
+def phase_figures(phases, estimator):
+    rows, traced = pool(*UNLIKE)
+    for row in rows:
+        if row["level"] == "site":
+            row["phase"] = phases[row["module"]]
+    figures = Figures()
+
+    def add(unit, cost, flags, alone):
+        figures.add(unit, "energy_total_j", cost.energy_j, flags)
+        if alone is not None:
+            figures.add(unit, "energy_matched_j", alone.energy_j)
+
+    add_phases(figures, sites_of(rows, traced), estimator, add, range(50, 60))
+    return figures, {row["name"]: row["id"] for row in figures.units().to_pylist()}
+
+
+def test_phases_that_share_a_pool_are_as_wide_as_layers_that_do():
+    rows, traced = pool(*UNLIKE)
+    for paced in (False, True):
+        figures, ids = phase_figures({"a": "forward", "b": "backward"}, Known(paced))
+        layers = layer_costs(rows, traced, Known(paced))
+        assert list(ids) == ["forward", "backward"]
+        for phase, layer in (("forward", "a"), ("backward", "b")):
+            assert figures.get(ids[phase], "energy_total_j") == layers[layer].energy_j
+            assert figures.has(ids[phase], "energy_matched_j") == paced
+        assert figures.get(ids["forward"], "energy_total_j").half_width > 3 * 0.75 * JOULES * HALF
+    matched = layer_costs(rows, traced, Known(paced=True), matched=True)["a"].energy_j
+    assert figures.get(ids["forward"], "energy_matched_j") == matched
+
+
+def test_figures_of_a_part_are_shared_out_as_its_windows_are():
+    rows, traced = pool(*UNLIKE)
+    sites = sites_of(rows, traced)
+    known = Known(paced=True)
+    figures = {"energy_total_j": known.about(JOULES, HALF * JOULES), "time_s": known.about(SECONDS, HALF * SECONDS)}
+    figures["energy_matched_j"] = figures["energy_total_j"].scaled(0.5)
+    figures["time_matched_s"] = figures["time_s"].scaled(0.8)
+    by_figures = SharedOut(Stated(lambda part, metric: figures[metric], paced=True), sites)
+    by_windows = SharedOut(known, sites)
+    for site in sites:
+        assert by_figures.sum([site]) == by_windows.sum([site])
+        matched, windows = by_figures.sum([site], matched=True), by_windows.sum([site], matched=True)
+        assert matched.energy_j.half_width == pytest.approx(0.5 * windows.energy_j.half_width)
+        assert matched.time_s.value == pytest.approx(0.8 * windows.time_s.value)
+
+
+@pytest.fixture(scope="module")
+def recorded_run():
+    return load(Path(recorded.__file__).parent / "deit-b-64-kernels-h100.zip")
+
+
+@pytest.fixture(scope="module")
+def analysed(recorded_run):
+    return analyse(recorded_run)
+
+
+def kernels_of(run, op):
+    return {row["id"]: row for row in run.units.to_pylist() if row["level"] == "kernel" and row["parent"] == op}
+
+
+@pytest.mark.parametrize("paced", [True, False])
+def test_kernels_of_one_operator_differ_in_power_as_operators_do(recorded_run, analysed, paced):
+    run = analysed
+    if not paced:
+        plain = pc.invert(pc.match_substring(recorded_run.windows["variant"].cast("string"), "paced"))
+        run = analyse(replace(recorded_run, windows=recorded_run.windows.filter(plain)))
+    convolution = 1
+    assert (run.result("time_matched_s", convolution).value is not None) == paced
+    kernels = kernels_of(run, convolution)
+    assert len(kernels) == 5
+    whole = run.result("time_traced_s", convolution).value
+    shares = {id: run.result("time_traced_s", id).value / whole for id in kernels}
+    for metric, spread in (("energy_total_j", TIME_SPREAD if paced else ENERGY_SPREAD), ("time_s", TIME_SPREAD)):
+        part = run.result(metric, convolution)
+        for id, share in shares.items():
+            found = run.result(metric, id)
+            others = [other for at, other in shares.items() if at != id]
+            assert found.value == pytest.approx(share * part.value)
+            assert opened(found, share * part.half_width) == pytest.approx(
+                spread * share * math.hypot(1 - share, *others) * part.value, rel=2e-3
+            )
+            assert "split" in run.result_flags(metric, id)
+    for id in kernels:
+        power, above = run.result("power_w", id), run.result("power_w", convolution)
+        assert power.value == pytest.approx(above.value)
+        assert power.high - power.low > above.high - above.low
+        assert ("equal_clocks" in run.result_flags("power_w", id)) == paced
+        assert run.result("energy_active_j", id).half_width > shares[id] * run.result("energy_active_j", 1).half_width
+
+
+def test_one_kernel_of_an_operator_is_as_exact_as_it(analysed):
+    run = analysed
+    ops = [row["id"] for row in run.units.to_pylist() if row["level"] == "op" and len(kernels_of(run, row["id"])) == 1]
+    assert len(ops) >= 2
+    for op in ops:
+        (kernel,) = kernels_of(run, op)
+        for metric in ("energy_total_j", "time_s", "power_w", "share", "energy_matched_j", "time_traced_s"):
+            assert run.result(metric, kernel) == run.result(metric, op), metric
+
+
 def test_no_figure_stays_none():
     class Nothing(Known):
         def sum(self, shares, *, matched=False):
@@ -273,8 +376,8 @@ def test_powers_of_kinds_of_operators_differ_on_a_real_board_as_is_taken(recorde
     assert relative_spread(recorded_kinds[:, 0] / recorded_kinds[:, 1]) == pytest.approx(ENERGY_SPREAD, abs=0.06)
 
 
-def test_times_in_context_differ_from_traced_ones_as_is_taken():
-    run = analyse(load(Path(recorded.__file__).parent / "deit-b-64-kernels-h100.zip"))
+def test_times_in_context_differ_from_traced_ones_as_is_taken(analysed):
+    run = analysed
     kinds = {}
     for unit in run.units.to_pylist():
         context, traced = (run.result(name, unit["id"]).value for name in ("time_s", "time_traced_s"))

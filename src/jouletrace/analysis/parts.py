@@ -14,16 +14,14 @@ from jouletrace.analysis.layers import add_layers
 from jouletrace.analysis.phases import ORDER, add_phases
 from jouletrace.analysis.power import sampling
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.sites import sites_of
+from jouletrace.analysis.shared_out import SharedOut, Stated
+from jouletrace.analysis.sites import Site, sites_of
 from jouletrace.energy.interval import difference, ratio, total
 from jouletrace.experiments.estimate import Cost, Estimator, Findings, PartCost
 from jouletrace.experiments.parts import GAPS_NAME, POOLED_OP
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Row = dict[str, Any]
-
-_SPLIT = ("time_s", "energy_total_j", "energy_active_j", "power_w", "share")
-"""What several kernels under one operator share by time; with one, all that the operator has is the kernel's."""
 
 RAW = ("op", "site", "group", "kernel")
 """Levels of units that say what was changed and traced; all others are computed from them."""
@@ -62,7 +60,7 @@ def add_parts(run: Run, figures: Figures) -> None:
             _add_part(figures, scale, row["id"], found.parts[row["id"]])
         else:
             _add_member(figures, row, ops, found)
-    _add_kernels(figures, rows, traced)
+    _add_kernels(figures, scale, rows, traced, estimator.paced)
     next_id = max(row["id"] for row in rows) + 1
     first = next_id + 1
     sites = sites_of(rows, of_ops)
@@ -194,30 +192,39 @@ def _traced_once(run: Run) -> dict[int, float]:
     return dict(zip(ids.tolist(), (np.bincount(where, seconds) / iterations).tolist(), strict=True))
 
 
-def _add_kernels(figures: Figures, rows: list[Row], traced: dict[int, float]) -> None:
-    """Each kernel has its operator's figures, split by traced time where there are several."""
+def _add_kernels(figures: Figures, scale: _Scale, rows: list[Row], traced: dict[int, float], paced: bool) -> None:
+    """Each kernel has its operator's figures; several share out its cost by traced time."""
     under: dict[int, list[Row]] = {}
     for row in rows:
         if row["level"] == "kernel":
             under.setdefault(row["parent"], []).append(row)
+            if row["id"] in traced:
+                figures.add(row["id"], "time_traced_s", _plain(traced[row["id"]]))
     for op, kernels in under.items():
         whole = sum(traced.get(row["id"], 0.0) for row in kernels)
-        if op != MODEL_UNIT and whole > 0:
-            figures.add(op, "time_traced_s", _plain(whole))
-        for row in kernels:
-            seconds = traced.get(row["id"])
-            if seconds is not None:
-                figures.add(row["id"], "time_traced_s", _plain(seconds))
-            if op == MODEL_UNIT or not whole:
+        if op == MODEL_UNIT or not whole:
+            for row in kernels:
                 for metric in ("time_s", "energy_total_j"):
                     figures.add(row["id"], metric, Estimate.null("no_operator", "trace"))
-                continue
-            share = (seconds or 0.0) / whole
-            for metric in figures.metrics(op) if len(kernels) == 1 else _SPLIT:
-                estimate, flags = figures.get(op, metric), figures.flags(op, metric)
-                if figures.has(op, metric):
-                    part = estimate if metric == "power_w" else estimate.scaled(share)
-                    figures.add(row["id"], metric, part, [*flags, *(["split"] if len(kernels) > 1 else [])])
+            continue
+        if len(kernels) > 1 and figures.has(op, "power_w"):  # a member of a pool has none, and nothing to share out
+            # by their own names: the "op" of their rows is the operator, one for all
+            sites = [Site({**row, "op": None}, op, traced.get(row["id"], 0.0) / whole, traced=True) for row in kernels]
+            _split(figures, scale, sites, paced)
+        else:
+            for row in kernels:
+                for metric in figures.metrics(op):
+                    figures.add(row["id"], metric, figures.get(op, metric), figures.flags(op, metric))
+        figures.add(op, "time_traced_s", _plain(whole))
+
+
+def _split(figures: Figures, scale: _Scale, kernels: list[Site], paced: bool) -> None:
+    """Add the figures of several kernels under one operator."""
+    shared = SharedOut(Stated(figures.get, paced), kernels)
+    for kernel in kernels:
+        alone = shared.sum([kernel], matched=True) if paced else None
+        flags = [*figures.flags(kernel.part, "time_s"), "split"]
+        scale.add(kernel.row["id"], shared.sum([kernel]), flags, alone)
 
 
 def _plain(seconds: float) -> Estimate:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.sites import Site
+from jouletrace.analysis.shared_out import SharedOut
+from jouletrace.analysis.sites import Site, shares_of
 from jouletrace.experiments.estimate import Estimator
 from jouletrace.run import MODEL_UNIT
 
@@ -24,23 +25,23 @@ def add_phases(
 
     Args:
         figures: Where to.
-        sites: Of the experiment.
+        sites: Of the experiment, in all phases.
         estimator: Of its windows.
         add: Adds a cost's figures to a unit: ``add(unit, cost, flags, cost at equal clocks)``.
         ids: Ids to take.
     """
-    shares: dict[str, dict[int, float]] = {}
+    inside: dict[str, list[Site]] = {}
     for site in sites:
         if site.row["phase"]:
-            of_phase = shares.setdefault(site.row["phase"], {})
-            of_phase[site.part] = of_phase.get(site.part, 0.0) + site.share
-    if len(shares) < 2:
+            inside.setdefault(site.row["phase"], []).append(site)
+    if len(inside) < 2:
         return
-    for id, phase in zip(ids, sorted(shares, key=_place), strict=False):
+    shared = SharedOut(estimator, sites)
+    for id, phase in zip(ids, sorted(inside, key=_place), strict=False):
         figures.unit(id, "phase", phase, MODEL_UNIT, count=1)
-        matched = estimator.sum(shares[phase], matched=True) if estimator.paced else None
-        flags = ["pooled"] if any(share < 1 - 1e-9 for share in shares[phase].values()) else []
-        add(id, estimator.sum(shares[phase]), flags, matched)
+        matched = shared.sum(inside[phase], matched=True) if estimator.paced else None
+        flags = ["pooled"] if any(share < 1 - 1e-9 for share in shares_of(inside[phase]).values()) else []
+        add(id, shared.sum(inside[phase]), flags, matched)
 
 
 def _place(phase: str) -> int:

@@ -13,11 +13,12 @@ all of the part. A kind's e_k is taken to be the same in all parts: their terms 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from jouletrace.analysis.sites import Kind, Site, shares_of
 from jouletrace.energy.interval import widened
-from jouletrace.experiments.estimate import Cost, Estimator
+from jouletrace.experiments.estimate import Cost
 from jouletrace.run import Estimate
 
 ENERGY_SPREAD = 0.4
@@ -41,16 +42,48 @@ LAUNCH_SPREAD = 1.5
 _ROUNDING = 1e-9
 
 
+class Costs(Protocol):
+    """What parts cost: an ``Estimator`` of windows, or figures that were ``Stated``."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether a power cap acts, and costs at equal clocks are known too."""
+        ...
+
+    def sum(self, shares: Mapping[int, float], *, matched: bool = False) -> Cost:
+        """What shares of several parts, by id, cost together; ``matched``: at equal clocks."""
+        ...
+
+
+class Stated:
+    """What parts cost by their figures, each by itself: how errors of several go together isn't in figures.
+
+    Args:
+        get: A figure by id of the part and metric.
+        paced: Whether a power cap acts, and costs at equal clocks were stated too.
+    """
+
+    def __init__(self, get: Callable[[int, str], Estimate], paced: bool) -> None:
+        self._get = get
+        self.paced = paced
+
+    def sum(self, shares: Mapping[int, float], *, matched: bool = False) -> Cost:
+        """What a share of one part costs."""
+        ((part, share),) = shares.items()
+        energy, time = ("energy_matched_j", "time_matched_s") if matched else ("energy_total_j", "time_s")
+        return Cost(self._get(part, energy), self._get(part, time)).scaled(share)
+
+
 class SharedOut:
     """Costs of shares of parts, with what sharing out leaves open in their intervals.
 
     Args:
-        estimator: Of the experiment's windows.
-        sites: All sites of the experiment.
+        costs: Of the parts.
+        sites: All that the parts are shared out to.
     """
 
-    def __init__(self, estimator: Estimator, sites: Iterable[Site]) -> None:
-        self._estimator = estimator
+    def __init__(self, costs: Costs, sites: Iterable[Site]) -> None:
+        self._costs = costs
         self._made: dict[int, dict[Kind, float]] = {}
         for site in sites:
             # As the experiment ran it, which is once for what counts many times in a whole generation.
@@ -68,8 +101,8 @@ class SharedOut:
             inside: The sites, each once.
             matched: At equal clocks, where a power cap acts.
         """
-        cost = self._estimator.sum(shares_of(inside), matched=matched)
-        capped = self._estimator.paced and not matched
+        cost = self._costs.sum(shares_of(inside), matched=matched)
+        capped = self._costs.paced and not matched
         energy_j: dict[Kind, float] = {}
         time_s: dict[Kind, float] = {}
         for part, kind, share, traced in self._unlike(inside):
@@ -97,7 +130,7 @@ class SharedOut:
 
     def _whole(self, part: int, matched: bool) -> Cost:
         if (part, matched) not in self._wholes:
-            self._wholes[part, matched] = self._estimator.sum({part: 1.0}, matched=matched)
+            self._wholes[part, matched] = self._costs.sum({part: 1.0}, matched=matched)
         return self._wholes[part, matched]
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from jouletrace.analysis.layers import layers_of
-from jouletrace.analysis.sites import sites_of
+from jouletrace.analysis.shared_out import SharedOut, Stated
+from jouletrace.analysis.sites import Site, sites_of
 from jouletrace.report.folding import folded
 from jouletrace.report.node import ROOT, Node
 from jouletrace.report.results import Figure, Results
@@ -126,13 +127,21 @@ def _operators_in_layers(run: Run, results: Results) -> list[Node]:
         if unit["level"] == "kernel":
             kernels.setdefault(unit["parent"], []).append(unit)
     found = []
-    for name, layer in layers_of(rows, sites_of(rows, known)).items():
+    sites = sites_of(rows, known)
+    paced = any("time_matched_s" in results.metrics(id) for id in traced)
+    shared = SharedOut(Stated(lambda id, metric: results.get(metric, id), paced), sites)
+    for name, layer in layers_of(rows, sites).items():
         if name not in keys:
             continue
-        for part, share in layer.own.items():
+        own: dict[int, list[Site]] = {}
+        for site in layer.called:
+            own.setdefault(site.part, []).append(site)
+        for part, inside in own.items():
+            share = sum(site.share for site in inside)
             node = _shared(results, units[part], share, f"{keys[name]}/{part}", keys[name])
             if node is not None:
-                found.append(node)
+                cost = shared.sum(inside)
+                found.append(replace(node, energy=cost.energy_j, time=cost.time_s))
                 below = (_shared(results, k, share, f"{node.key}/{k['id']}", node.key) for k in kernels.get(part, []))
                 found += [kernel for kernel in below if kernel is not None]
     return found
