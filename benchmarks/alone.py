@@ -6,7 +6,9 @@
 Takes a Run on the same board, and of it the operators with the most energy whose data doesn't fit the L2. Each is
 run on random data of its shapes, over and over in a CUDA graph, with several pauses in an iteration: each has a mean
 clock of its own, by the SMs' cycle counters, and what a kernel that only waits draws in the pause is taken off. A
-straight line through these gives the energy at the clock of the Run's own references.
+straight line through these gives the energy at the clock of the Run's own references. Under a power cap those are the
+references with a pause, and energies of operators are those at equal clocks: at the cap itself an operator costs what
+it makes the others run slower for, too.
 """
 
 import argparse
@@ -30,7 +32,7 @@ from jouletrace.steps.pacing import cycles_per_second
 COPIES = 4
 """Sets of tensors that take turns, so that no launch finds its data in the cache."""
 
-PAUSES = (0.0, 0.15, 0.35, 0.6)
+PAUSES = (0.2, 0.5, 1.0)
 """Over the time of an iteration without one."""
 
 L2_BYTES = 50e6
@@ -71,7 +73,8 @@ def operators(run: Run, most: int) -> list[Operator]:
     """Those with the most energy that can be made here and don't fit the cache."""
     results, found = Results(run), []
     for unit in results.units("op"):
-        energy, time = results.get("energy_total_j", unit["id"]), results.get("time_s", unit["id"])
+        energy, time = results.get("energy_matched_j", unit["id"]), results.get("time_s", unit["id"])
+        energy = energy if energy and energy.value else results.get("energy_total_j", unit["id"])
         shapes = [[int(n) for n in one.split(",") if n] for one in _TENSOR.findall(unit["shapes"] or "")]
         if unit["op"] in CALLS and energy and energy.value and energy.half_width and time and time.value:
             figures = (energy.value, energy.half_width, time.value)
@@ -81,9 +84,10 @@ def operators(run: Run, most: int) -> list[Operator]:
 
 
 def clock_of(run: Run) -> float:
-    """Mean counted clock of the Run's references without a pause, in MHz."""
+    """Mean counted clock of the Run's references in MHz: of those with a pause, where there are any."""
     seen = Observed.of(run.windows)
-    mine = [arm.kind == REFERENCE and not arm.spin_ns for arm in seen.arm]
+    paced = any(arm.kind == REFERENCE and arm.spin_ns for arm in seen.arm)
+    mine = [arm.kind == REFERENCE and (arm.spin_ns > 0) == paced for arm in seen.arm]
     return float(np.nanmean(seen.counted_mhz[mine]))
 
 
@@ -111,7 +115,7 @@ def _random(shape: list[int], name: str, place: int, device: str) -> torch.Tenso
 
 def measured(call: Callable[[], Any], device: str, name: str) -> tuple[float, float, float]:
     """Joules and seconds of an iteration, and the counted clock in MHz."""
-    run = jt.profile(call, device=device, mode="graph", name=name, idle=0.5, warmup=2, max_time=4, latency=0.3)
+    run = jt.profile(call, device=device, mode="graph", name=name, idle=0.5, warmup=1, max_time=2.5, latency=0.1)
     windows = [row for row in run.windows.to_pylist() if row["variant"] == "untouched"]
     energy, time = run.result("energy_total_j").value, run.result("latency_s").value
     return energy, time, float(np.nanmean([row["counted_mhz"] or np.nan for row in windows]))
@@ -120,7 +124,7 @@ def measured(call: Callable[[], Any], device: str, name: str) -> tuple[float, fl
 def line(operator: Operator, clock_mhz: float, device: str) -> str:
     """Its row of the table."""
     rate = cycles_per_second(torch.device(device))
-    _, free_s, _ = measured(loop(operator, device, 0), device, operator.name)
+    free_s = operator.time_s / operator.count * COPIES
     clocks, energies = [], []
     for share in PAUSES:
         cycles = round(share * free_s * rate)
@@ -160,9 +164,10 @@ def main() -> None:
     run = load(arguments.run)
     clock_mhz = clock_of(run)
     lines = [
-        f"Clock of the model's own step, counted: {clock_mhz:.0f} MHz.",
+        f"Clock of the model's own references, counted: {clock_mhz:.0f} MHz.",
         "",
-        "| operator | in the model (mJ) | alone, at that clock (mJ) | off | clocks alone (MHz) | energies there (mJ) |",
+        "| operator | in the model, at equal clocks (mJ) | alone, at that clock (mJ) | off "
+        "| clocks alone (MHz) | energies there (mJ) |",
         "|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
