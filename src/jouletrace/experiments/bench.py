@@ -11,8 +11,9 @@ from typing import Any
 from jouletrace.errors import JouletraceError
 from jouletrace.experiments.arms import GAPS, PACE, STEP, TOGETHER, Arm
 from jouletrace.experiments.counted import counted_replay
-from jouletrace.experiments.pacing import pieces, whole_periods
+from jouletrace.experiments.pacing import whole_periods
 from jouletrace.experiments.parts import Part
+from jouletrace.experiments.pieces import pieces
 from jouletrace.experiments.protocols import Replayable, VariableStep
 
 _RAMPED = 0.7

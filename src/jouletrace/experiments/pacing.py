@@ -30,14 +30,6 @@ UNTOUCHED_MHZ = 3.0
 _HOT, _COOL = 1.4, 0.5
 """Power of what is added, and of what is taken away, over the step's: for the hottest variant that may be."""
 
-_SPACING_S, _MOST_PIECES = 1.1e-3, 64
-"""From one piece of a pause to the next, and how many pieces there may be.
-
-An H100's reading is made of samples some 0.8 ms apart: readings of one window spread by 8 to 23 W with pieces 0.63
-to 0.7 or 1.1 to 1.25 ms apart, by 100 W with 0.76 to 0.82 ms, where the sensor sees the same phase again and
-again, and by 45 W with one pause in 8 to 16 ms (docs/results/kernel-energy-h100.md).
-"""
-
 LADDER = np.array([1.0, 1.08, 1.17, 1.26, 1.36, 1.47])
 """Pauses to choose from, over the least one."""
 
@@ -162,18 +154,6 @@ def _beat(iteration_s: NDArray[np.float64], window_s: float, period_s: float) ->
         kept = 1 / harmonic / np.maximum(math.pi * turns, 1.0)
         total += kept / np.maximum(math.pi * readings * off, 1.0)
     return total
-
-
-def pieces(iteration_s: float) -> int:
-    """Into how many waits to split a pause, spread over an iteration.
-
-    In one piece it makes the board's power swing by hundreds of watts in every iteration, which the
-    sensor shows as beats of ±10 %.
-
-    Args:
-        iteration_s: Seconds of an iteration, the pause included.
-    """
-    return min(max(round(iteration_s / _SPACING_S), 1), _MOST_PIECES)
 
 
 def whole_periods(iteration_s: float, window_s: float, period_s: float) -> int:
