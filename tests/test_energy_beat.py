@@ -14,7 +14,7 @@ def test_a_load_in_step_with_the_samples_beats_with_them(period_ms):
         assert beats(period_ms / 1e3, SAMPLING_S, total_s)
 
 
-@pytest.mark.parametrize("period_ms", [0.5, 0.7, 0.83, 0.9, 1.0, 1.5, 3.1, 26.0])
+@pytest.mark.parametrize("period_ms", [0.5, 0.7, 0.86, 0.9, 1.0, 1.5, 3.1, 26.0])
 def test_another_does_not(period_ms):
     assert not beats(period_ms / 1e3, SAMPLING_S, 10.0)
 
@@ -26,7 +26,7 @@ def test_nothing_is_said_where_the_sampling_or_the_load_is_not_known():
     assert not beats(0.8e-3, SAMPLING_S, 0.0)
 
 
-@pytest.mark.parametrize("period_ms", [0.79, 0.82, 0.87, 1.22, 0.41])
+@pytest.mark.parametrize("period_ms", [0.76, 0.84, 0.87, 1.26, 0.43])
 def test_no_more_of_a_swing_is_left_than_said(period_ms):
     # A swing of three harmonics that fall as 1/h, from whatever phase the window begins.
     samples = np.arange(round(0.5 / SAMPLING_S)) * SAMPLING_S / (period_ms / 1e3)

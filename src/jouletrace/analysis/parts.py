@@ -12,7 +12,7 @@ from jouletrace.analysis.forwards import gaps_weight, part_weights, weigh
 from jouletrace.analysis.generation import between_forwards
 from jouletrace.analysis.layers import add_layers
 from jouletrace.analysis.phases import ORDER, add_phases
-from jouletrace.analysis.power import sampling
+from jouletrace.analysis.power import measured_sampling, sampling
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.shared_out import SharedOut, Stated
 from jouletrace.analysis.sites import Site, sites_of
@@ -48,8 +48,9 @@ def add_parts(run: Run, figures: Figures) -> None:
     traced = _traced(run, rows)
     of_ops = _of_operators(rows, traced)
     parts = [row["id"] for row in ops if row["parent"] == MODEL_UNIT and row["name"] != GAPS_NAME]
-    sampling_s = sampling(run, run.devices[0].id) if run.devices else None
-    estimator = Estimator(run.windows, part_weights(rows, of_ops), sampling_s)
+    device = run.devices[0].id if run.devices else ""
+    known = sampling(run, device), measured_sampling(run, device)
+    estimator = Estimator(run.windows, part_weights(rows, of_ops), *known)
     found = estimator.findings(parts)
     scale = _Scale(run, figures, found)
     gaps = found.gaps.scaled(gaps_weight(run))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.analysis.polled import published
 from jouletrace.energy.record import Record, clean
 from jouletrace.energy.response import NOMINAL, Response
+from jouletrace.energy.sampling_rate import SamplingRate, repetitions, sampling_rate
 from jouletrace.energy.windows import WindowEnergies, window_energy
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -46,6 +48,21 @@ def sampling(run: Run, device: str) -> float | None:
     """Seconds between the samples that readings of power are made of; None where it isn't known."""
     channel = run.channel(device, POWER)
     return channel.sampling_s if channel else None
+
+
+def measured_sampling(run: Run, device: str) -> SamplingRate | None:
+    """How the sensor samples, told by its readings in the windows of an experiment; None where they don't tell."""
+    channel = run.channel(device, POWER)
+    if channel is None or not channel.sampling_s or not channel.period_s or not len(run.windows):
+        return None
+    response, rows = response_of(channel), run.windows
+    known = pc.and_(pc.greater(pc.fill_null(rows["replays"], 0), 0), pc.is_valid(rows["end_ns"]))
+    start, end, replays = (rows.filter(known)[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
+    periods = (end - start) / 1e9 / replays
+    windows = zip(start.tolist(), end.tolist(), periods.tolist(), strict=True)
+    some = repetitions(*run.series(device, POWER), windows, response.memory_s)
+    # Stamps scatter, and their median comes out 0.02 % off: what is read out so regularly is so by whole milliseconds.
+    return sampling_rate(some, round(channel.period_s, 3), 1 / channel.sampling_s)
 
 
 def tail_s(channel: ChannelInfo) -> float:

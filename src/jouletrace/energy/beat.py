@@ -1,8 +1,9 @@
 """What a sensor that takes samples makes of a load that repeats itself.
 
-A reading of an H100 is the mean of samples taken every 0.80 ms, not of all that happens in between. A load just as
+A reading of an H100 is made of samples taken every 0.80 to 0.83 ms, not of all that happens in between. A load just as
 long is seen at one phase again and again: of DeiT-B at batch 1, 0.797 to 0.798 ms, single windows of 0.8 s came out
-between 194 and 249 mJ an iteration. The energy counter says the same, as it adds up the same samples.
+between 194 and 249 mJ an iteration on one board. The energy counter says the same, as it adds up the same samples.
+How often a board's sensor samples, readings tell (``energy.sampling_rate``); here it is known roughly.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ STRONG = (1, 2, 3)
 SLOW = 3.5
 """Turns of a swing from one sample to the next up to which it counts as strong: what is faster swings less."""
 
-_SURE = 0.005
-"""How far the time between samples may be from what is stated, relative: 0.798 to 0.801 ms on three H100s."""
+SURE = 0.025
+"""How far the time between samples may be from what is stated, relative: each board has its own."""
 
 _HARMLESS = 0.05
 """Share of a swing that a mean may keep: power swings by a tenth within an iteration, or by a half."""
@@ -41,13 +42,18 @@ def beats(period_s: float, sampling_s: float | None, total_s: float) -> bool:
 
 
 def left(
-    period_s: Floats, sampling_s: float, window_s: float, harmonics: Iterable[int] = STRONG, slow: float = SLOW
+    period_s: Floats,
+    sampling_s: float,
+    window_s: float,
+    harmonics: Iterable[int] = STRONG,
+    slow: float = SLOW,
+    sure: float = SURE,
 ) -> Floats:
     """Share of a swing of this period that the mean of a window's samples keeps, at most; shape as ``period_s``.
 
     Sampled with period T, harmonic h of a swing with period t looks like one of frequency ``|h/t - m/T|`` for the
     nearest whole m, and of that ``1 / (π W |h/t - m/T|)`` is left over a window W. Harmonics are taken to fall as 1/h,
-    and T to be off by half a percent for the worse.
+    and T to be off for the worse.
 
     Args:
         period_s: t.
@@ -55,12 +61,13 @@ def left(
         window_s: W.
         harmonics: Which h.
         slow: Turns of a harmonic from one sample to the next up to which it counts.
+        sure: How far T may be off, relative.
     """
     kept = np.zeros_like(period_s)
     for harmonic in harmonics:
         turns = harmonic * sampling_s / period_s
         # Windows hold whole iterations: what isn't folded (m = 0) is averaged out.
-        off = np.maximum(np.abs(turns - np.maximum(np.round(turns), 1.0)) - _SURE * turns, 0.0)
+        off = np.maximum(np.abs(turns - np.maximum(np.round(turns), 1.0)) - sure * turns, 0.0)
         share = 1 / harmonic / np.maximum(np.pi * window_s / sampling_s * off, 1.0)
         kept = np.maximum(kept, np.where(turns <= slow, share, 0.0))
     return kept

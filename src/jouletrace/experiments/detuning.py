@@ -11,13 +11,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jouletrace.energy.beat import left
+from jouletrace.energy.beat import SURE, left
 
 _ALL = range(1, 9)
 """Harmonics that references had better not beat with; all variants, the strong ones alone."""
 
 _NEAR = np.linspace(-0.015, 0.015, 7)
 """Periods of references and of variants that change little, over the step's."""
+
+_SURER = 0.005
+"""How far off the time between samples may be where no pause would do for all that it may be; relative."""
 
 _HARMLESS, _MOST = 0.01, 0.05
 """Shares of a swing within an iteration that a window's mean may keep, wanted and at most: it swings by 10 % or so."""
@@ -49,13 +52,15 @@ def detuning(iteration_s: float, added: Iterable[float], sampling_s: float | Non
     if left(variants_s, sampling_s, window_s).max() <= _HARMLESS:
         return 0.0
     pauses_s = _PAUSES[:, None] * iteration_s
-    worst = left(variants_s + pauses_s, sampling_s, window_s).max(axis=1)
-    if worst.min() > _MOST:
-        return None
-    # Of those nearly as good as the best, one that serves the references best, and the shortest of such.
-    good = pauses_s[worst <= max(1.5 * worst.min(), _HARMLESS)]
-    of_references = left((iteration_s + good) * (1 + _NEAR), sampling_s, window_s, _ALL, np.inf).max(axis=1)
-    return float(good[np.flatnonzero(of_references <= 1.2 * of_references.min())[0], 0])
+    for sure in (SURE, _SURER):
+        worst = left(variants_s + pauses_s, sampling_s, window_s, sure=sure).max(axis=1)
+        if worst.min() > _MOST:
+            continue
+        # Of those nearly as good as the best, one that serves the references best, and the shortest of such.
+        good = pauses_s[worst <= max(1.5 * worst.min(), _HARMLESS)]
+        of_references = left((iteration_s + good) * (1 + _NEAR), sampling_s, window_s, _ALL, np.inf, sure).max(axis=1)
+        return float(good[np.flatnonzero(of_references <= 1.2 * of_references.min())[0], 0])
+    return None
 
 
 def longer(iteration_s: float, pause_s: float, sampling_s: float, window_s: float) -> list[float]:

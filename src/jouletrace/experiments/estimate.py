@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.energy.beat import beats
+from jouletrace.energy.sampling_rate import SamplingRate
 from jouletrace.experiments import contrasts
 from jouletrace.experiments.arms import DETACH, NULL, REFERENCE, REMOVE, SPIKE, STEP, TOGETHER, Arm
 from jouletrace.experiments.levels import Levels, Observed, Weights
@@ -150,15 +151,20 @@ class Estimator:
         windows: As of ``estimate_parts``.
         weights: How often a part counts in the whole for once in the step, by id; once where it isn't in it.
             Costs of parts are of the whole; checks are of the step.
-        sampling_s: From one sample of the power sensor to the next; None where it isn't known.
+        sampling_s: From one sample of the power sensor to the next, roughly; None where it isn't known.
+        sampling: The same as it was measured on this very board.
     """
 
     def __init__(
-        self, windows: pa.Table, weights: Mapping[int, float] | None = None, sampling_s: float | None = None
+        self,
+        windows: pa.Table,
+        weights: Mapping[int, float] | None = None,
+        sampling_s: float | None = None,
+        sampling: SamplingRate | None = None,
     ) -> None:
         self._weights = weights or {}
         self.observed = observed = Observed.of(windows)
-        self.energy = energy = Levels(observed, observed.energy_j)
+        self.energy = energy = Levels(observed, observed.energy_j, sampling)
         self.time = time = Levels(observed, observed.time_s)
         self.basis = energy if energy.arms else time
         paced = contrasts.reference(self.basis, paced=True)

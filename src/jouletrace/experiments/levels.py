@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from jouletrace.energy.interval import LEVEL
 from jouletrace.energy.quantiles import student
+from jouletrace.energy.sampling_rate import LONG, SamplingRate, seen_variance
 from jouletrace.experiments.alias import Alias, alias_of
 from jouletrace.experiments.arms import FRESH, GAPS, NULL, PACE, REFERENCE, SCREEN, STEP, Arm
 from jouletrace.experiments.mixed import Fit, fit
+from jouletrace.experiments.pieces import pieces
 from jouletrace.experiments.pinned import Pinned, pin
 from jouletrace.experiments.steady import Stretches, stretches
 from jouletrace.run import Estimate
@@ -113,13 +115,14 @@ class Levels:
     Args:
         observed: The windows.
         values: Cost per iteration of each window, shape (n,); those that are NaN or not positive are left out.
+        sampling: Of energies: how the sensor samples, where that was measured.
 
     Attributes:
         lost: Windows without a value.
         unsteady: Windows beside which the board changed (``experiments.steady``): they count for little.
     """
 
-    def __init__(self, observed: Observed, values: Floats) -> None:
+    def __init__(self, observed: Observed, values: Floats, sampling: SamplingRate | None = None) -> None:
         known = np.isfinite(values) & (values > 0)
         held = pin(observed.arm, observed.energy_j / observed.time_s, observed.clock_mhz)
         self.lost = int((~known).sum())
@@ -131,7 +134,7 @@ class Levels:
         for name in dict.fromkeys(names):
             rows = np.flatnonzero(known & np.array([other == name for other in names]))
             if len(rows):
-                stratum = _fit(observed, values, rows, held)
+                stratum = _fit(observed, values, rows, held, None if name == GAPS else sampling)
                 self._strata.append(stratum)
                 self._home.update(dict.fromkeys(stratum.index, stratum))
 
@@ -214,7 +217,9 @@ def _stratum(arm: Arm) -> str:
     return GAPS if arm.kind == GAPS else "paced" if arm.spin_ns else "plain"
 
 
-def _fit(observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinned) -> _Stratum:
+def _fit(
+    observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinned, sampling: SamplingRate | None
+) -> _Stratum:
     arms = [observed.arm[i] for i in rows]
     index = {arm: i for i, arm in enumerate(dict.fromkeys(arms))}
     # The untouched step is one capture throughout; all others are captured once a block.
@@ -223,7 +228,10 @@ def _fit(observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinne
     arm_of = np.array([index[arm] for arm in arms], np.intp)
     capture_of = np.array([capture_index[capture] for capture in captures], np.intp)
     stretch = observed.stretches.number[rows]
-    found = fit(np.log(values[rows]), arm_of, capture_of, observed.middle_s[rows], held.excess[rows], stretch)
+    if sampling is not None and np.median(observed.time_s[rows]) * sampling.rate_hz > LONG:
+        sampling = None
+    sampled = _sampled(observed, rows, sampling) if sampling else None
+    found = fit(np.log(values[rows]), arm_of, capture_of, observed.middle_s[rows], held.excess[rows], stretch, sampled)
     return _Stratum(
         index,
         found,
@@ -232,8 +240,15 @@ def _fit(observed: Observed, values: Floats, rows: NDArray[np.intp], held: Pinne
         _offset_variance(index, found),
         found.slope**2 * held.variance,
         held.arms,
-        alias_of(index, found),
+        Alias() if sampling else alias_of(index, found),
     )
+
+
+def _sampled(observed: Observed, rows: NDArray[np.intp], sampling: SamplingRate) -> Floats:
+    """What the sensor's sampling does to each window, as far as that can be known: a variance."""
+    time = observed.time_s[rows]
+    pause = np.array([observed.arm[i].spin_ns / 1e9 for i in rows])
+    return seen_variance(time, observed.length_s[rows], sampling, pause, np.array([pieces(one) for one in time]))
 
 
 def _offset_variance(index: dict[Arm, int], found: Fit) -> float:

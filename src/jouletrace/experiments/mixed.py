@@ -11,9 +11,10 @@ after some captures, and as before after others; and ``experiments.steady``), an
 capture (the same work, captured afresh, need not cost quite the same) and independent noise. How large
 these are against the noise the windows tell themselves, by restricted maximum likelihood (Patterson and
 Thompson 1971). A covariate, a quantity seen in each window that only noise moves, is regressed on where
-there is one. So every window helps to follow the drift, a window next to a reference counts for more than
-one far from any, and the covariance between arms, which a sum of parts needs since all parts share one
-reference, comes out exactly.
+there is one. What a sensor that samples makes of loads that repeat themselves is noise too, of a size known
+beforehand for each window (``energy.sampling_rate``) up to a factor that the windows tell. So every window helps
+to follow the drift, a window next to a reference counts for more than one far from any, and the covariance
+between arms, which a sum of parts needs since all parts share one reference, comes out exactly.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 _SMALLEST = 1e-6
-_LARGEST = {"capture": 10.0, "drift": 10.0, "block": 1e8}
+_LARGEST = {"capture": 10.0, "drift": 10.0, "block": 1e8, "sampling": 1e3}
 """Of each source over noise: beyond that, noise can't be told from a drift that follows every window."""
 
 _EXACT = 1e-8
 """Relative spread below which windows are taken to agree exactly."""
+
+_KNOWN, _KNOWN_FREE = "sampling", 4.0
+"""The source of which something is known beforehand, and degrees of freedom for which that counts."""
 
 _STARTS = (1e-3, 0.1)
 _ROUNDS = 2
@@ -66,7 +70,7 @@ class Fit:
         weights: How each level is made of the windows, shape (arms, windows): level = weights @ y.
         arm: Arm of each window, shape (windows,).
         noise: Noise variance of each arm's windows, with its degrees of freedom.
-        sources: What else moves windows, by name: "capture", "drift", "block".
+        sources: What else moves windows, by name: "capture", "drift", "block", "sampling".
         slope: Coefficient of the covariate; 0 without one.
     """
 
@@ -103,6 +107,7 @@ def fit(
     time_s: Floats,
     covariate: Floats | None = None,
     block: Indices | None = None,
+    sampled: Floats | None = None,
 ) -> Fit:
     """Fit the model.
 
@@ -113,6 +118,7 @@ def fit(
         time_s: Middle of each window, shape (windows,).
         covariate: Shape (windows,); levels are those where it is 0.
         block: Block of each window, or stretch of one, shape (windows,); None if all are of one.
+        sampled: Variance of each that comes of how the sensor samples, as far as known beforehand, shape (windows,).
     """
     n, arms = len(y), int(arm.max()) + 1
     plain = design = np.eye(arms)[arm]
@@ -127,11 +133,13 @@ def fit(
     centred = y - plain @ means
     scale = float(centred @ centred) / free
     spreads = scale > _EXACT**2
+    if sampled is not None and spreads:
+        covariances[_KNOWN] = np.diag(sampled) / scale
     ratios = dict.fromkeys(covariances, 0.0)
     moderated = Moderated(np.full(arms, scale), np.full(arms, float(free)))
     sigma2 = scale
     for _ in range(_ROUNDS if spreads else 0):
-        ratios = _ratios(centred, design, noise, covariances)
+        ratios = _ratios(centred, design, noise, covariances, scale)
         projection, _ = _project(_whole(noise, covariances, ratios), design)
         sigma2 = max(float(centred @ projection @ centred) / free, _EXACT**2)
         # The best prediction of each window's noise, and what share of it shows.
@@ -146,16 +154,15 @@ def fit(
         if np.all(np.isfinite(moderated.variance)):
             noise = np.clip(moderated.variance / sigma2, 1e-4, 1e4)[arm]
     projection, weights = _project(_whole(noise, covariances, ratios), design)
+    variances = {name: ratio * sigma2 for name, ratio in ratios.items()}
+    doubts = _doubts(projection / sigma2, noise, covariances, variances) if spreads else dict.fromkeys(covariances, 0.0)
     found = weights @ centred
-    doubts = _doubts(projection / sigma2, noise, covariances) if spreads else dict.fromkeys(covariances, 0.0)
     return Fit(
         level=means + found[:arms],
         weights=weights[:arms],
         arm=arm,
         noise=moderated,
-        sources={
-            name: Source(covariance, ratios[name] * sigma2, doubts[name]) for name, covariance in covariances.items()
-        },
+        sources={name: Source(covariance, variances[name], doubts[name]) for name, covariance in covariances.items()},
         slope=float(found[arms]) if len(found) > arms else 0.0,
     )
 
@@ -187,25 +194,39 @@ def _whole(noise: Floats, covariances: Mapping[str, Floats], ratios: Mapping[str
     return whole
 
 
-def _doubts(projection: Floats, noise: Floats, covariances: Mapping[str, Floats]) -> dict[str, float]:
+def _doubts(
+    projection: Floats, noise: Floats, covariances: Mapping[str, Floats], variances: Mapping[str, float]
+) -> dict[str, float]:
     """Variances of the REML estimates of the sources' variances, from the information matrix."""
     parts = [projection * noise, *(projection @ covariance for covariance in covariances.values())]
     information = np.array([[0.5 * float(np.sum(a * b.T)) for b in parts] for a in parts])
+    for i, name in enumerate(covariances, 1):
+        if name == _KNOWN:
+            information[i, i] += _KNOWN_FREE / (2 * max(variances[name], 1e-300) ** 2)
     # Sources differ by many orders of magnitude: brought to one scale first, or the smallest get lost.
     scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
     covariance = linalg.pinvh(information / np.outer(scale, scale), rtol=1e-6) / np.outer(scale, scale)
     return {name: max(float(covariance[i, i]), 0.0) for i, name in enumerate(covariances, 1)}
 
 
-def _ratios(y: Floats, design: Floats, noise: Floats, covariances: Mapping[str, Floats]) -> dict[str, float]:
-    """Variances of the sources over that of the noise, by REML."""
+def _ratios(
+    y: Floats, design: Floats, noise: Floats, covariances: Mapping[str, Floats], scale: float
+) -> dict[str, float]:
+    """Variances of the sources over that of the noise, by REML.
+
+    What is known beforehand, that one of them is about ``scale``, goes in as an inverse chi squared.
+    """
     from scipy import optimize  # slow to import, and figures of parts alone need it
 
     bounds = [(math.log(_SMALLEST), math.log(_LARGEST[name])) for name in covariances]
 
     def deviance(logs: Floats) -> float:
         ratios = dict(zip(covariances, np.exp(logs), strict=True))
-        return _deviance(_whole(noise, covariances, ratios), y, design)
+        found, sigma2 = _deviance(_whole(noise, covariances, ratios), y, design)
+        if _KNOWN in ratios:
+            times = max(ratios[_KNOWN] * sigma2 / scale, 1e-9)
+            found += (_KNOWN_FREE + 2) * math.log(times) + _KNOWN_FREE / times
+        return found
 
     tries = [
         optimize.minimize(deviance, np.full(len(bounds), np.log(start)), method="L-BFGS-B", bounds=bounds)
@@ -217,8 +238,8 @@ def _ratios(y: Floats, design: Floats, noise: Floats, covariances: Mapping[str, 
     }
 
 
-def _deviance(covariance: Floats, y: Floats, design: Floats) -> float:
-    """Minus twice the restricted log likelihood, the common variance profiled out."""
+def _deviance(covariance: Floats, y: Floats, design: Floats) -> tuple[float, float]:
+    """Minus twice the restricted log likelihood, the common variance profiled out, and that variance."""
     factor = linalg.cholesky(covariance, lower=True, check_finite=False)
     white = linalg.solve_triangular(factor, np.column_stack([design, y]), lower=True, check_finite=False)
     triangle = linalg.qr(white, mode="r", check_finite=False)[0]
@@ -227,7 +248,7 @@ def _deviance(covariance: Floats, y: Floats, design: Floats) -> float:
     free = len(y) - arms
     log_design = 2 * float(np.log(np.abs(np.diag(triangle)[:arms])).sum())
     log_covariance = 2 * float(np.log(np.diag(factor)).sum())
-    return float(free * math.log(max(residual, 1e-300)) + log_covariance + log_design)
+    return float(free * math.log(max(residual, 1e-300)) + log_covariance + log_design), residual / free
 
 
 def _project(covariance: Floats, design: Floats) -> tuple[Floats, Floats]:

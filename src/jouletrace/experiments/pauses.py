@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jouletrace.energy.sampling_rate import SamplingRate
 from jouletrace.errors import JouletraceError
-from jouletrace.experiments import commons, pacing
+from jouletrace.experiments import commons, off_beat, pacing
 from jouletrace.experiments.arms import REFERENCE, Arm
 from jouletrace.experiments.bench import Bench, Window
 from jouletrace.experiments.commons import Common
@@ -53,6 +54,7 @@ class Pauses:
         self._lasts = 1.0  # seconds by which an iteration grows for each of the pause that is asked for
         self._pace: Pace | None = None
         self._fraction = 1.0
+        self._sampling: SamplingRate | None = None
 
     @property
     def capped(self) -> bool:
@@ -72,16 +74,23 @@ class Pauses:
         if self._pace is not None:
             self.least_s = round(self._pace.pause_s(self._fraction), 6)
 
-    def detune(self, arms: Iterable[Arm]) -> None:
+    def detune(self, arms: Iterable[Arm], sampling: SamplingRate | None = None) -> None:
         """Where no cap acts: choose a pause that keeps the step and its variants from beating with the sensor.
 
         Args:
             arms: The variants.
+            sampling: How the sensor samples, where that was measured.
         """
+        self._sampling = sampling
         added = {self._added(arm) for arm in arms}
         iteration_s, sampling_s = self._bench.iteration_s, self._settings.sampling_s
         self.detuned_s, self.note = 0.0, None
-        wanted_s = detuning(iteration_s, added, sampling_s, self._settings.detuned_window_s) if self._no_cap else 0.0
+        window_s = self._settings.detuned_window_s
+        wanted_s: float | None = 0.0
+        if self._no_cap and sampling is not None:
+            wanted_s = off_beat.step_pause(iteration_s, np.array([*added]), window_s, sampling)
+        elif self._no_cap:
+            wanted_s = detuning(iteration_s, added, sampling_s, window_s)
         if wanted_s == 0 or sampling_s is None:
             return
         one, every = f"an iteration of {iteration_s * 1e3:.3f} ms", f"{sampling_s * 1e3:.3f} ms"
@@ -126,13 +135,25 @@ class Pauses:
             ladder = ladder[ladder >= min(self._pace.pause_s(self._fraction, added), ladder[-1])]
         return self._apart(self.free_s * (1 + added), ladder)
 
+    def tuned(self, arm: Arm) -> int:
+        """The pause of a variant where no cap acts, in nanoseconds: all pause alike, or a little longer off a beat."""
+        if self._sampling is None or not self.detuned_s:
+            return round(1e9 * self.detuned_s)
+        period_s = self._bench.iteration_s * (1 + self._added(arm)) + self.detuned_s * self._lasts
+        pause_s, window_s = self.detuned_s * self._lasts, self._settings.detuned_window_s
+        more_s = off_beat.variant_more(period_s, pause_s, window_s, self._sampling)
+        return round(1e9 * (self.detuned_s + more_s / self._lasts))
+
     def plain(self) -> Common:
         """What blocks without a cap's pauses have."""
         sampling_s = self._settings.sampling_s
         if not self.detuned_s or sampling_s is None:
             return commons.PLAIN
         lasts, window_s = self._lasts, self._settings.detuned_window_s
-        others_s = longer(self._bench.iteration_s, self.detuned_s * lasts, sampling_s, window_s)
+        if self._sampling is not None:
+            others_s = off_beat.others(self._bench.iteration_s, self.detuned_s * lasts, window_s, self._sampling)
+        else:
+            others_s = longer(self._bench.iteration_s, self.detuned_s * lasts, sampling_s, window_s)
         return commons.detuned(round(1e9 * self.detuned_s), [round(1e9 * other_s / lasts) for other_s in others_s])
 
     def paced(self) -> Common:

@@ -167,6 +167,7 @@ def opening(
     scope: Scope = SCOPES[0][0],
     groups: Sequence[Part] = (),
     plain: Common = PLAIN,
+    tuned: Callable[[Arm], int] | None = None,
 ) -> list[Block]:
     """The first round: every arm once, as far as the scope goes.
 
@@ -183,7 +184,8 @@ def opening(
         rng: For the order.
         scope: How much of it.
         groups: Modules to be removed as a whole, from the step as it runs.
-        plain: What blocks have where no cap acts; all wait as their reference does.
+        plain: What blocks have where no cap acts.
+        tuned: From a variant to its pause in nanoseconds there; None if all wait as their reference does.
     """
     if scope.lean:
         settings = replace(settings, spikes=min(settings.spikes, 1))
@@ -215,8 +217,8 @@ def opening(
     repeated += [(arm, windows) for arm in checked]
     modules: list[Wish] = [(Arm(REMOVE, group.id, 0), windows) for group in groups if settings.removal]
     if paced is None:
-        spin_ns = plain.reference.spin_ns
-        wishes = [(replace(arm, spin_ns=spin_ns), count) for arm, count in taken(without) + repeated + modules]
+        waits = tuned or (lambda arm: plain.reference.spin_ns)
+        wishes = [(replace(arm, spin_ns=waits(arm)), count) for arm, count in taken(without) + repeated + modules]
         return in_blocks(wishes, plain, settings, rng)
     running = taken(without) + modules
     running += [(Arm(REPEAT, part.id, 1 + copies(share, part.id)), windows) for part in more if part not in without]

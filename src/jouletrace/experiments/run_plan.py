@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from jouletrace.energy.sampling_rate import SamplingRate
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.experiments import allocate, plan
 from jouletrace.experiments.arms import REFERENCE, REMOVE
@@ -50,6 +51,7 @@ class Experiment:
             handed out; called between rounds.
         settings: How to experiment.
         first_id: Id of the first part.
+        sampling: Returns how the sensor samples, as far as readings so far tell; called before blocks run.
 
     Attributes:
         parts: The parts; final (small ones pooled) once blocks run.
@@ -66,6 +68,7 @@ class Experiment:
         measured: Callable[[], pa.Table],
         settings: PlanSettings | None = None,
         first_id: int = 1,
+        sampling: Callable[[], SamplingRate | None] = lambda: None,
     ) -> None:
         self.settings = settings or PlanSettings()
         self._alone = make_parts(step.units(), first_id, together=self.settings.together)
@@ -77,6 +80,8 @@ class Experiment:
         self._bench = Bench(step, self.settings.sensor_s)
         self._pauses = Pauses(self._bench, self.settings, self.share)
         self._measured = measured
+        self._sampling = sampling
+        self._sampled: SamplingRate | None = None
         self._rng = np.random.default_rng(self.settings.seed)
         self._budget = Budget(self.settings)
         self._blocks = 0
@@ -109,6 +114,7 @@ class Experiment:
             yield from self._pauses.find(self._measured)
             self._budget.capped = self.pause_s > 0
             yield from self._screen()
+            self._sampled = self._sampling()
             self._detune()
             if not self.settings.together:
                 yield from self._keep_tellable()
@@ -122,7 +128,7 @@ class Experiment:
         """Choose the pause against the sensor's beat, by the parts as they are now."""
         refused, rng = self.refused.keys(), np.random.default_rng(0)
         blocks = plan.opening(self.parts, self.share, None, refused, self.settings, rng)
-        self._pauses.detune(arm for block in blocks for arm in block.order)
+        self._pauses.detune((arm for block in blocks for arm in block.order), self._sampled)
         if self._pauses.detuned_s:
             self.settings = replace(self.settings, window_s=self.settings.detuned_window_s)
             self._budget.settings = self.settings
@@ -185,7 +191,7 @@ class Experiment:
         ids = [part.id for part in self.parts]
         while True:
             observed = Observed.of(self._measured())
-            levels = Levels(observed, observed.cost)
+            levels = Levels(observed, observed.cost, self._sampled if observed.cost is observed.energy_j else None)
             wanting = allocate.needs(levels, ids, self.settings)
             blocks = self._next_blocks(levels, wanting, gaps)
             if not blocks:
@@ -240,8 +246,8 @@ class Experiment:
     def _scoped(self, scope: plan.Scope) -> list[Block]:
         paced = (self._pauses.of, self._pauses.paced()) if self._pauses.capped else None
         groups = self._groups_of(scope)
-        refused, plain = self.refused.keys(), self._pauses.plain()
-        return plan.opening(self.parts, self.share, paced, refused, self.settings, self._rng, scope, groups, plain)
+        refused, plain = self.refused.keys(), (self._pauses.plain(), self._pauses.tuned)
+        return plan.opening(self.parts, self.share, paced, refused, self.settings, self._rng, scope, groups, *plain)
 
     def _groups_of(self, scope: plan.Scope) -> list[Part]:
         """Those that a scope removes; a module that is one part as it is would be held against itself."""

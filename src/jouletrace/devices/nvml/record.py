@@ -50,11 +50,10 @@ class RingCheck:
     reason: str = ""
 
 
-_SAMPLING_S = {"H100": 0.8e-3}
+_SAMPLING_S = {"H100": 1 / 1230}
 """Seconds between the samples that readings are made of, by what the board's name holds.
 
-Measured on three H100s, from how readings beat with steps of 0.79 to 0.81 ms: 0.798 to 0.801 ms
-(docs/results/kernel-energy-h100.md). Of other boards it isn't known.
+In the middle of four H100s, 1207 to 1254 a second (docs/results/sampling-h100.md). Of other boards it isn't known.
 """
 
 

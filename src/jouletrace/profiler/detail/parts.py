@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.power import tail_s
+from jouletrace.analysis.power import measured_sampling, tail_s
 from jouletrace.analysis.windows import fill
 from jouletrace.errors import BadInputError
 from jouletrace.experiments.parts import unit_rows
@@ -76,7 +76,8 @@ def _experiment(session: Session, step: VariableStep, settings: ProfileSettings)
         modules=0 if settings.task == "generate" else PlanSettings.modules,
         seed=settings.seed,
     )
-    return Experiment(step, measured, plan, FIRST_ID)
+    device = session.run.devices[0].id if session.run.devices else ""
+    return Experiment(step, measured, plan, FIRST_ID, lambda: measured_sampling(session.snapshot(), device))
 
 
 def _window_s(session: Session, period_s: float, budget_s: float) -> float:
