@@ -6,7 +6,8 @@
 Takes a Run on the same board, and of it the operators with the most energy whose data doesn't fit the L2. Each is
 run on random data of its shapes, over and over in a CUDA graph, with several pauses in an iteration: each has a mean
 clock of its own, by the SMs' cycle counters, and what a kernel that only waits draws in the pause is taken off. A
-straight line through these gives the energy at the clock of the Run's own references. Under a power cap those are the
+straight line through these gives the energy at the clock of the Run's own references, or their mean where clocks are
+all alike. Under a power cap those are the
 references with a pause, and energies of operators are those at equal clocks: at the cap itself an operator costs what
 it makes the others run slower for, too.
 """
@@ -34,6 +35,9 @@ COPIES = 4
 
 PAUSES = (0.2, 0.5, 1.0)
 """Over the time of an iteration without one."""
+
+LEAST_APART = 0.03
+"""Of clocks through which a line is drawn, relative."""
 
 L2_BYTES = 50e6
 _TENSOR = re.compile(r"f16\[([\d,]*)\]")
@@ -133,7 +137,9 @@ def line(operator: Operator, clock_mhz: float, device: str) -> str:
         waiting_j = pause_s * waiting_w(device) if cycles else 0.0
         clocks.append(clock)
         energies.append((energy - waiting_j) / COPIES * operator.count)
-    _, level = np.polyfit(np.array(clocks) - clock_mhz, energies, 1)
+    # An operator that waits for memory runs at one clock whatever the pause: no line can be drawn through that.
+    apart = np.ptp(clocks) > LEAST_APART * clock_mhz
+    level = np.polyfit(np.array(clocks) - clock_mhz, energies, 1)[1] if apart else np.mean(energies)
     off = level / operator.energy_j - 1
     return (
         f"| {operator.name} {operator.module} | {operator.energy_j * 1e3:.1f} ± {operator.half_width_j * 1e3:.1f} | "
