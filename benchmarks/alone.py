@@ -7,9 +7,8 @@ Takes a Run on the same board, and of it the operators with the most energy whos
 run on random data of its shapes, over and over in a CUDA graph, with several pauses in an iteration: each has a mean
 clock of its own, by the SMs' cycle counters, and what a kernel that only waits draws in the pause is taken off. A
 straight line through these gives the energy at the clock of the Run's own references, or their mean where clocks are
-all alike. Under a power cap those are the
-references with a pause, and energies of operators are those at equal clocks: at the cap itself an operator costs what
-it makes the others run slower for, too.
+all alike. Under a power cap those are the references with a pause, and energies of operators are those at equal
+clocks: at the cap itself an operator costs what it makes the others run slower for, too.
 """
 
 import argparse

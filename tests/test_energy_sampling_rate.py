@@ -48,12 +48,15 @@ def test_one_period_alone_tells_no_rate_from_its_mirror_image():
     assert sampling_rate(some(1217.0, 8 * [1.03]), READOUT_S, NOMINAL_HZ) is None
 
 
-def test_readings_that_only_scatter_tell_nothing():
-    rng = np.random.default_rng(1)
-    scattered = [
-        Repetition(ms / 1e3, np.arange(25) * 0.02, 260 + rng.standard_normal(25)) for ms in np.linspace(0.8, 1.1, 30)
-    ]
-    assert sampling_rate(scattered, READOUT_S, NOMINAL_HZ) is None
+@pytest.mark.parametrize("windows", [15, 100])
+def test_readings_that_only_scatter_tell_nothing(windows):
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        some = [
+            Repetition(ms / 1e3, np.arange(25) * 0.02, 260 + rng.standard_normal(25))
+            for ms in np.linspace(0.8, 1.1, windows)
+        ]
+        assert sampling_rate(some, READOUT_S, NOMINAL_HZ) is None
 
 
 def test_a_load_that_draws_the_same_all_along_tells_nothing():
@@ -108,3 +111,13 @@ def test_readings_that_remember_what_was_before_a_window_are_left_out():
     assert one.power_w.tolist() == list(range(13, 25))
     assert one.time_s[:2].tolist() == [0.0, 0.02]
     assert one.period_s == 0.9e-3
+
+
+def test_of_a_long_window_the_first_seconds_are_looked_at():
+    stamp_ns = np.arange(0, 60_000_000_000, 20_000_000)
+    [one] = repetitions(stamp_ns, np.full(len(stamp_ns), 260.0), [(0, 60_000_000_000, 0.9e-3)], 0.05)
+    assert 5 < one.time_s[-1] < 20
+
+
+def test_what_takes_no_time_is_not_seen_by_the_samples():
+    assert seen_variance(np.array([0.0]), 0.5, SamplingRate(1228.6, READOUT_S)).tolist() == [0.0]

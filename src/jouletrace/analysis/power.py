@@ -55,14 +55,17 @@ def measured_sampling(run: Run, device: str) -> SamplingRate | None:
     channel = run.channel(device, POWER)
     if channel is None or not channel.sampling_s or not channel.period_s or not len(run.windows):
         return None
-    response, rows = response_of(channel), run.windows
+    # Stamps scatter, and their median comes out 0.02 % off: what is read out so regularly is so by whole milliseconds.
+    readout_s, found = round(channel.period_s, 3), power_record(run, device)
+    if not readout_s or found is None:
+        return None
+    (record, response), rows = found, run.windows
     known = pc.and_(pc.greater(pc.fill_null(rows["replays"], 0), 0), pc.is_valid(rows["end_ns"]))
     start, end, replays = (rows.filter(known)[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
     periods = (end - start) / 1e9 / replays
     windows = zip(start.tolist(), end.tolist(), periods.tolist(), strict=True)
-    some = repetitions(*run.series(device, POWER), windows, response.memory_s)
-    # Stamps scatter, and their median comes out 0.02 % off: what is read out so regularly is so by whole milliseconds.
-    return sampling_rate(some, round(channel.period_s, 3), 1 / channel.sampling_s)
+    some = repetitions(record.time_ns, record.power_w, windows, response.memory_s)
+    return sampling_rate(some, readout_s, 1 / channel.sampling_s)
 
 
 def tail_s(channel: ChannelInfo) -> float:

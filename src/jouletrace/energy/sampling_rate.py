@@ -1,7 +1,7 @@
 """At which rate a board's power sensor samples, told by what its readings make of loads that repeat themselves.
 
-An H100 puts out a reading every 20.000 ms, of samples that a clock of its own takes: 1207 to 1254 a second on the
-boards that were looked at, each board's rate its own to 0.05 Hz over half an hour (docs/results/sampling-h100.md).
+An H100 puts out a reading every 20.000 ms, of samples that a clock of its own takes: 1207 to 1253 a second on the
+boards that were looked at, each board's rate its own to 0.1 Hz over half an hour (docs/results/sampling-h100.md).
 A load with period T swings at 1/T and its multiples. Sampled at rate r that looks like a swing at ``h/T - m r``, which
 is slow, and read out 50 times a second like one slower than 25 Hz: readings swing at the distance of ``h/T`` from the
 nearest of the frequencies ``m r + 50 n``. On such a frequency a window's readings don't swing: they are all off alike.
@@ -33,11 +33,13 @@ near its own first harmonics, with more it depends on what happens in an iterati
 _SHORTEST = 0.7
 """Shortest period that tells, over the time between samples: of shorter ones the first harmonic is folded twice."""
 
-_FEWEST = 10
-"""Readings of a stretch."""
+_FEWEST, _MOST = 10, 500
+"""Readings of a stretch that tell, and that are looked at: in more than 10 s a frequency shows so sharply that it falls
+between two of those that are tried."""
 
-_LIKELY, _CLEAR = 40.0, 0.8
-"""Log likelihood that a rate must gain over none, and how much of that any other may gain."""
+_LIKELY, _BY_CHANCE, _CLEAR = 40.0, 5.0, 0.8
+"""Log likelihood that a rate must gain over none: at least so much, and this times the root of how many windows tell,
+as what chance gains adds up; and how much of that any other may gain."""
 
 _FILTER_S = 0.0141
 """Of the low-pass behind the samples: amplitudes of readings go as 4 Hz over ``|1/T - r|`` on three boards."""
@@ -45,6 +47,9 @@ _FILTER_S = 0.0141
 _HIGHEST = 3.2
 """Frequencies that count, over the rate: a third harmonic on twice the rate made readings swing by 8 %, a fifth on four
 times the rate didn't show."""
+
+_NOTHING_S = 1e-9
+"""Period that stands for none: a step that is one operator, without it and without a pause."""
 
 _IRREGULAR = 0.5
 """Share of a swing's variance in readings that averages out no better than noise: windows of DeiT-B scatter by 0.7
@@ -106,7 +111,7 @@ def sampling_rate(some: Sequence[Repetition], readout_s: float, nominal_hz: floa
             gained += _gained(one, np.abs(_off(harmonic / one.period_s - rates, comb_hz)), comb_hz)
     best = int(np.argmax(gained))
     others = np.abs(_off(rates - rates[best], comb_hz)) > _APART_HZ
-    if gained[best] < _LIKELY or gained[others].max() > _CLEAR * gained[best]:
+    if gained[best] < max(_LIKELY, _BY_CHANCE * math.sqrt(len(some))) or gained[others].max() > _CLEAR * gained[best]:
         return None
     return SamplingRate(float(rates[best]), readout_s)
 
@@ -127,7 +132,8 @@ def _gained(one: Repetition, swing_hz: Floats, comb_hz: float) -> Floats:
     cc, ss, cs = (cosine**2).sum(1), (sine**2).sum(1), (cosine * sine).sum(1)
     c, s = cosine @ left, sine @ left
     explained = (c**2 * ss - 2 * c * s * cs + s**2 * cc) / (cc * ss - cs**2) / total
-    gained[tell] = -len(time) / 2 * np.log(1 - np.clip(explained, 0.0, 0.97)) - 1
+    free = len(time) - 4  # a line and a swing are taken from the readings
+    gained[tell] = -len(time) / 2 * np.log(1 - np.clip(explained, 0.0, 0.97)) - len(time) / free
     return gained
 
 
@@ -154,6 +160,7 @@ def seen_variance(
     period, window, pause, split = (
         np.broadcast_to(np.asarray(some, np.float64), shape).ravel() for some in (period_s, window_s, pause_s, pieces)
     )
+    period = np.maximum(period, _NOTHING_S)
     harmonic = np.arange(1, 1 + max(4, math.ceil(_HIGHEST * sampling.rate_hz * float(period.max(initial=0.0)))))[
         :, None
     ]
@@ -188,13 +195,14 @@ def repetitions(
 
     Args:
         stamp_ns: When readings came, ascending, shape (n,).
-        power_w: Shape (n,).
+        power_w: Finite, shape (n,).
         windows: Start and end in ns, and period of the load in seconds, of each.
         memory_s: For how long readings remember.
     """
     found = []
     for start_ns, end_ns, period_s in windows:
         first, last = np.searchsorted(stamp_ns, [start_ns + round(memory_s * 1e9), end_ns])
+        last = min(last, first + _MOST)
         if last > first:
             time_s = (stamp_ns[first:last] - stamp_ns[first]) / 1e9
             found.append(Repetition(period_s, time_s, power_w[first:last]))

@@ -83,7 +83,7 @@ def others(iteration_s: float, pause_s: float, window_s: float, sampling: Sampli
     more = np.linspace(_NEXT, _FARTHEST, 200) / sampling.rate_hz
     told = more**2 / _in_all_states(iteration_s + pause_s + more, pause_s + more, window_s, sampling)
     chosen: list[float] = []
-    while len(chosen) < _OTHERS:
+    while len(chosen) < _OTHERS and told.any():
         best = int(np.argmax(told))
         chosen.append(float(pause_s + more[best]))
         told[np.abs(more - more[best]) < _SPACING / sampling.rate_hz] = 0.0

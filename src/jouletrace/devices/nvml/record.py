@@ -53,7 +53,7 @@ class RingCheck:
 _SAMPLING_S = {"H100": 1 / 1230}
 """Seconds between the samples that readings are made of, by what the board's name holds.
 
-In the middle of four H100s, 1207 to 1254 a second (docs/results/sampling-h100.md). Of other boards it isn't known.
+In the middle of six H100s, 1207 to 1253 a second (docs/results/sampling-h100.md). Of other boards it isn't known.
 """
 
 
