@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.energy.sampling_rate import Repetition, SamplingRate, repetitions, sampling_rate, seen_variance
+from jouletrace.energy.beat import seen_variance
+from jouletrace.energy.sampling_rate import Repetition, SamplingRate, repetitions, sampling_rate
 
 NOMINAL_HZ, READOUT_S, FILTER_S = 1230.0, 0.02, 0.014
 PAUSED = 0.25

@@ -5,7 +5,8 @@ import pytest
 
 from experiment_lab import Lab
 from jouletrace.devices.simulated import SimKernel
-from jouletrace.energy.sampling_rate import Repetition, SamplingRate, sampling_rate, seen_variance
+from jouletrace.energy.beat import seen_variance
+from jouletrace.energy.sampling_rate import Repetition, SamplingRate, sampling_rate
 from jouletrace.experiments import off_beat
 from jouletrace.experiments.arms import GAPS, PACE, SCREEN, SLOPE, Arm
 from jouletrace.experiments.estimate import Estimator

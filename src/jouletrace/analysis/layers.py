@@ -161,10 +161,10 @@ def add_layers(
         figures.unit(ids[name], "layer", name, ids.get(layer.parent, MODEL_UNIT), module=name, count=layer.count)
         flags = ["module_disagrees"] if {name, _pattern(name)} & disagreeing else []
         contains = layer.own != layer.total
-        _add_layer(figures, ids[name], layer, contains, flags, shared, estimator.paced, add)
+        _add_layer(figures, ids[name], layer, contains, flags, shared, add)
         for call in layer.listed():
             figures.unit(next_id, "layer", call.name, ids[name], module=name, count=1)
-            _add_layer(figures, next_id, call, contains, flags, shared, estimator.paced, add)
+            _add_layer(figures, next_id, call, contains, flags, shared, add)
             next_id += 1
 
 
@@ -175,12 +175,11 @@ def _add_layer(
     contains: bool,
     flags: list[str],
     shared: SharedOut,
-    paced: bool,
     add: Any,
 ) -> None:
     """Add the figures of a module, or of one of its calls; what it runs itself where it contains others."""
     flags = [*sorted(layer.flags), *flags]
-    matched = shared.sum(layer.inside, matched=True) if paced else None
+    matched = shared.at_equal_clocks(layer.inside)
     add(unit, shared.sum(layer.inside), flags, matched)
     if matched is not None:
         figures.add(unit, "time_matched_s", matched.time_s, flags)

@@ -211,7 +211,7 @@ def _add_kernels(figures: Figures, scale: _Scale, rows: list[Row], traced: dict[
         if len(kernels) > 1 and figures.has(op, "power_w"):  # a member of a pool has none, and nothing to share out
             # by their own names: the "op" of their rows is the operator, one for all
             sites = [Site({**row, "op": None}, op, traced.get(row["id"], 0.0) / whole, traced=True) for row in kernels]
-            _split(figures, scale, sites, paced)
+            _split(figures, scale, SharedOut(Stated(figures.get, paced), sites), sites)
         else:
             for row in kernels:
                 for metric in figures.metrics(op):
@@ -219,13 +219,11 @@ def _add_kernels(figures: Figures, scale: _Scale, rows: list[Row], traced: dict[
         figures.add(op, "time_traced_s", _plain(whole))
 
 
-def _split(figures: Figures, scale: _Scale, kernels: list[Site], paced: bool) -> None:
+def _split(figures: Figures, scale: _Scale, shared: SharedOut, kernels: list[Site]) -> None:
     """Add the figures of several kernels under one operator."""
-    shared = SharedOut(Stated(figures.get, paced), kernels)
     for kernel in kernels:
-        alone = shared.sum([kernel], matched=True) if paced else None
         flags = [*figures.flags(kernel.part, "time_s"), "split"]
-        scale.add(kernel.row["id"], shared.sum([kernel]), flags, alone)
+        scale.add(kernel.row["id"], shared.sum([kernel]), flags, shared.at_equal_clocks([kernel]))
 
 
 def _plain(seconds: float) -> Estimate:

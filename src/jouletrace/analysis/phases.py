@@ -39,9 +39,8 @@ def add_phases(
     shared = SharedOut(estimator, sites)
     for id, phase in zip(ids, sorted(inside, key=_place), strict=False):
         figures.unit(id, "phase", phase, MODEL_UNIT, count=1)
-        matched = shared.sum(inside[phase], matched=True) if estimator.paced else None
         flags = ["pooled"] if any(share < 1 - 1e-9 for share in shares_of(inside[phase]).values()) else []
-        add(id, shared.sum(inside[phase]), flags, matched)
+        add(id, shared.sum(inside[phase]), flags, shared.at_equal_clocks(inside[phase]))
 
 
 def _place(phase: str) -> int:

@@ -113,6 +113,10 @@ class SharedOut:
             time_s[kind] = time_s.get(kind, 0.0) + of_time * share * (whole.time_s.value or 0.0)
         return Cost(_open(cost.energy_j, energy_j.values()), _open(cost.time_s, time_s.values()))
 
+    def at_equal_clocks(self, inside: Sequence[Site]) -> Cost | None:
+        """The same at equal clocks; None where no power cap acts."""
+        return self.sum(inside, matched=True) if self._costs.paced else None
+
     def _unlike(self, inside: Sequence[Site]) -> list[tuple[int, Kind, float, bool]]:
         """Parts and kinds of which the sites have more or less than their share of the part says, and by how much."""
         has: dict[int, dict[Kind, float]] = {}

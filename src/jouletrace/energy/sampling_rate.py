@@ -24,11 +24,8 @@ SURE_HZ = 0.6
 _SLOWEST, _FASTEST = 0.01, 0.46
 """Frequencies of readings that tell, over that of readings: slower ones look like drift."""
 
-_STEP_HZ = 0.05
-_APART_HZ = 1.6
-LONG = 2.0
-"""Samples in a period from which on it isn't known how much a load swings near their frequency: with fewer that is
-near its own first harmonics, with more it depends on what happens in an iteration."""
+_STEP_HZ, _APART_HZ = 0.05, 1.6
+"""Between rates that are tried, and from where on one is another."""
 
 _SHORTEST = 0.7
 """Shortest period that tells, over the time between samples: of shorter ones the first harmonic is folded twice."""
@@ -40,26 +37,6 @@ between two of those that are tried."""
 _LIKELY, _BY_CHANCE, _CLEAR = 40.0, 5.0, 0.8
 """Log likelihood that a rate must gain over none: at least so much, and this times the root of how many windows tell,
 as what chance gains adds up; and how much of that any other may gain."""
-
-_FILTER_S = 0.0141
-"""Of the low-pass behind the samples: amplitudes of readings go as 4 Hz over ``|1/T - r|`` on three boards."""
-
-_HIGHEST = 3.2
-"""Frequencies that count, over the rate: a third harmonic on twice the rate made readings swing by 8 %, a fifth on four
-times the rate didn't show."""
-
-_NOTHING_S = 1e-9
-"""Period that stands for none: a step that is one operator, without it and without a pause."""
-
-_IRREGULAR = 0.5
-"""Share of a swing's variance in readings that averages out no better than noise: windows of DeiT-B scatter by 0.7
-times what readings swing by over the root of their number, on and off the beat."""
-
-_OWN, _PAUSED = 0.1, 0.5
-"""Amplitudes over the mean power: of a step's own swing at each multiple of its frequency, taken to fall as 1/f above
-the rate, and of what a pause adds that lasts the share d of a period: times ``|sin(π h d)| / h`` for harmonic h, as of
-any square pulse. DeiT-B's readings swung by 0.11 to 0.14 without a pause, by 0.35 with one of a quarter of the period,
-and by 0.1 at the twelfth harmonic with one in pieces, at batch 64."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +85,9 @@ def sampling_rate(some: Sequence[Repetition], readout_s: float, nominal_hz: floa
         if len(one.time_s) < _FEWEST or turns.max() < _SHORTEST:
             continue
         for harmonic in (np.maximum(np.floor(turns), 1.0), np.ceil(turns)):  # those nearest to the rate show most
-            gained += _gained(one, np.abs(_off(harmonic / one.period_s - rates, comb_hz)), comb_hz)
+            gained += _gained(one, np.abs(off_comb(harmonic / one.period_s - rates, comb_hz)), comb_hz)
     best = int(np.argmax(gained))
-    others = np.abs(_off(rates - rates[best], comb_hz)) > _APART_HZ
+    others = np.abs(off_comb(rates - rates[best], comb_hz)) > _APART_HZ
     if gained[best] < max(_LIKELY, _BY_CHANCE * math.sqrt(len(some))) or gained[others].max() > _CLEAR * gained[best]:
         return None
     return SamplingRate(float(rates[best]), readout_s)
@@ -137,51 +114,8 @@ def _gained(one: Repetition, swing_hz: Floats, comb_hz: float) -> Floats:
     return gained
 
 
-def seen_variance(
-    period_s: Floats,
-    window_s: Floats | float,
-    sampling: SamplingRate,
-    pause_s: Floats | float = 0.0,
-    pieces: NDArray[np.int64] | int = 1,
-) -> Floats:
-    """Variance of a window's mean power, relative, that comes of what the samples miss; shape of ``period_s``.
-
-    Of a swing at d Hz from the nearest frequency at which readings don't swing ``1 / (π W d)`` is left over a window
-    W, and windows begin at any phase of it.
-
-    Args:
-        period_s: Of the load, the pause included.
-        window_s: W, one or of the same shape.
-        sampling: The board's.
-        pause_s: Of each period, one or of the same shape.
-        pieces: In how many, evenly spread, the pause is made.
-    """
-    shape = np.shape(period_s)
-    period, window, pause, split = (
-        np.broadcast_to(np.asarray(some, np.float64), shape).ravel() for some in (period_s, window_s, pause_s, pieces)
-    )
-    period = np.maximum(period, _NOTHING_S)
-    harmonic = np.arange(1, 1 + max(4, math.ceil(_HIGHEST * sampling.rate_hz * float(period.max(initial=0.0)))))[
-        :, None
-    ]
-    frequency = harmonic / period
-    share = pause / period
-    pulse = np.where(harmonic % split == 0, _PAUSED * np.sin(np.pi * harmonic * share / split) * split / harmonic, 0.0)
-    swing = np.hypot(_OWN * np.minimum(sampling.rate_hz / frequency, 1.0), pulse)
-    swing[frequency > _HIGHEST * sampling.rate_hz] = 0.0
-    variance = np.zeros(len(period))
-    nearest = np.maximum(np.round(frequency / sampling.rate_hz), 1.0)
-    for fold in (np.zeros_like(nearest), nearest):
-        slow = frequency - fold * sampling.rate_hz
-        passed = 1 / np.hypot(1.0, 2 * np.pi * _FILTER_S * slow)
-        off = np.maximum(np.abs(_off(slow, 1 / sampling.readout_s)) - fold * sampling.sure_hz, 0.0)
-        kept = 1 / np.maximum(np.pi * window * off, 1.0) ** 2 + _IRREGULAR * sampling.readout_s / window
-        variance += ((swing * passed) ** 2 * kept / 2).sum(axis=0)
-    return np.asarray(variance.reshape(shape), np.float64)
-
-
-def _off(frequency: Floats, comb_hz: float) -> Floats:
-    """Distance from the nearest multiple of the readings' frequency, with its sign."""
+def off_comb(frequency: Floats, comb_hz: float) -> Floats:
+    """Distance of frequencies from the nearest multiple of that of readings, with its sign; shape of ``frequency``."""
     return np.asarray((frequency + comb_hz / 2) % comb_hz - comb_hz / 2)
 
 

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jouletrace.energy.beat import LONG, seen_variance
 from jouletrace.energy.interval import LEVEL
 from jouletrace.energy.quantiles import student
-from jouletrace.energy.sampling_rate import LONG, SamplingRate, seen_variance
+from jouletrace.energy.sampling_rate import SamplingRate
 from jouletrace.experiments.alias import Alias, alias_of
 from jouletrace.experiments.arms import FRESH, GAPS, NULL, PACE, REFERENCE, SCREEN, STEP, Arm
 from jouletrace.experiments.mixed import Fit, fit

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.energy.sampling_rate import LONG, SamplingRate, seen_variance
+from jouletrace.energy.beat import LONG, seen_variance
+from jouletrace.energy.sampling_rate import SamplingRate
 
 Floats = NDArray[np.float64]
 

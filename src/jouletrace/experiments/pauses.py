@@ -139,9 +139,9 @@ class Pauses:
         """The pause of a variant where no cap acts, in nanoseconds: all pause alike, or a little longer off a beat."""
         if self._sampling is None or not self.detuned_s:
             return round(1e9 * self.detuned_s)
-        period_s = self._bench.iteration_s * (1 + self._added(arm)) + self.detuned_s * self._lasts
-        pause_s, window_s = self.detuned_s * self._lasts, self._settings.detuned_window_s
-        more_s = off_beat.variant_more(period_s, pause_s, window_s, self._sampling)
+        pause_s = self.detuned_s * self._lasts
+        period_s = self._bench.iteration_s * (1 + self._added(arm)) + pause_s
+        more_s = off_beat.variant_more(period_s, pause_s, self._settings.detuned_window_s, self._sampling)
         return round(1e9 * (self.detuned_s + more_s / self._lasts))
 
     def plain(self) -> Common:
