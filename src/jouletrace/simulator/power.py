@@ -1,0 +1,294 @@
+"""What a GPU draws while a scene runs on it, and which kernel draws it.
+
+Power is constant between edges, so every energy is exact. There is an edge wherever a kernel starts, ends or
+changes, and one each millisecond, so that what varies slowly may be taken as constant from edge to edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from jouletrace.simulator.programs import Floats, Ints, Scene
+
+BLOCK_NS = 1_000_000
+"""Within a block the temperature, the clock and all else that varies slowly are constant."""
+CLOCK_EXPONENT = 2.5
+"""Dynamic power goes with the clock to this power: clock times voltage squared, which rises with it."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A GPU's hidden behaviour; arrays have one entry per kind of kernel.
+
+    Attributes:
+        head: Power above idle at a kernel's start, in parts of the steady one.
+        head_ns: How long the head lasts; at most a quarter of the kernel.
+        tail: Power above idle at a kernel's end, reached in two steps, in parts of the steady one.
+        tail_ns: How long the tail lasts; at most half of the kernel.
+        poles_ns: Time constants between the chip and the place where its power is sensed.
+        scatter: Relative standard deviation of power from instance to instance.
+        scatter_s: Correlation times of the scatter that instances of a kind share, and of that all kinds share.
+        heat: Relative rise of dynamic power while the die warms.
+        heat_w: Rise of idle power while the die warms.
+        heat_s: Time constant of the warming.
+        ramp: Relative deficit of dynamic power after a long idle time.
+        ramp_s: Time constant after which the deficit is gone.
+        regimes: Time since the first edge in s, and relative clock from there on; sorted.
+        limit_w: Power cap; infinite for none.
+        swing_w: Standard deviation of power at the cap, correlated for 60 ms.
+        overlap: What kernels that run at once draw above idle, in parts of the sum of what each draws alone.
+        ceiling_w: Most that kernels at once can draw above idle.
+        foreign: Start and end in s and power in W of what other processes draw.
+    """
+
+    head: Floats
+    head_ns: Floats
+    tail: Floats
+    tail_ns: Floats
+    poles_ns: tuple[float, ...] = (20_000.0,)
+    scatter: float = 0.03
+    scatter_s: tuple[float, float] = (0.3, 0.5)
+    heat: float = 0.01
+    heat_w: float = 4.0
+    heat_s: float = 60.0
+    ramp: float = 0.03
+    ramp_s: float = 0.03
+    regimes: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    limit_w: float = np.inf
+    swing_w: float = 40.0
+    overlap: float = 0.9
+    ceiling_w: float = 800.0
+    foreign: tuple[tuple[float, float, float], ...] = ()
+
+    @staticmethod
+    def ideal(kinds: int) -> Board:
+        """A board on which each kernel draws its steady power from its start to its end."""
+        one = np.ones(kinds)
+        return Board(one, 0 * one, one, 0 * one, (), 0.0, heat=0.0, heat_w=0.0, ramp=0.0, overlap=1.0)
+
+    @staticmethod
+    def draw(rng: np.random.Generator, kinds: int, seconds: float) -> Board:
+        """A board as H100s are: heads up to 1.4, tails down to 0.5, scatter of 2 to 4 %, the clock's two regimes."""
+        jumps = np.r_[0.0, np.cumsum(rng.exponential(8.0, int(seconds) + 8) + 1.0)]
+        low, high = sorted(1 + rng.normal(0, 0.0035, 2))
+        clocks = np.where(np.arange(len(jumps)) % 2 == rng.integers(2), low, high)
+        return Board(
+            head=rng.uniform(0.85, 1.4, kinds),
+            head_ns=rng.uniform(20_000, 40_000, kinds),
+            tail=rng.uniform(0.5, 1.0, kinds),
+            tail_ns=rng.uniform(45_000, 70_000, kinds),
+            poles_ns=tuple(rng.uniform(8_000, 30_000, rng.integers(1, 3))),
+            scatter=rng.uniform(0.02, 0.04),
+            scatter_s=(rng.uniform(0.05, 0.6), rng.uniform(0.2, 2.0)),
+            heat=rng.uniform(0.005, 0.02),
+            heat_w=rng.uniform(1, 5),
+            heat_s=rng.uniform(20, 120),
+            ramp=rng.uniform(0, 0.06),
+            ramp_s=rng.uniform(0.01, 0.06),
+            regimes=tuple((float(at), float(clock)) for at, clock in zip(jumps, clocks, strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Power:
+    """Power of the GPU, constant between edges.
+
+    Attributes:
+        begin_ns: Of the scene, since the Unix epoch; all other times count from here.
+        edges_ns: n + 1 edges, sorted.
+        watts: n powers, from each edge to the next.
+        poles_ns: Time constants between the chip and the sensor.
+        joules: n + 1 energies drawn until each edge.
+    """
+
+    begin_ns: int
+    edges_ns: Ints
+    watts: Floats
+    poles_ns: tuple[float, ...] = ()
+    joules: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        energy = np.cumsum(self.watts * np.diff(self.edges_ns)) * 1e-9
+        object.__setattr__(self, "joules", np.r_[0.0, energy])
+
+    @property
+    def length_ns(self) -> int:
+        """From the first edge to the last."""
+        return int(self.edges_ns[-1])
+
+    def energy_j(self, time_ns: Floats) -> Floats:
+        """Energy drawn from the first edge to these times."""
+        return np.interp(time_ns, self.edges_ns, self.joules)
+
+    def mean_w(self, start_ns: Floats, end_ns: Floats) -> Floats:
+        """Mean power of windows, a window of no length excluded."""
+        return (self.energy_j(end_ns) - self.energy_j(start_ns)) / (end_ns - start_ns) * 1e9
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Who drew the energy of a scene. While several kernels run, each gets an equal part of all that is drawn.
+
+    Attributes:
+        kernel_j: Of each kernel.
+        idle_j: While no kernel ran.
+        idle_s: How long no kernel ran.
+        foreign_j: Of other processes, at any time.
+    """
+
+    kernel_j: Floats
+    idle_j: float
+    idle_s: float
+    foreign_j: float
+
+
+def play(rng: np.random.Generator, scene: Scene, board: Board) -> tuple[Scene, Power, Drawn]:
+    """Run a scene on a board.
+
+    Args:
+        rng: What happens by chance.
+        scene: As it would run at the nominal clock.
+        board: On which it runs.
+
+    Returns:
+        The scene as it ran: kernels take longer at a lower clock, idle time doesn't. The power, and who drew it.
+    """
+    blocks = int((scene.finish_ns - scene.begin_ns) // BLOCK_NS) + 1
+    edge, dynamic, busy, place = _pieces(scene, board, _scatter(rng, scene, board, blocks), blocks)
+    dynamic = np.where(busy > 1, np.minimum(board.overlap * dynamic, board.ceiling_w), dynamic)
+    step = np.diff(edge)
+    block = np.minimum(edge[:-1] // BLOCK_NS, blocks - 1)
+
+    slow = _warmth(block, busy > 0, step, blocks, board)
+    idle = scene.idle_w + board.heat_w * _heat(blocks, board)
+    clock = _clock(rng, _block_mean(block, dynamic, step, blocks) * slow, idle, board)
+    ran = np.rint(np.cumsum(np.where(busy > 0, step / clock[block], step))).astype(np.int64)
+    edge = np.r_[0, ran]
+    own = idle[block] + dynamic * (slow * clock**CLOCK_EXPONENT)[block]
+    foreign = _foreign(edge, board)
+
+    power = Power(scene.begin_ns, edge, own + foreign, board.poles_ns)
+    return (
+        replace(
+            scene,
+            start_ns=scene.begin_ns + edge[place[:, 0]],
+            end_ns=scene.begin_ns + edge[place[:, 1]],
+            finish_ns=scene.begin_ns + power.length_ns,
+        ),
+        power,
+        _who_drew(edge, own, foreign, busy, place),
+    )
+
+
+def _pieces(
+    scene: Scene, board: Board, factor: Floats, blocks: int
+) -> tuple[Ints, Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Edges; from each to the next the sum of powers above idle and the number of kernels; edges of each kernel."""
+    start, length, kind = scene.start_ns - scene.begin_ns, scene.end_ns - scene.start_ns, scene.kind
+    head = np.minimum(board.head_ns[kind], length / 4).astype(np.int64)
+    tail = np.minimum(board.tail_ns[kind], length / 2).astype(np.int64)
+    cuts = np.column_stack([0 * head, head, length - tail, length - tail // 2, length]) + start[:, None]
+    parts = np.column_stack([board.head, np.ones_like(board.head), (1 + board.tail) / 2, board.tail])
+    level = parts[kind] * (factor * (scene.kinds.power_w[kind] - scene.idle_w))[:, None]
+
+    kernels = len(scene)
+    ends = np.r_[np.arange(blocks) * BLOCK_NS, scene.finish_ns - scene.begin_ns]
+    time = np.r_[cuts.ravel(), ends]
+    change = np.r_[np.diff(level, axis=1, prepend=0, append=0).ravel(), np.zeros(len(ends))]
+    order = np.argsort(time, kind="stable")
+    del cuts, level
+    begun = np.zeros(len(time), dtype=np.int64)
+    begun[: 5 * kernels : 5], begun[4 : 5 * kernels : 5] = 1, -1
+    busy = np.cumsum(begun[order])[:-1]
+    dynamic = np.where(busy > 0, np.cumsum(change[order])[:-1], 0.0)
+    where = np.empty_like(order)
+    where[order] = np.arange(len(order))
+    return time[order], dynamic, busy, where[: 5 * kernels].reshape(-1, 5)[:, [0, 4]]
+
+
+def _who_drew(edge: Ints, own: Floats, foreign: Floats, busy: Ints, place: Ints) -> Drawn:
+    """Apportion energy to kernels, idle time and other processes."""
+    step = np.diff(edge) * 1e-9
+    share = np.r_[0.0, np.cumsum(own * step / np.maximum(busy, 1))]
+    alone = busy == 0
+    return Drawn(
+        share[place[:, 1]] - share[place[:, 0]],
+        float(own[alone] @ step[alone]),
+        float(step[alone].sum()),
+        float(foreign @ step),
+    )
+
+
+# --- What varies slowly: one value per block -------------------------------------------------------------------------
+
+
+def wander(rng: np.random.Generator, count: int, step_s: float, correlation_s: float) -> Floats:
+    """A stationary random walk (Ornstein and Uhlenbeck's) of mean 0 and standard deviation 1."""
+    keep = np.exp(-step_s / correlation_s)
+    noise = rng.standard_normal(count) * np.sqrt(1 - keep**2)
+    noise[0] /= np.sqrt(1 - keep**2)
+    return np.asarray(lfilter([1.0], [1.0, -keep], noise), dtype=np.float64)
+
+
+def _low_pass(value: Floats, seconds: float, start: float) -> Floats:
+    """First-order response of blocks to ``value``, which was ``start`` for long."""
+    keep = np.exp(-BLOCK_NS * 1e-9 / seconds)
+    return np.asarray(lfilter([1 - keep], [1.0, -keep], value, zi=[keep * start])[0], dtype=np.float64)
+
+
+def _block_mean(block: Ints, value: Floats, step: Ints, blocks: int) -> Floats:
+    """Mean of ``value`` over each block."""
+    return np.bincount(block, value * step, blocks) / np.maximum(np.bincount(block, step, blocks), 1)
+
+
+def _scatter(rng: np.random.Generator, scene: Scene, board: Board, blocks: int) -> Floats:
+    """Power of each kernel in parts of its kind's: half of the variance slow in the kind, a tenth slow in all."""
+    if not board.scatter:
+        return np.ones(len(scene))
+    block = (scene.start_ns - scene.begin_ns) // BLOCK_NS
+    seconds = BLOCK_NS * 1e-9
+    factor = np.sqrt(0.4) * rng.standard_normal(len(scene))
+    factor += np.sqrt(0.1) * wander(rng, blocks, seconds, board.scatter_s[1])[block]
+    for kind in range(len(scene.kinds)):
+        mine = scene.kind == kind
+        factor[mine] += np.sqrt(0.5) * wander(rng, blocks, seconds, board.scatter_s[0])[block[mine]]
+    return np.asarray(np.maximum(1 + board.scatter * factor, 0.1))
+
+
+def _heat(blocks: int, board: Board) -> Floats:
+    """How much of its warming the die has behind it: 0 to 1."""
+    return np.asarray(1 - np.exp(-np.arange(blocks) * BLOCK_NS * 1e-9 / board.heat_s))
+
+
+def _warmth(block: Ints, busy: NDArray[np.bool_], step: Ints, blocks: int, board: Board) -> Floats:
+    """Dynamic power in parts of the nominal one: heat raises it, idle time before lowers it."""
+    recent = _low_pass(_block_mean(block, busy.astype(np.float64), step, blocks), board.ramp_s, 0.0)
+    return (1 + board.heat * _heat(blocks, board)) * (1 - board.ramp * (1 - recent))
+
+
+def _clock(rng: np.random.Generator, dynamic: Floats, idle: Floats, board: Board) -> Floats:
+    """Relative clock: the regime's, lowered where power is above the cap. The governor acts late: loads overshoot."""
+    since, clocks = np.array(board.regimes).T
+    seconds = np.arange(len(dynamic)) * BLOCK_NS * 1e-9
+    regime: Floats = clocks[np.maximum(np.searchsorted(since, seconds, "right") - 1, 0)]
+    if not np.isfinite(board.limit_w):
+        return regime
+    wanted = np.maximum(_low_pass(dynamic * regime**CLOCK_EXPONENT, 0.015, 0.0), 1.0)
+    allowed = np.clip((board.limit_w - idle) / wanted, 0.05, 1.0)
+    allowed = _low_pass(allowed, 0.04, 1.0)
+    swing = 1 + board.swing_w / (board.limit_w - idle) * wander(rng, len(dynamic), BLOCK_NS * 1e-9, 0.06)
+    governed = np.clip(np.where(allowed < 0.999, allowed * swing, allowed), 0.05, 1.0)
+    return np.asarray(regime * governed ** (1 / CLOCK_EXPONENT), dtype=np.float64)
+
+
+def _foreign(edge: Ints, board: Board) -> Floats:
+    """Power of other processes from each edge to the next."""
+    middle = (edge[:-1] + edge[1:]) * 0.5e-9
+    power = np.zeros(len(middle))
+    for start, end, watts in board.foreign:
+        power[(middle >= start) & (middle < end)] += watts
+    return power

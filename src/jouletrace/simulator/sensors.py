@@ -1,0 +1,212 @@
+"""Sensors that see a GPU's power as NVML's records show it; each knows its hidden parameters, readers don't.
+
+``SamplingSensor`` is what H100s have: momentary samples at some 1.2 kHz, a recursive average of them, a readout
+each 20 ms and stamps with faults. Numbers without a source are measurements of H100s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.signal import lfilter
+
+from jouletrace.simulator.power import Power
+from jouletrace.simulator.programs import Floats, Ints
+
+BIN_NS = 2_000.0
+"""Width of a response's bins."""
+CHUNK = 4_096
+"""Samples whose windows are integrated at once: bounds memory."""
+
+
+class Sensor(Protocol):
+    """Whatever turns power into readings."""
+
+    def record(self, rng: np.random.Generator, power: Power) -> Ints:
+        """Rows (stamp in µs since the Unix epoch, mW) in the order in which the driver gave them, shape (n, 2)."""
+        ...
+
+
+# --- Response of one sample ------------------------------------------------------------------------------------------
+
+Shape = Literal["two_lobes", "box", "raised_cosine", "exponential", "triangle"]
+SHAPES: tuple[Shape, ...] = ("two_lobes", "box", "raised_cosine", "exponential", "triangle")
+
+
+@dataclass(frozen=True)
+class Response:
+    """How much a sample sees of the power around its instant.
+
+    Attributes:
+        first_ns: How long before the instant the first bin ends, negative for after it.
+        weights: Of bins of ``BIN_NS``, the latest time first; they sum to 1.
+    """
+
+    first_ns: float
+    weights: Floats
+
+    @staticmethod
+    def draw(rng: np.random.Generator, shape: Shape) -> Response:
+        """A response of this shape, its widths varied by some 7 % and its centre by 10 µs."""
+        lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
+        wide = rng.uniform(0.93, 1.07)
+        us = lag / 1e3 / wide
+        if shape == "two_lobes":
+            second, ratio = rng.uniform(60, 70), rng.uniform(0.8, 1.2)
+            weights = _bump(us, 22, 22) + ratio * _bump(us, 22 + second, 26)
+        elif shape == "box":
+            weights = ((us >= 0) & (us < 140)).astype(float)
+        elif shape == "raised_cosine":
+            weights = _bump(us, 100, 100)
+        elif shape == "exponential":
+            weights = np.where(us >= 15, np.exp(-(us - 15) / 60), 0.0)
+        else:
+            weights = np.clip(np.minimum(us / 30, (150 - us) / 120), 0, None)
+        weights /= weights.sum()
+        return Response(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
+
+    def behind(self, poles_ns: tuple[float, ...]) -> Response:
+        """This response behind first-order lags, as one response."""
+        weights = self.weights
+        for pole in poles_ns:
+            keep = np.exp(-BIN_NS / pole)
+            weights = lfilter([1 - keep], [1.0, -keep], np.r_[weights, np.zeros(int(8 * pole / BIN_NS))])
+        weights = np.trim_zeros(np.where(weights > 1e-7, weights, 0.0), "b")
+        return Response(self.first_ns, weights / weights.sum())
+
+    def see(self, power: Power, instants_ns: Floats, chunk: int = CHUNK) -> Floats:
+        """Power as seen at instants, counted from the power's first edge."""
+        edges = self.first_ns + BIN_NS * np.arange(len(self.weights) + 1)[::-1]
+        seen = np.empty(len(instants_ns))
+        for first in range(0, len(instants_ns), chunk):
+            times = instants_ns[first : first + chunk, None] - edges
+            energy = power.energy_j(times.ravel()).reshape(times.shape)
+            seen[first : first + chunk] = np.diff(energy, axis=1) @ self.weights[::-1] / (BIN_NS * 1e-9)
+        return seen
+
+
+def _bump(us: Floats, centre: float, half_width: float) -> Floats:
+    """A raised cosine."""
+    return np.asarray(np.where(np.abs(us - centre) < half_width, 1 + np.cos(np.pi * (us - centre) / half_width), 0.0))
+
+
+# --- The sensor that samples -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """How samples become what is read: a recursion ``y += (x - y) / samples``, or means of blocks of samples."""
+
+    samples: int = 16
+    blocks: bool = False
+
+    def apply(self, seen: Floats) -> Floats:
+        """What would be read after each sample."""
+        if not self.blocks:
+            share = 1 / self.samples
+            state = lfilter([share], [1.0, share - 1], seen, zi=[(1 - share) * seen[0]])[0]
+            return np.asarray(state, dtype=np.float64)
+        whole = len(seen) // self.samples
+        means = seen[: whole * self.samples].reshape(whole, -1).mean(axis=1)
+        # a block's mean is there from its last sample to the last but one of the next block
+        return np.r_[np.full(self.samples - 1, seen[0]), np.repeat(means, self.samples)][: len(seen)]
+
+
+@dataclass(frozen=True)
+class SamplingSensor:
+    """Momentary samples of a clock of its own, averaged and read each 20 ms.
+
+    Attributes:
+        rate_hz: Samples per second where the record begins.
+        drift_hz: Change of the rate after 40 s.
+        wander_s: Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them.
+        phase: Of the first sample, in samples.
+        response: Of one sample.
+        averaging: Of samples.
+        jitter_ns: Standard deviation of each sample's instant.
+        period_ns: Of the readout.
+        offset_ns: Of the first readout.
+        delay_ns: From the moment whose state is read to the readout.
+        noise_w: Standard deviation of a reading.
+        quantum_w: Step of readings.
+        gain: Of readings.
+    """
+
+    KNOT_S = 6.0
+
+    rate_hz: float
+    response: Response
+    drift_hz: float = -0.3
+    wander_s: tuple[float, ...] = ()
+    phase: float = 0.0
+    averaging: Averaging = Averaging()
+    jitter_ns: float = 2_000.0
+    period_ns: float = 20_000_200.0
+    offset_ns: float = 30_000_000.0
+    delay_ns: float = 3_400_000.0
+    noise_w: float = 0.3
+    quantum_w: float = 0.2
+    gain: float = 1.0
+
+    @staticmethod
+    def draw(rng: np.random.Generator, seconds: float, shape: Shape = "two_lobes") -> SamplingSensor:
+        """A sensor as H100s have."""
+        return SamplingSensor(
+            rate_hz=rng.uniform(1205, 1255),
+            response=Response.draw(rng, shape),
+            drift_hz=rng.uniform(-0.4, -0.1),
+            wander_s=tuple(np.cumsum(rng.normal(0, 60e-6, int(seconds / SamplingSensor.KNOT_S) + 3))),
+            phase=rng.uniform(),
+            jitter_ns=rng.uniform(0, 4_000),
+            period_ns=20_000_200 + rng.uniform(-300, 400),
+            offset_ns=rng.uniform(20e6, 40e6),
+            delay_ns=rng.uniform(3.1e6, 3.7e6),
+            quantum_w=rng.uniform(0.13, 0.33),
+        )
+
+    def instants_ns(self, length_ns: float) -> Floats:
+        """When samples are taken, without jitter, counted from the power's first edge."""
+        seconds = np.linspace(0, length_ns * 1e-9, max(int(length_ns / 1e7), 2))
+        clock = seconds.copy()
+        if len(self.wander_s) > 1:
+            clock += CubicSpline(self.KNOT_S * np.arange(len(self.wander_s)), self.wander_s)(seconds)
+        count = self.rate_hz * clock + self.drift_hz * seconds**2 / 80 + self.phase
+        return np.interp(np.arange(np.ceil(count[0]), count[-1]), count, seconds) * 1e9
+
+    def record(self, rng: np.random.Generator, power: Power) -> Ints:
+        """Rows (stamp in µs since the Unix epoch, mW), shape (n, 2)."""
+        instants = self.instants_ns(power.length_ns)
+        moved = instants + self.jitter_ns * rng.standard_normal(len(instants))
+        state = self.averaging.apply(self.response.behind(power.poles_ns).see(power, moved))
+        readout = self.offset_ns + self.period_ns * np.arange((power.length_ns - self.offset_ns) // self.period_ns)
+        wobble = rng.normal(0, 15_000, len(readout))
+        last = np.searchsorted(instants, readout + wobble - self.delay_ns, "right") - 1
+        value = self.gain * state[np.maximum(last, 0)] + self.noise_w * rng.standard_normal(len(readout))
+        value = np.rint(value / self.quantum_w) * self.quantum_w
+        kept, late = driver_lateness_ns(rng, len(readout))
+        return rows(power, readout[kept] + late, value[kept])
+
+
+def rows(power: Power, stamp_ns: Floats, watts: Floats) -> Ints:
+    """A record: stamps in µs since the Unix epoch and powers in mW, sorted by stamp."""
+    stamp = (power.begin_ns + np.rint(stamp_ns).astype(np.int64)) // 1_000
+    milliwatts = np.maximum(np.rint(watts * 1e3), 0).astype(np.int64)
+    order = np.argsort(stamp, kind="stable")
+    return np.column_stack([stamp[order], milliwatts[order]])
+
+
+def driver_lateness_ns(rng: np.random.Generator, count: int) -> tuple[Ints, Floats]:
+    """Which of ``count`` readouts the driver keeps, some twice, and how late it stamps them."""
+    late = np.clip(rng.standard_t(3, count) * 25e3, -150e3, 400e3)
+    fifth = (np.arange(count) + rng.integers(5)) % 5 == 0
+    fifth ^= rng.random(count) < 0.01
+    late = np.where(fifth, rng.normal(3.15e6, 0.3e6, count), late)
+    early = rng.random(count) < 0.005
+    late = np.where(early, rng.normal(-6.7e6, 0.4e6, count), late)
+    times = 1 - (rng.random(count) < 0.005).astype(np.int64) + (rng.random(count) < 0.003)
+    kept = np.repeat(np.arange(count), times)
+    again = np.r_[False, np.diff(kept) == 0]
+    return kept, late[kept] + again * rng.uniform(0.5e6, 9e6, len(kept))
