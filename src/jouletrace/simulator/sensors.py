@@ -108,11 +108,12 @@ class Averaging:
         if not self.blocks:
             share = 1 / self.samples
             state = lfilter([share], [1.0, share - 1], seen, zi=[(1 - share) * seen[0]])[0]
-            return np.asarray(state, dtype=np.float64)
+            return np.asarray(state)
         whole = len(seen) // self.samples
-        means = seen[: whole * self.samples].reshape(whole, -1).mean(axis=1)
+        means: Floats = seen[: whole * self.samples].reshape(whole, -1).mean(axis=1)
         # a block's mean is there from its last sample to the last but one of the next block
-        return np.r_[np.full(self.samples - 1, seen[0]), np.repeat(means, self.samples)][: len(seen)]
+        held = np.r_[np.full(self.samples - 1, seen[0]), np.repeat(means, self.samples)]
+        return np.asarray(held[: len(seen)])
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,10 @@ class SamplingSensor:
         period_ns: Of the readout.
         offset_ns: Of the first readout.
         delay_ns: From the moment whose state is read to the readout.
+        stamp_ns: Scale of the stamps' scatter, which has long tails.
+        fifth_late: Part of every fifth stamp that is some 3 ms late; its value isn't.
+        slipped: Part of the readouts that come half a period late.
+        lost: Part of the readouts that are missing.
         noise_w: Standard deviation of a reading.
         quantum_w: Step of readings.
         gain: Of readings.
@@ -147,6 +152,10 @@ class SamplingSensor:
     period_ns: float = 20_000_200.0
     offset_ns: float = 30_000_000.0
     delay_ns: float = 3_400_000.0
+    stamp_ns: float = 50_000.0
+    fifth_late: float = 0.95
+    slipped: float = 0.005
+    lost: float = 0.001
     noise_w: float = 0.3
     quantum_w: float = 0.2
     gain: float = 1.0
@@ -164,6 +173,9 @@ class SamplingSensor:
             period_ns=20_000_200 + rng.uniform(-300, 400),
             offset_ns=rng.uniform(20e6, 40e6),
             delay_ns=rng.uniform(3.1e6, 3.7e6),
+            stamp_ns=rng.uniform(35_000, 70_000),
+            fifth_late=rng.uniform(0.7, 1.0),
+            slipped=float(np.exp(rng.uniform(np.log(0.003), np.log(0.03)))),
             quantum_w=rng.uniform(0.13, 0.33),
         )
 
@@ -181,13 +193,26 @@ class SamplingSensor:
         instants = self.instants_ns(power.length_ns)
         moved = instants + self.jitter_ns * rng.standard_normal(len(instants))
         state = self.averaging.apply(self.response.behind(power.poles_ns).see(power, moved))
-        readout = self.offset_ns + self.period_ns * np.arange((power.length_ns - self.offset_ns) // self.period_ns)
-        wobble = rng.normal(0, 15_000, len(readout))
-        last = np.searchsorted(instants, readout + wobble - self.delay_ns, "right") - 1
-        value = self.gain * state[np.maximum(last, 0)] + self.noise_w * rng.standard_normal(len(readout))
-        value = np.rint(value / self.quantum_w) * self.quantum_w
-        kept, late = driver_lateness_ns(rng, len(readout))
-        return rows(power, readout[kept] + late, value[kept])
+        read, stamp = self._readouts(rng, power.length_ns)
+        last = np.searchsorted(instants, read - self.delay_ns, "right") - 1
+        value = self.gain * state[np.maximum(last, 0)] + self.noise_w * rng.standard_normal(len(read))
+        return rows(power, stamp, np.rint(value / self.quantum_w) * self.quantum_w)
+
+    def _readouts(self, rng: np.random.Generator, length_ns: int) -> tuple[Floats, Floats]:
+        """When the driver reads the state and how it stamps that, in ns since the power's first edge.
+
+        A readout that slips comes half a period late: rounded to the grid of the others one slot is empty and the
+        next has two. All but a tenth of the empty and double slots of five records of H100s are such slips.
+        """
+        slot = np.arange(max((length_ns - self.offset_ns) // self.period_ns, 0), dtype=np.int64)
+        slot = slot[rng.random(len(slot)) >= self.lost]
+        read = self.offset_ns + self.period_ns * slot
+        slipped = rng.random(len(slot)) < self.slipped
+        read[slipped] += rng.normal(10.4e6, 0.4e6, int(slipped.sum()))
+        late = (slot % 5 == 0) & (rng.random(len(slot)) < self.fifth_late) | (rng.random(len(slot)) < 0.005) | slipped
+        stamp = read + self.stamp_ns * np.clip(rng.standard_t(3, len(slot)), -8, 8)
+        stamp += np.where(late, 2.8e6 + rng.exponential(0.45e6, len(slot)), 0.0)
+        return read + rng.normal(0, 15_000, len(slot)), stamp
 
 
 def rows(power: Power, stamp_ns: Floats, watts: Floats) -> Ints:
@@ -196,17 +221,3 @@ def rows(power: Power, stamp_ns: Floats, watts: Floats) -> Ints:
     milliwatts = np.maximum(np.rint(watts * 1e3), 0).astype(np.int64)
     order = np.argsort(stamp, kind="stable")
     return np.column_stack([stamp[order], milliwatts[order]])
-
-
-def driver_lateness_ns(rng: np.random.Generator, count: int) -> tuple[Ints, Floats]:
-    """Which of ``count`` readouts the driver keeps, some twice, and how late it stamps them."""
-    late = np.clip(rng.standard_t(3, count) * 25e3, -150e3, 400e3)
-    fifth = (np.arange(count) + rng.integers(5)) % 5 == 0
-    fifth ^= rng.random(count) < 0.01
-    late = np.where(fifth, rng.normal(3.15e6, 0.3e6, count), late)
-    early = rng.random(count) < 0.005
-    late = np.where(early, rng.normal(-6.7e6, 0.4e6, count), late)
-    times = 1 - (rng.random(count) < 0.005).astype(np.int64) + (rng.random(count) < 0.003)
-    kept = np.repeat(np.arange(count), times)
-    again = np.r_[False, np.diff(kept) == 0]
-    return kept, late[kept] + again * rng.uniform(0.5e6, 9e6, len(kept))
