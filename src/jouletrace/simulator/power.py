@@ -121,8 +121,9 @@ class Power:
         return int(self.edges_ns[-1])
 
     def energy_j(self, time_ns: Floats) -> Floats:
-        """Energy drawn from the first edge to these times."""
-        return np.interp(time_ns, self.edges_ns, self.joules)
+        """Energy drawn from the first edge to these times; beyond the edges power stays what it is there."""
+        beyond = np.minimum(time_ns, 0) * self.watts[0] + np.maximum(time_ns - self.length_ns, 0) * self.watts[-1]
+        return np.asarray(np.interp(time_ns, self.edges_ns, self.joules) + beyond * 1e-9)
 
     def mean_w(self, start_ns: Floats, end_ns: Floats) -> Floats:
         """Mean power of windows, a window of no length excluded."""
@@ -184,9 +185,7 @@ def play(rng: np.random.Generator, scene: Scene, board: Board) -> tuple[Scene, P
     )
 
 
-def _pieces(
-    scene: Scene, board: Board, factor: Floats, blocks: int
-) -> tuple[Ints, Floats, NDArray[np.int64], NDArray[np.int64]]:
+def _pieces(scene: Scene, board: Board, factor: Floats, blocks: int) -> tuple[Ints, Floats, NDArray[np.int32], Ints]:
     """Edges; from each to the next the sum of powers above idle and the number of kernels; edges of each kernel."""
     start, length, kind = scene.start_ns - scene.begin_ns, scene.end_ns - scene.start_ns, scene.kind
     head = np.minimum(board.head_ns[kind], length / 4).astype(np.int64)
@@ -199,18 +198,19 @@ def _pieces(
     ends = np.r_[np.arange(blocks) * BLOCK_NS, scene.finish_ns - scene.begin_ns]
     time = np.r_[cuts.ravel(), ends]
     change = np.r_[np.diff(level, axis=1, prepend=0, append=0).ravel(), np.zeros(len(ends))]
-    order = np.argsort(time, kind="stable")
     del cuts, level
-    begun = np.zeros(len(time), dtype=np.int64)
-    begun[: 5 * kernels : 5], begun[4 : 5 * kernels : 5] = 1, -1
-    busy = np.cumsum(begun[order])[:-1]
+    order = np.argsort(time, kind="stable")
+    began = np.zeros(len(time), dtype=np.int8)
+    began[: 5 * kernels : 5], began[4 : 5 * kernels : 5] = 1, -1
+    busy = np.cumsum(began[order], dtype=np.int32)[:-1]
+    # differences of sums leave rounding behind where nothing runs
     dynamic = np.where(busy > 0, np.cumsum(change[order])[:-1], 0.0)
-    where = np.empty_like(order)
-    where[order] = np.arange(len(order))
-    return time[order], dynamic, busy, where[: 5 * kernels].reshape(-1, 5)[:, [0, 4]]
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return time[order], dynamic, busy, rank[: 5 * kernels].reshape(-1, 5)[:, [0, 4]].copy()
 
 
-def _who_drew(edge: Ints, own: Floats, foreign: Floats, busy: Ints, place: Ints) -> Drawn:
+def _who_drew(edge: Ints, own: Floats, foreign: Floats, busy: NDArray[np.int32], place: Ints) -> Drawn:
     """Apportion energy to kernels, idle time and other processes."""
     step = np.diff(edge) * 1e-9
     share = np.r_[0.0, np.cumsum(own * step / np.maximum(busy, 1))]

@@ -240,28 +240,29 @@ _PROGRAMS: dict[str, Callable[[np.random.Generator, float], Scene]] = {
 GROUPS = (*_PROGRAMS, "locked_period")
 
 
-def draw(seed: int, group: str, seconds: float = 20.0) -> tuple[Scene, Recording, Truth]:
+def draw(seed: int, group: str, seconds: float = 20.0, sensor: Sensor | None = None) -> tuple[Scene, Recording, Truth]:
     """A recording of a group of programs; the seed draws all that is hidden.
 
     Args:
         seed: Of all chance.
         group: One of ``GROUPS``.
         seconds: How long the program runs.
+        sensor: To record it with, in place of one that the seed draws.
 
     Raises:
         BadInputError: If there is no such group.
     """
     check_format(group, GROUPS)
     rng = np.random.default_rng([seed, GROUPS.index(group)])
-    sensor = SamplingSensor.draw(rng, seconds)
+    sampling = SamplingSensor.draw(rng, seconds)
     if group == "locked_period":
-        sensor = replace(sensor, drift_hz=float(rng.uniform(-0.02, 0)), wander_s=())
-        scene = _locked(rng, seconds, sensor.rate_hz)
+        sampling = replace(sampling, drift_hz=float(rng.uniform(-0.02, 0)), wander_s=())
+        scene = _locked(rng, seconds, sampling.rate_hz)
     else:
         scene = _PROGRAMS[group](rng, seconds)
     board = Board.draw(rng, len(scene.kinds), seconds)
     if group == "foreign_response":
-        sensor = _foreign(rng, seconds)
+        sampling = _foreign(rng, seconds)
     elif group == "cap":
         board = replace(board, limit_w=float(rng.uniform(450, 600)))
     elif group == "locked_period":
@@ -269,7 +270,7 @@ def draw(seed: int, group: str, seconds: float = 20.0) -> tuple[Scene, Recording
     elif group == "drift":
         board = _drifting(rng, board, seconds)
     offset = int(rng.uniform(-50e3, 50e3)) if rng.random() < 0.5 else 0
-    return simulate(rng, scene, board, sensor, clock_offset_ns=offset)
+    return simulate(rng, scene, board, sensor or sampling, clock_offset_ns=offset)
 
 
 def _foreign(rng: np.random.Generator, seconds: float) -> SamplingSensor:

@@ -1,7 +1,7 @@
 """Sensors that see a GPU's power as NVML's records show it; each knows its hidden parameters, readers don't.
 
 ``SamplingSensor`` is what H100s have: momentary samples at some 1.2 kHz, a recursive average of them, a readout
-each 20 ms and stamps with faults. Numbers without a source are measurements of H100s.
+each 20 ms and stamps with faults. Its numbers are measurements of H100s. The other sensors see all, or windows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Response:
         us = lag / 1e3 / wide
         if shape == "two_lobes":
             second, ratio = rng.uniform(60, 70), rng.uniform(0.8, 1.2)
-            weights = _bump(us, 22, 22) + ratio * _bump(us, 22 + second, 26)
+            tail = np.where(us > 34 + second, np.exp((34 + second - us) / 40), 0.0)
+            weights = _bump(us, 34, 34) + ratio * _bump(us, 34 + second, 42) + 0.35 * tail
         elif shape == "box":
             weights = ((us >= 0) & (us < 140)).astype(float)
         elif shape == "raised_cosine":
@@ -167,7 +168,7 @@ class SamplingSensor:
             rate_hz=rng.uniform(1205, 1255),
             response=Response.draw(rng, shape),
             drift_hz=rng.uniform(-0.4, -0.1),
-            wander_s=tuple(np.cumsum(rng.normal(0, 60e-6, int(seconds / SamplingSensor.KNOT_S) + 3))),
+            wander_s=tuple(np.cumsum(rng.normal(0, 60e-6, int(1.5 * seconds / SamplingSensor.KNOT_S) + 3))),
             phase=rng.uniform(),
             jitter_ns=rng.uniform(0, 4_000),
             period_ns=20_000_200 + rng.uniform(-300, 400),
@@ -215,9 +216,107 @@ class SamplingSensor:
         return read + rng.normal(0, 15_000, len(slot)), stamp
 
 
+# --- Sensors that don't sample ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WindowSensor:
+    """Means over a window, one each period: nothing within the window is missed, all between windows is.
+
+    Attributes:
+        period_ns: From reading to reading.
+        window_ns: Over which a reading is the mean.
+        offset_ns: Of the first reading's stamp.
+        delay_ns: From the window's end to the stamp.
+        stamp_ns: Standard deviation of stamps.
+        noise_w: Standard deviation of a reading.
+        gain: Of readings.
+    """
+
+    period_ns: float
+    window_ns: float
+    offset_ns: float = 50_000_000.0
+    delay_ns: float = 2_000_000.0
+    stamp_ns: float = 300_000.0
+    noise_w: float = 0.3
+    gain: float = 1.0
+
+    @staticmethod
+    def part_time(rng: np.random.Generator) -> WindowSensor:
+        """25 ms of every 100 ms: A100s, by published work."""
+        return WindowSensor(*_hidden(rng, 100e6, 25e6))
+
+    @staticmethod
+    def boxcar(rng: np.random.Generator) -> WindowSensor:
+        """20 ms of every 20 ms."""
+        return WindowSensor(*_hidden(rng, 20e6, 20e6))
+
+    @staticmethod
+    def average(rng: np.random.Generator) -> WindowSensor:
+        """The last second, every 100 ms: H100s' ``POWER_AVERAGE``."""
+        return WindowSensor(*_hidden(rng, 100e6, 1000e6))
+
+    def record(self, rng: np.random.Generator, power: Power) -> Ints:
+        """Rows (stamp in µs since the Unix epoch, mW), shape (n, 2), of windows that lie within the power."""
+        stamp = np.arange(self.offset_ns, power.length_ns, self.period_ns)
+        stamp = stamp[stamp >= self.window_ns + self.delay_ns]
+        end = stamp - self.delay_ns
+        watts = self.gain * power.mean_w(end - self.window_ns, end) + self.noise_w * rng.standard_normal(len(stamp))
+        return rows(power, stamp + self.stamp_ns * rng.standard_normal(len(stamp)), watts)
+
+
+def _hidden(rng: np.random.Generator, period_ns: float, window_ns: float) -> tuple[float, float, float, float]:
+    """Period, window, offset and delay of a board, near the nominal ones."""
+    return (
+        period_ns * rng.uniform(0.9999, 1.0001),
+        window_ns * rng.uniform(0.98, 1.02),
+        rng.uniform(0.2, 1.2) * period_ns,
+        rng.uniform(1e6, 5e6),
+    )
+
+
+@dataclass(frozen=True)
+class CounterOnly:
+    """An energy counter that steps now and then, read in a loop; a read takes 3 ms, and 17 ms once in a hundred times.
+
+    Attributes:
+        step_ns: From one step of the counter to the next.
+        offset_ns: Of the first step.
+        pause_ns: From the end of a read to the start of the next.
+        first_mj: What the counter shows at the power's first edge.
+        gain: Of the counter.
+    """
+
+    step_ns: float = 100_000_000.0
+    offset_ns: float = 30_000_000.0
+    pause_ns: float = 20_000_000.0
+    first_mj: int = 0
+    gain: float = 1.0
+
+    @staticmethod
+    def draw(rng: np.random.Generator) -> CounterOnly:
+        """A counter as H100s have."""
+        step = 100e6 * rng.uniform(0.999, 1.001)
+        return CounterOnly(step, rng.uniform(0, step), first_mj=int(rng.integers(10**12)))
+
+    def record(self, rng: np.random.Generator, power: Power) -> Ints:
+        """Rows (end of a read in µs since the Unix epoch, mJ), shape (n, 2)."""
+        latency = np.exp(rng.normal(np.log(2.3e6), 0.85, int(power.length_ns / self.pause_ns) + 1))
+        end = np.cumsum(latency + self.pause_ns)
+        end, latency = end[end < power.length_ns], latency[end < power.length_ns]
+        seen = end - latency * rng.random(len(end))
+        stepped = self.offset_ns + self.step_ns * np.floor((seen - self.offset_ns) / self.step_ns)
+        energy = self.gain * power.energy_j(np.maximum(stepped, 0.0)) * 1e3
+        return np.column_stack([_stamp_us(power, end), self.first_mj + np.floor(energy).astype(np.int64)])
+
+
 def rows(power: Power, stamp_ns: Floats, watts: Floats) -> Ints:
     """A record: stamps in µs since the Unix epoch and powers in mW, sorted by stamp."""
-    stamp = (power.begin_ns + np.rint(stamp_ns).astype(np.int64)) // 1_000
-    milliwatts = np.maximum(np.rint(watts * 1e3), 0).astype(np.int64)
+    stamp = _stamp_us(power, stamp_ns)
     order = np.argsort(stamp, kind="stable")
-    return np.column_stack([stamp[order], milliwatts[order]])
+    return np.column_stack([stamp, np.rint(np.maximum(watts, 0) * 1e3).astype(np.int64)])[order]
+
+
+def _stamp_us(power: Power, time_ns: Floats) -> Ints:
+    """Times since the power's first edge as stamps since the Unix epoch."""
+    return np.asarray((power.begin_ns + np.rint(time_ns).astype(np.int64)) // 1_000)
