@@ -85,6 +85,12 @@ def test_power_ramps_up_after_idle():
     assert drawn.kernel_j[-1] == pytest.approx(0.524, rel=1e-3)
 
 
+def test_power_depends_on_the_kernel_before():
+    board = ideal(after=np.array([[0.0, 0.05], [-0.02, 0.0]]))
+    _, _, drawn = run(scene_of((0, 100, 0), (200, 100, 1), (400, 100, 1), (600, 100, 0)), board)
+    assert drawn.kernel_j * 1e4 - 124 == pytest.approx([400, 200 * 1.05, 200, 400 * 0.98])
+
+
 def test_instances_scatter_and_the_scatter_lasts():
     scene = scene_of(*[(1_000 * i, 1_000, 0) for i in range(8_000)])
     _, _, drawn = run(scene, ideal(scatter=0.03, scatter_s=(0.1, 0.1)))
@@ -93,6 +99,13 @@ def test_instances_scatter_and_the_scatter_lasts():
     near, far = (np.corrcoef(above[:-lag], above[lag:])[0, 1] for lag in (1, 500))
     assert 0.4 < near < 0.75
     assert abs(far) < 0.2
+
+
+def test_some_of_the_scatter_is_common_to_all_kinds():
+    scene = scene_of(*[(1_000 * i, 1_000, i % 2) for i in range(20_000)])
+    _, _, drawn = run(scene, ideal(scatter=0.03, scatter_s=(0.002, 0.5)))
+    one, other = (drawn.kernel_j[kind::2].reshape(-1, 50).mean(axis=1) for kind in (0, 1))
+    assert np.corrcoef(one, other)[0, 1] > 0.5
 
 
 def test_the_cap_stretches_kernels_and_swings():
@@ -105,8 +118,10 @@ def test_the_cap_stretches_kernels_and_swings():
     assert watts.std() == pytest.approx(40, rel=0.3)
     lagged = np.corrcoef(watts[:-60], watts[60:])[0, 1]
     assert 0.15 < lagged < 0.6
-    early = power.mean_w(np.array([400e6]), np.array([430e6]))
-    assert early > 700  # the governor acts late
+    since_load = 400e6 + np.array([0, 20e6, 40e6, 120e6])
+    early = power.mean_w(since_load, since_load + 15e6)
+    assert early[:3] == pytest.approx(np.full(3, 124 + 776 * 0.99), rel=0.01)  # the governor acts late
+    assert early[3] < 720
 
 
 def test_other_processes_are_accounted_apart():

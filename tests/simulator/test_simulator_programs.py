@@ -48,6 +48,8 @@ def test_a_varied_order_shuffles_each_step(rng):
 
 
 def test_durations_scatter_by_what_was_measured(rng):
+    relative = jitter_ns(np.array([5e3, 13e3, 0.3e6, 2.7e6])) / [5e3, 13e3, 0.3e6, 2.7e6]
+    assert relative == pytest.approx([0.033, 0.016, 0.0021, 0.0006], rel=0.1)
     kinds = draw_kinds(rng, 4, 5e3, 3e6)
     plan = fixed_order(rng, 2.0, kinds)
     for kind in range(4):

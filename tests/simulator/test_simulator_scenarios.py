@@ -30,6 +30,7 @@ def test_the_truth_sums_to_the_whole(drawn):
 def test_mean_powers_are_near_the_steady_ones(drawn):
     group, scene, _, truth = drawn
     ratio = (truth.kind_w - scene.idle_w) / (scene.kinds.power_w - scene.idle_w)
+    assert (truth.drawn.foreign_j > 0) == (group == "foreign_load")
     low, high = (0.3, 2.0) if group in ("overlap", "cap") else (0.6, 1.3)
     assert np.all((ratio[truth.kind_s > 0] > low) & (ratio[truth.kind_s > 0] < high))
 

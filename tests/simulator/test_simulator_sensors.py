@@ -139,6 +139,20 @@ def test_a_step_is_seen_12_7_ms_long_and_3_4_ms_late():
     assert seen[since < 0] == pytest.approx(np.zeros(np.sum(since < 0)), abs=1e-5)
 
 
+def test_what_lies_between_chip_and_sensor_delays():
+    ramp = np.arange(1_001) * 1_000_000, np.arange(1_000) * 10.0
+    prompt, late = (record(quiet(), Power(BEGIN, *ramp, poles))[:, 1] * 1e-3 for poles in ((), (60e3, 40e3)))
+    assert np.median(prompt - late) == pytest.approx(10.0 * 0.1, rel=0.05)
+
+
+def test_a_gain_scales_and_jitter_moves_readings():
+    power = busy_power(1.0)
+    plain = record(quiet(), power)[:, 1]
+    assert record(quiet(gain=1.05), power)[:, 1] == pytest.approx(1.05 * plain, abs=2)
+    moved = record(quiet(jitter_ns=4_000), power)[:, 1] - plain
+    assert 100 < moved.std() < 5_000
+
+
 def test_a_constant_load_shows_the_known_noise():
     sensor = SamplingSensor.draw(np.random.default_rng(8), 40.0)
     watts = record(sensor, power_of((40_000, 120.0)))[:, 1] * 1e-3

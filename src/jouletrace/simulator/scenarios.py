@@ -232,6 +232,7 @@ _PROGRAMS: dict[str, Callable[[np.random.Generator, float], Scene]] = {
     "cap": _long_varied,
     "drift": _long_varied,
     "overlap": _overlap,
+    "foreign_load": _long_varied,
     "foreign_response": _long_varied,
     "pauses": _pauses,
     "large_fixed": _large,
@@ -263,6 +264,8 @@ def draw(seed: int, group: str, seconds: float = 20.0, sensor: Sensor | None = N
     board = Board.draw(rng, len(scene.kinds), seconds)
     if group == "foreign_response":
         sampling = _foreign(rng, seconds)
+    elif group == "foreign_load":
+        board = replace(board, foreign=_other_process(rng, seconds))
     elif group == "cap":
         board = replace(board, limit_w=float(rng.uniform(450, 600)))
     elif group == "locked_period":
@@ -271,6 +274,13 @@ def draw(seed: int, group: str, seconds: float = 20.0, sensor: Sensor | None = N
         board = _drifting(rng, board, seconds)
     offset = int(rng.uniform(-50e3, 50e3)) if rng.random() < 0.5 else 0
     return simulate(rng, scene, board, sensor or sampling, clock_offset_ns=offset)
+
+
+def _other_process(rng: np.random.Generator, seconds: float) -> tuple[tuple[float, float, float], ...]:
+    """Bursts of 30 to 150 W, 0.05 to 2 s long, for some half of the time."""
+    edges = np.cumsum(np.exp(rng.uniform(np.log(0.05), np.log(2.0), 2 * int(3 * seconds) + 2)))
+    bursts = zip(edges[::2], edges[1::2], rng.uniform(30, 150, len(edges) // 2), strict=True)
+    return tuple((float(start), float(end), float(watts)) for start, end, watts in bursts if start < 1.5 * seconds + 1)
 
 
 def _foreign(rng: np.random.Generator, seconds: float) -> SamplingSensor:
