@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.simulator.power import CLOCK_EXPONENT, Board, play, wander
+from jouletrace.simulator.noise import wander
+from jouletrace.simulator.power import CLOCK_EXPONENT, Board, play
 from jouletrace.simulator.programs import draw_kinds, fixed_order, from_timeline, lay_out, overlapping, varied_order
 
 BEGIN = 1_790_000_000_000_000_000

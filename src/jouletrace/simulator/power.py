@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from jouletrace.simulator.noise import wander
 from jouletrace.simulator.programs import Floats, Ints, Scene
 
 BLOCK_NS = 1_000_000
@@ -235,14 +236,6 @@ def _who_drew(edge: Ints, own: Floats, foreign: Floats, busy: NDArray[np.int32],
 
 
 # --- What varies slowly: one value per block -------------------------------------------------------------------------
-
-
-def wander(rng: np.random.Generator, count: int, step_s: float, correlation_s: float) -> Floats:
-    """A stationary random walk (Ornstein and Uhlenbeck's) of mean 0 and standard deviation 1."""
-    keep = np.exp(-step_s / correlation_s)
-    noise = rng.standard_normal(count) * np.sqrt(1 - keep**2)
-    noise[0] /= np.sqrt(1 - keep**2)
-    return np.asarray(lfilter([1.0], [1.0, -keep], noise), dtype=np.float64)
 
 
 def _low_pass(value: Floats, seconds: float, start: float) -> Floats:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.simulator.noise import wander
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -272,11 +273,13 @@ def eager_vit_like(rng: np.random.Generator, seconds: float, busy: float = 0.27)
     kinds, step = _vit(rng, 4, 12, 0)
     plan = fixed_order(rng, seconds, kinds, step)
     mean_gap = float(plan.duration_ns.mean()) * (1 / busy - 1)
-    # the host takes longer for some operators than for others, alike in every step, and is late now and then
-    of_place = rng.gamma(2.0, 0.5, len(step))[np.arange(len(plan.kind)) % len(step)]
-    gap = 800 + mean_gap * of_place * rng.gamma(25.0, 1 / 25, len(plan.kind))
-    late = rng.random(len(plan.kind)) < 0.003
-    return replace(plan, gap_ns=gap + late * rng.exponential(150_000, len(plan.kind)))
+    # the host takes longer for some operators than for others, its speed wanders, and now and then it is late
+    of_place = rng.gamma(1.2, 1 / 1.2, len(step))[np.arange(len(plan.kind)) % len(step)]
+    slowness = wander(rng, len(plan.kind), 1.0, 1_200.0)
+    gap = of_place * np.exp(0.3 * slowness) * rng.gamma(2.5, 1 / 2.5, len(plan.kind))
+    late = rng.exponential(15.0, len(plan.kind)) * (rng.random(len(plan.kind)) < 0.001)
+    gap += late
+    return replace(plan, gap_ns=800 + (mean_gap - 800) * gap / gap.mean())
 
 
 def transformer_graph_like(rng: np.random.Generator, seconds: float) -> Plan:
