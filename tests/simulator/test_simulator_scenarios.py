@@ -84,6 +84,15 @@ def test_a_locked_period_is_a_multiple_of_the_sampling_period():
     assert samples == pytest.approx(round(samples), abs=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_cap_binds_in_its_group(seed):
+    scene, _, truth = draw(seed, "cap", 4.0)
+    busy = np.array([scene.start_ns[0] + 0.3e9, scene.end_ns[-1] - 0.1e9]) - scene.begin_ns
+    mean = np.diff(truth.power.energy_j(busy)) / np.diff(busy) * 1e9
+    assert mean[0] == pytest.approx(truth.board.limit_w, rel=0.08)
+    assert (scene.end_ns - scene.start_ns).mean() > scene.kinds.duration_ns.mean()
+
+
 def test_foreign_responses_are_none_of_the_known_sensor():
     averaging = {draw(seed, "foreign_response", 0.5)[2].sensor.averaging for seed in range(30)}
     assert {(one.samples, one.blocks) for one in averaging} == {(16, False), (8, False), (32, False), (24, True)}

@@ -271,8 +271,8 @@ def _vit(rng: np.random.Generator, column: int, layers: int, padding: int) -> tu
 def eager_vit_like(rng: np.random.Generator, seconds: float, busy: float = 0.27) -> Plan:
     """A ViT-B launched kernel by kernel: 5 to 150 µs each, the host slower than the GPU, which is busy 27 %."""
     kinds, step = _vit(rng, 4, 12, 0)
-    plan = fixed_order(rng, seconds, kinds, step)
-    mean_gap = float(plan.duration_ns.mean()) * (1 / busy - 1)
+    mean_gap = float(kinds.duration_ns[step].mean()) * (1 / busy - 1)
+    plan = fixed_order(rng, seconds, kinds, step, mean_gap)
     # the host takes longer for some operators than for others, its speed wanders, and now and then it is late
     of_place = rng.gamma(1.2, 1 / 1.2, len(step))[np.arange(len(plan.kind)) % len(step)]
     slowness = wander(rng, len(plan.kind), 1.0, 1_200.0)

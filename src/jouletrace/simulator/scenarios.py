@@ -267,7 +267,8 @@ def draw(seed: int, group: str, seconds: float = 20.0, sensor: Sensor | None = N
     elif group == "foreign_load":
         board = replace(board, foreign=_other_process(rng, seconds))
     elif group == "cap":
-        board = replace(board, limit_w=float(rng.uniform(450, 600)))
+        wanted = np.average(scene.kinds.power_w, weights=scene.kinds.duration_ns)
+        board = replace(board, limit_w=float(wanted * rng.uniform(0.7, 0.95)))
     elif group == "locked_period":
         board = replace(board, regimes=((0.0, 1.0),))
     elif group == "drift":
