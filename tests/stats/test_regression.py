@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+from jouletrace.stats.regression import Prior, equivalent_noise, posterior, sandwich, solve
+
+
+def weak(n):
+    return Prior.of(np.zeros(n), np.full(n, 1e6))
+
+
+def test_a_solution_is_the_truth_where_there_is_no_noise():
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(50, 4))
+    truth = np.array([3.0, -1.0, 0.5, 10.0])
+    assert solve(design, design @ truth, weak(4), 1.0) == pytest.approx(truth, rel=1e-9)
+
+
+def test_what_the_design_does_not_see_comes_from_the_prior():
+    design = np.column_stack([np.ones(20), np.zeros(20)])
+    prior = Prior.of(np.array([0.0, 7.0]), np.array([1e6, 2.0]))
+    assert solve(design, np.full(20, 5.0), prior, 1.0) == pytest.approx([5.0, 7.0], abs=1e-6)
+    assert np.sqrt(posterior(design, prior, 1.0)[1, 1]) == pytest.approx(2.0)
+
+
+def test_a_prior_by_its_covariance_is_that_of_its_rows():
+    covariance = np.array([[4.0, 1.0], [1.0, 9.0]])
+    prior = Prior.by(np.array([1.0, 2.0]), covariance)
+    assert np.linalg.inv(prior.rows.T @ prior.rows) == pytest.approx(covariance)
+    assert np.linalg.solve(prior.rows, prior.target) == pytest.approx([1.0, 2.0])
+
+
+def test_priors_beside_each_other_stay_apart():
+    both = Prior.of(np.array([1.0]), np.array([2.0])).beside(Prior.of(np.array([3.0]), np.array([4.0])))
+    assert both.rows == pytest.approx(np.diag([0.5, 0.25]))
+    assert both.target == pytest.approx([0.5, 0.75])
+
+
+def autocorrelated(rng, n, r):
+    noise = np.empty(n)
+    noise[0] = rng.normal()
+    for i in range(1, n):
+        noise[i] = r * noise[i - 1] + np.sqrt(1 - r**2) * rng.normal()
+    return noise
+
+
+def coverage(r, lags, trials=400, n=1200, scale=None):
+    """How often the interval of a mean (and a slow trend) holds."""
+    rng = np.random.default_rng(1)
+    held = 0
+    design = np.column_stack([np.ones(n), np.linspace(-1, 1, n)])
+    for _ in range(trials):
+        noise = autocorrelated(rng, n, r) * (1 if scale is None else scale)
+        x = solve(design, noise, weak(2), 1.0)
+        left = noise - design @ x
+        held += abs(x[0]) < 1.96 * np.sqrt(sandwich(design, left, weak(2), 1.0, lags)[0, 0])
+    return held / trials
+
+
+# 400 trials of a true 95 % lie within 0.05 * 2.9 sd = 0.918 of 1 in 999 of 1000 runs
+def test_intervals_hold_with_correlated_noise_and_not_without_its_lags():
+    assert coverage(0.6, 25) > 0.90
+    assert coverage(0.6, 0) < 0.80
+
+
+def test_intervals_hold_with_independent_noise():
+    assert coverage(0.0, 5) > 0.918
+
+
+def test_intervals_hold_where_noise_is_larger_at_times():
+    scale = np.where(np.arange(1200) % 100 < 20, 5.0, 0.5)
+    assert coverage(0.0, 3, scale=scale) > 0.90
+
+
+def test_leverage_widens_what_few_readings_decide():
+    rng = np.random.default_rng(2)
+    design = np.column_stack([np.ones(60), np.r_[np.zeros(56), np.ones(4)]])
+    held = 0
+    for _ in range(400):
+        noise = rng.normal(size=60)
+        x = solve(design, noise, weak(2), 1.0)
+        held += abs(x[1]) < 1.96 * np.sqrt(sandwich(design, noise - design @ x, weak(2), 1.0, 0)[1, 1])
+    assert held / 400 > 0.85  # plain residuals give 0.80
+
+
+def test_the_priors_share_is_in_the_covariance():
+    design = np.column_stack([np.ones(20), np.zeros(20)])
+    prior = Prior.of(np.array([0.0, 7.0]), np.array([1e6, 2.0]))
+    assert np.sqrt(sandwich(design, np.zeros(20), prior, 1.0, 2)[1, 1]) == pytest.approx(2.0)
+
+
+def test_equivalent_noise_grows_with_correlation():
+    rng = np.random.default_rng(3)
+    assert equivalent_noise(rng.normal(size=4000)) == pytest.approx(1.0, rel=0.06)
+    assert equivalent_noise(autocorrelated(rng, 20000, 0.6)) == pytest.approx(2.0, rel=0.1)
