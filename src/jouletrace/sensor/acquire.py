@@ -1,0 +1,304 @@
+"""Finding when a sampler took its samples: a search over rate and phase, then a track through the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.sensor.readout import Readings
+from jouletrace.sensor.response import Response
+from jouletrace.sensor.sampler import Sensor, Track
+
+Array = NDArray[np.float64]
+
+GRID_S = 10e-6
+"""Spacing at which what samples could see is tabled: far finer than a response."""
+
+WINDOWS, WINDOW_S = 3, 3.0
+"""Parts of a recording that are searched, each by itself: a rate must hold in all."""
+
+RATE_STEP_HZ = 0.3
+"""Half a step off, the phase slips by a quarter of a period from the middle of a window to its ends."""
+
+PHASES = 8
+KINDS = 9
+"""Kinds that the search tells apart, those that fill most time; coarser ones lock falsely."""
+
+APART_HZ = 1.0
+"""Rates this near are one: the search's windows are short, and the rate drifts by some 0.3 Hz as a die warms."""
+
+BLOCK_S = 1.0
+BINS = 80
+"""Phases of a sample period among which the track is followed, block by block."""
+
+TURN, MOVES = 2, 16
+"""Bins by which the phase's move from block to block may change, and how often: 0.025 Hz a second, up to 0.4 Hz."""
+
+SETTLE_S = 0.12
+"""Readings this soon after the start still hold what was before: e^-9 of it."""
+
+PIECE = 128
+"""Samples whose averages are taken together."""
+
+CANDIDATES = 6
+"""Rates that are looked at closely after the search."""
+
+_RIDGE, _LIKELY_W = 0.05, 500.0
+
+
+class Timeline(Protocol):
+    """What a search must know of what ran."""
+
+    @property
+    def begin_s(self) -> float:
+        """When it begins."""
+
+    @property
+    def finish_s(self) -> float:
+        """When it ends."""
+
+    def table(self, edges_s: Array, most: int) -> Array:
+        """Share of each bin that each kind fills, and what else readings may go by; shape (bins, columns)."""
+
+    def power(self, edges_s: Array, value: Array) -> Array:
+        """Mean of a value that intervals have in each bin, shape (bins,)."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        rate_hz: The rate that leaves least.
+        left_w: Root mean square of what it leaves, with the best phase of each window.
+        other_w: The same of the best rate that is another.
+        evidence: Logarithm of the likelihood ratio of the two.
+        start_s, end_s: The window in which it leaves least.
+        one_s: When a sample is taken there.
+    """
+
+    rate_hz: float
+    left_w: float
+    other_w: float
+    evidence: float
+    start_s: float
+    end_s: float
+    one_s: float
+
+
+def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS) -> Found:
+    """Try every rate of the sensor's range and every phase on parts of a recording; powers are fitted for each.
+
+    Args:
+        sensor: What is known of the sensor.
+        timeline: What ran.
+        readings: The record.
+        windows: How many parts, from start to end.
+    """
+    length = timeline.finish_s - timeline.begin_s
+    count = max(1, min(windows, int((length - 0.5) / WINDOW_S)))
+    starts = timeline.begin_s + np.linspace(0.35 if length > 1 else 0.0, max(length - WINDOW_S - 0.1, 0.0), count)
+    parts = [_Window(sensor, timeline, readings, start, min(start + WINDOW_S, timeline.finish_s)) for start in starts]
+    rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
+    coarse = _total(parts, [part.left(rates, PHASES).min(axis=1) for part in parts])
+    best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
+    for rate in _apart(rates, coarse):
+        near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
+        fits = [part.best(near) for part in parts]
+        best.append((float(_total(parts, [np.array([left]) for left, _, _ in fits])[0]), rate, fits))
+    best.sort(key=lambda one: one[0])
+    (first, _, fits), (second, _, others) = best[0], best[min(1, len(best) - 1)]
+    weights = [len(part.watts) for part in parts]
+    w = int(np.argmin([left / part.watts.var() for (left, _, _), part in zip(fits, parts, strict=True)]))
+    return Found(
+        rate_hz=fits[w][1],
+        left_w=float(np.sqrt(np.average([left for left, _, _ in fits], weights=weights))),
+        other_w=float(np.sqrt(np.average([left for left, _, _ in others], weights=weights))),
+        evidence=second - first,
+        start_s=parts[w].start_s,
+        end_s=parts[w].end_s,
+        one_s=fits[w][2],
+    )
+
+
+def _total(parts: Sequence[_Window], left: Sequence[Array]) -> Array:
+    """Minus the logarithm of the likelihood, from the mean squares that are left in each part."""
+    return np.asarray(
+        np.sum([len(part.watts) / 2 * np.log(one) for part, one in zip(parts, left, strict=True)], axis=0)
+    )
+
+
+def _apart(rates: Array, total: Array) -> list[float]:
+    """The likeliest rates, ``APART_HZ`` from each other."""
+    chosen: list[float] = []
+    for i in np.argsort(total):
+        if all(abs(rates[i] - other) > APART_HZ for other in chosen):
+            chosen.append(float(rates[i]))
+        if len(chosen) == CANDIDATES:
+            break
+    return chosen
+
+
+def follow(
+    sensor: Sensor, timeline: Timeline, readings: Readings, rate_hz: float, idle_w: float, above_w: Array
+) -> Track:
+    """The track through a recording whose powers are about known, by dynamic programming over the phase.
+
+    The path of phases with the least sum of squares is taken among those whose rate changes slowly, so a block that
+    says little (nothing ran) or misleads is bridged by its neighbours.
+
+    Args:
+        sensor: What is known of the sensor.
+        timeline: What ran.
+        readings: The record.
+        rate_hz: About the sample rate.
+        idle_w: Power between intervals.
+        above_w: Power of each interval above that.
+    """
+    start, end = timeline.begin_s, timeline.finish_s
+    blocks = max(1, int((end - start - SETTLE_S) / BLOCK_S))
+    begins = start + SETTLE_S + BLOCK_S * np.arange(blocks, dtype=np.float64)
+    phases = np.arange(BINS) / BINS
+    cost = np.zeros((blocks, BINS))
+    for b, begin in enumerate(begins):
+        mine = readings.between(begin, begin + BLOCK_S)
+        if mine.sum() < 5:
+            continue
+        zero = start + np.floor((begin - SETTLE_S - start) * rate_hz) / rate_hz  # whole samples after the start
+        edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)
+        seen = _responded(sensor.response, idle_w + timeline.power(edges, above_w)[:, None])
+        times = readings.time_s[mine]
+        read = _designs(sensor, seen, edges[0], zero, begin + BLOCK_S, rate_hz, phases, times)[:, :, 0]
+        wrong = read - readings.watts[mine]
+        cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    path = _cheapest(cost)
+    straight = Track.straight(start, end, rate_hz, start)
+    number = (begins + BLOCK_S / 2 - start) * rate_hz
+    taken = straight.start_s + (number + path / BINS) / rate_hz
+    return straight.through(number, np.asarray(taken, np.float64))
+
+
+def _cheapest(cost: Array) -> NDArray[np.int64]:
+    """The cheapest path through (blocks, phases), unwound, whose rate changes little; shape (blocks,).
+
+    A state is a phase and how much it moves in a block: by ``TURN`` bins times a number that may change by one.
+    """
+    moves = TURN * np.arange(-MOVES, MOVES + 1)
+    total = np.broadcast_to(cost[0], (len(moves), cost.shape[1])).copy()
+    came = np.zeros((len(cost), *total.shape), np.int64)
+    wall = np.full((1, cost.shape[1]), np.inf)
+    for b in range(1, len(cost)):
+        options = np.stack([np.vstack([wall, total[:-1]]), total, np.vstack([total[1:], wall])])
+        came[b] = np.argmin(options, axis=0)  # which neighbour's rate was there before the move
+        best = np.take_along_axis(options, came[b][None], axis=0)[0]
+        total = np.stack([np.roll(row, move) for row, move in zip(best, moves, strict=True)]) + cost[b]
+    rate, phase = (int(i) for i in np.unravel_index(int(np.argmin(total)), total.shape))
+    path = [phase]
+    for b in range(len(cost) - 1, 0, -1):
+        phase -= int(moves[rate])
+        rate += int(came[b][rate, phase % cost.shape[1]]) - 1
+        path.append(phase)
+    return np.array(path[::-1])
+
+
+class _Window:
+    """A part of a recording that is searched by itself."""
+
+    def __init__(self, sensor: Sensor, timeline: Timeline, readings: Readings, start_s: float, end_s: float) -> None:
+        self.start_s, self.end_s = float(start_s), float(end_s)
+        mine = readings.between(start_s + SETTLE_S, end_s - 0.005)
+        self.watts = readings.watts[mine]
+        self._time = readings.time_s[mine]
+        self._sensor = sensor
+        edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
+        self._first = edges[0]
+        self._seen = _responded(sensor.response, timeline.table(edges, KINDS))
+
+    def left(self, rates_hz: Array, phases: int) -> Array:
+        """Mean square left by rate and phase, shape (rates, phases)."""
+        offsets = np.arange(phases) / phases
+        return np.stack([self._left(float(rate), offsets) for rate in rates_hz])
+
+    def best(self, rates_hz: Array) -> tuple[float, float, float]:
+        """The least mean square among some rates, its rate, and when a sample is taken then."""
+        left = self.left(rates_hz, 2 * PHASES)
+        rate, phase = np.unravel_index(int(np.argmin(left)), left.shape)
+        return float(left.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
+
+    def _left(self, rate_hz: float, offsets: Array) -> Array:
+        design = _designs(self._sensor, self._seen, self._first, self.start_s, self.end_s, rate_hz, offsets, self._time)
+        return _left(design, self.watts)
+
+
+def _responded(response: Response, values: Array) -> NDArray[np.float32]:
+    """What a sample in each bin sees, by the response in steps of the grid."""
+    lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
+    edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
+    narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
+    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int), strict=True):
+        out += np.float32(weight) * np.roll(narrow, lag, axis=0)
+    return out
+
+
+def _designs(
+    sensor: Sensor,
+    seen: NDArray[np.float32],
+    first_edge_s: float,
+    start_s: float,
+    end_s: float,
+    rate_hz: float,
+    phases: Array,
+    time_s: Array,
+) -> Array:
+    """What readings make of each column, samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
+    count = int((end_s - start_s) * rate_hz) - 1
+    offset = phases / rate_hz
+    at = start_s + np.arange(count)[:, None] / rate_hz + offset[None, :]
+    values = np.take(seen, ((at - first_edge_s) / GRID_S).astype(np.int64), axis=0)
+    last = np.floor((time_s[:, None] - sensor.delay_s - start_s - offset[None, :]) * rate_hz).astype(np.int64)
+    read = _averaged(values, np.clip(last, 0, count - 1), sensor.averages)
+    return np.asarray(np.moveaxis(read, 1, 0), np.float64)
+
+
+def _averaged(values: NDArray[np.float32], at: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
+    """The recursive average of each column, at some samples; as ``sampler.read_out`` does it, but only where asked.
+
+    Within a piece the average is a sum of values, each weighted as if the piece ended with it, brought to the sample
+    asked for; what was before the piece decays on.
+
+    Args:
+        values: Shape (samples, phases, columns).
+        at: Samples asked for, shape (readings, phases).
+        averages: Length of the average.
+
+    Returns:
+        Shape (readings, phases, columns).
+    """
+    keep = np.float32(1 - 1 / averages)
+    count, phases, columns = values.shape
+    pieces = -(-count // PIECE)
+    mean = values.mean(axis=0)
+    padded = np.zeros((pieces * PIECE, phases, columns), np.float32)
+    np.subtract(values, mean, out=padded[:count])
+    padded = padded.reshape(pieces, PIECE, phases, columns)
+    padded *= (keep ** -np.arange(PIECE, dtype=np.float32) / averages)[None, :, None, None]
+    sums = np.cumsum(padded, axis=1)
+    before = np.zeros((pieces, phases, columns), np.float32)
+    for i in range(1, pieces):
+        before[i] = keep**PIECE * before[i - 1] + keep ** (PIECE - 1) * sums[i - 1, -1]
+    piece, place, which = at // PIECE, at % PIECE, np.arange(phases)[None, :]
+    decay = (keep ** place.astype(np.float32))[..., None]
+    return np.asarray(decay * (sums[piece, place, which] + keep * before[piece, which]) + mean)
+
+
+def _left(design: Array, watts: Array) -> Array:
+    """Mean square that the best powers leave, for each phase; shape (phases,)."""
+    turned = design.transpose(0, 2, 1)
+    gram = turned @ design + _RIDGE**2 * np.eye(design.shape[2])
+    moment = turned @ watts + _RIDGE**2 * _LIKELY_W
+    powers = np.linalg.solve(gram, moment[..., None])
+    return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))

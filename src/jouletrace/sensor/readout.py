@@ -1,0 +1,126 @@
+"""When readings were taken: the regular grid behind a power record's jittering stamps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.errors import BadInputError
+
+_LEAST = 50
+"""Readings that a grid is laid through: one second."""
+
+_PERIODS = 20e-3 * (1 + np.arange(-150e-6, 151e-6, 1e-6))
+"""Candidate periods, s: boards read every 20.0000 to 20.0006 ms of the host's clock."""
+
+_BINS = 400
+_ON_TIME_S = 0.4e-3
+"""Stamps this near to the grid were made on time; one in five is some 3 ms late, though its value isn't."""
+
+_WANDER_S = 10.0
+"""The host's clock wanders against the readout by some 50 us: the grid follows it over this many seconds."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Readings of a power record at the moments at which they were taken.
+
+    Attributes:
+        time_s: Since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,).
+        watts: Shape (n,).
+        origin_ns: Of the first stamp, since the Unix epoch.
+        period_s: Of the grid.
+        on_time: Share of the stamps that lie on it.
+        missing: Places of the grid without a reading.
+        double: Readings left out: another was nearer to their place.
+    """
+
+    time_s: NDArray[np.float64]
+    watts: NDArray[np.float64]
+    origin_ns: int
+    period_s: float
+    on_time: float
+    missing: int
+    double: int
+
+    def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
+        """Which readings were taken in a span; shape (n,)."""
+        return (self.time_s >= start_s) & (self.time_s < end_s)
+
+
+def on_grid(stamp_ns: ArrayLike, watts: ArrayLike) -> Readings:
+    """Lay the grid of the readout through the stamps of a record.
+
+    The grid is that on which most stamps lie (a mode, not a mean): a fit through all stamps follows the late ones,
+    and one index that slips early in a record makes a drift of milliseconds.
+
+    Args:
+        stamp_ns: Since the Unix epoch, any order, shape (n,).
+        watts: Shape (n,).
+
+    Raises:
+        BadInputError: With fewer than 50 readings, or if they don't come every 20 ms.
+    """
+    stamps, values = np.asarray(stamp_ns, np.int64), np.asarray(watts, np.float64)
+    order = np.argsort(stamps, kind="stable")
+    stamps, values = stamps[order], values[order]
+    if len(stamps) < _LEAST:
+        raise BadInputError(f"power record: {len(stamps)} readings; {_LEAST} are needed to see when they were taken")
+    time = (stamps - stamps[0]) / 1e9
+    period, phase = _mode(time)
+    for _ in range(4):
+        place = np.round(time / period - phase)
+        late = time - (place + phase) * period
+        punctual = np.abs(late - np.median(late)) < _ON_TIME_S
+        period, offset = np.polyfit(place[punctual], time[punctual], 1)
+        phase = offset / period
+    place = np.round(time / period - phase).astype(np.int64)
+    late = time - (place + phase) * period
+    punctual = np.abs(late) < _ON_TIME_S
+    if punctual.mean() < 0.5:
+        raise BadInputError(
+            f"power record: {punctual.mean():.0%} of its stamps lie on a grid of 20 ms; it isn't the driver's record"
+        )
+    taken = (place + phase) * period + _wander(time[punctual], late[punctual], time)
+    keep = _best(place, np.abs(late))
+    return Readings(
+        time_s=taken[keep],
+        watts=values[keep],
+        origin_ns=int(stamps[0]),
+        period_s=float(period),
+        on_time=float(punctual.mean()),
+        missing=int(place[-1] - place[0] + 1 - len(keep)),
+        double=len(place) - len(keep),
+    )
+
+
+def _mode(time: NDArray[np.float64]) -> tuple[float, float]:
+    """Period, and phase in periods, of the grid on which most stamps lie."""
+
+    def crowd(period: float) -> tuple[int, float, float]:
+        counts = np.histogram((time / period) % 1, bins=_BINS, range=(0, 1))[0]
+        counts = counts + np.roll(counts, 1)
+        best = int(np.argmax(counts))
+        return int(counts[best]), period, best / _BINS
+
+    _, period, phase = max(crowd(float(candidate)) for candidate in _PERIODS)
+    return period, phase
+
+
+def _best(place: NDArray[np.int64], off: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Of the stamps of each place the one nearest to it, in order; shape (places,).
+
+    Two stamps in a place are a readout that slipped by some 13 ms, out of the place before, which is empty then. Its
+    value is of neither place.
+    """
+    order = np.lexsort((off, place))
+    return np.asarray(order[np.append(True, np.diff(place[order]) > 0)])
+
+
+def _wander(time: NDArray[np.float64], late: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The slow part of the punctual stamps' offsets: medians over ten seconds, joined by lines."""
+    pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / _WANDER_S)))
+    middle = [float(np.mean(time[piece])) for piece in pieces]
+    return np.interp(at, middle, [float(np.median(late[piece])) for piece in pieces])

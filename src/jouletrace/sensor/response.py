@@ -1,0 +1,79 @@
+"""The response of one sample: of which moments around it a sample of power is the mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEP_S = 5e-6
+"""Spacing of a response's table."""
+
+BIN_S = 10e-6
+BINS_S = np.arange(-15, 32) * BIN_S
+"""Edges of the bins in which a response may differ from the one that is expected, as lags."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """Weight of the power at a time before a sample (positive lags) or after it (negative ones).
+
+    The origin of lags is a convention: a shift of all lags is a shift of the sampler's phase.
+
+    Attributes:
+        first_s: Lag of the first entry of ``weight``.
+        weight: Shape (m,), every ``STEP_S``, in 1/entry: sums to 1.
+    """
+
+    first_s: float
+    weight: NDArray[np.float64]
+    _sum: NDArray[np.float64] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        weight = np.asarray(self.weight, np.float64)
+        weight = weight / weight.sum()
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "_sum", np.concatenate([[0.0], np.cumsum(weight)]))
+
+    @property
+    def earliest_s(self) -> float:
+        """The least lag that counts (negative)."""
+        return self.first_s - STEP_S / 2
+
+    @property
+    def latest_s(self) -> float:
+        """The largest lag that counts."""
+        return self.earliest_s + STEP_S * len(self.weight)
+
+    def plus(self, change: NDArray[np.float64]) -> Response:
+        """The same with other weights of the bins of ``BINS_S``: ``change`` is added to each, shape (bins,)."""
+        edges = np.arange(BINS_S[0], BINS_S[-1] + STEP_S / 2, STEP_S)
+        half = round(BIN_S / STEP_S)
+        weight = np.diff(self.within(edges)) + np.repeat(change, half) / half
+        return Response(float(edges[0] + STEP_S / 2), weight)
+
+    def within(self, lag_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Total weight of lags below ``lag_s``: from 0 to 1; same shape."""
+        place = np.clip((lag_s - self.earliest_s) / STEP_S, 0, len(self.weight))
+        whole = np.minimum(place.astype(np.int64), len(self.weight) - 1)
+        return self._sum[whole] + (place - whole) * self.weight[whole]
+
+    def density(self, lag_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weight per second at ``lag_s``; same shape. Zero outside."""
+        place = ((lag_s - self.earliest_s) / STEP_S).astype(np.int64)
+        inside = (lag_s >= self.earliest_s) & (place < len(self.weight))
+        return np.where(inside, self.weight[np.clip(place, 0, len(self.weight) - 1)], 0.0) / STEP_S
+
+
+HOPPER = Response(
+    -85e-6,
+    np.array(
+        [
+            *(5, 15, 24, 30, 33, 36, 39, 41, 38, 33, 25, 23, 23, 23, 28, 33, 36, 41, 45, 49, 47, 44, 38, 35, 31, 27),
+            *(23, 20, 16, 14, 13, 12, 9, 7, 7, 7, 6, 3, 3, 3, 3, 4, 4, 3, 1),
+        ],
+        np.float64,
+    ),
+)
+"""As found jointly in four programs on an H100 (docs/results/attribution-h100.md): two lobes 65 us apart and a tail."""

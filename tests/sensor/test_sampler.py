@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from jouletrace.sensor.response import BINS_S, HOPPER, Response
+from jouletrace.sensor.sampler import Sensor, Track, read_out
+
+
+def test_a_response_sums_to_one_and_its_density_is_its_change():
+    lag = np.arange(-200e-6, 300e-6, 1e-7)
+    within = HOPPER.within(lag)
+    assert (within[0], within[-1]) == (0.0, pytest.approx(1.0))
+    assert np.trapezoid(HOPPER.density(lag), lag) == pytest.approx(1.0, rel=1e-3)
+    middle = np.array([-40.3e-6, 1.1e-6, 61.7e-6])
+    slope = (HOPPER.within(middle + 1e-8) - HOPPER.within(middle - 1e-8)) / 2e-8
+    assert HOPPER.density(middle) == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_change_of_a_response_moves_weight_between_bins():
+    change = np.zeros(len(BINS_S) - 1)
+    change[15], change[20] = 0.05, -0.05
+    changed = HOPPER.plus(change)
+    gained = changed.within(BINS_S) - HOPPER.within(BINS_S)
+    assert np.diff(gained)[15] == pytest.approx(0.05, abs=1e-9)
+    assert np.diff(gained)[20] == pytest.approx(-0.05, abs=1e-9)
+    assert np.abs(HOPPER.plus(0 * change).within(BINS_S) - HOPPER.within(BINS_S)).max() < 1e-9
+
+
+def test_samples_lie_where_the_track_says():
+    track = Track.straight(1.0, 11.0, 1225.0, 4.0)
+    at = track.instants()
+    assert np.diff(at) == pytest.approx(np.full(len(at) - 1, 1 / 1225.0))
+    assert np.abs((at - 4.0) * 1225.0 % 1 - 0.5).min() > 0.499  # one at 4.0
+    assert at[0] >= 1.0
+    assert at[-1] < 11.0
+
+
+def test_a_track_passes_through_given_samples():
+    track = Track.straight(0.0, 20.0, 1225.0, 0.0)
+    number = np.arange(600, 24_000, 1225.0)
+    shift = 2e-4 * np.sin(number / 8000)
+    near = track.through(number, track.start_s + number / 1225.0 + shift)
+    assert near.instants()[number.astype(int)] - track.instants()[number.astype(int)] == pytest.approx(shift, abs=2e-5)
+
+
+def test_a_reading_is_the_recursive_average_some_time_before():
+    sensor = Sensor(averages=16, delay_s=3.4e-3)
+    at = np.arange(2000) / 1225.0
+    seen = np.where(at < 0.8, 100.0, 500.0)
+    time = np.array([0.5, 0.79, 0.81, 0.85, 1.2])
+    mean, state, expected = seen.mean(), seen.mean(), []
+    states = []
+    for value in seen:
+        state += (value - state) / 16
+        states.append(state)
+    for moment in time:
+        expected.append(states[np.searchsorted(at, moment - 3.4e-3) - 1])
+    assert mean > 0
+    assert read_out(sensor, seen, at, time) == pytest.approx(expected)
+
+
+def test_a_pulse_is_seen_whole_however_short():
+    """The mean over many phases of what samples see of a pulse is its length times their rate."""
+    response = Response(-85e-6, HOPPER.weight)
+    for length in (5e-6, 50e-6, 500e-6):
+        phase = np.arange(-1e-3, 1e-3, 1e-6)
+        seen = response.within(phase + length) - response.within(phase)
+        assert seen.sum() * 1e-6 == pytest.approx(length, rel=1e-6)
