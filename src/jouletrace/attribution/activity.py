@@ -1,0 +1,284 @@
+"""What ran when: a timeline of kernels as disjoint intervals, and what a power sensor sees of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.sensor.response import Response
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NEGLIGIBLE_OVERLAP = 2e-3
+"""Share of busy time below which overlaps are cut off: launches that begin while the last block before still runs."""
+
+LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
+"""Kernels that take longer have a head and a tail of their own power; the sensor sees some 120 us at once."""
+
+_CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
+"""Of ``slowness_of``: share of the time, gap between classes and scatter within one (logarithms), instances,
+and half of the time over which it is a mean."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Kernels that share one unknown power.
+
+    Attributes:
+        name: Of the kernel.
+        operator: That launched it, with its shapes; "" where unknown.
+        module: In which it ran; "" where unknown or several.
+    """
+
+    name: str
+    operator: str = ""
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Disjoint intervals in which one kind ran, in order; idle is what they leave.
+
+    Attributes:
+        start_s, end_s: Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``.
+        kind: Index into ``members``, shape (n,).
+        kinds: Kinds of kernels.
+        members: What runs in each kind of interval: one kind of kernel, or several where kernels overlap.
+        part: Which part of its kernels a kind of interval is: 0 the whole or its middle, 1 the head, 2 the tail.
+        begin_s, finish_s: Of the timeline as a whole.
+        slowness: How much longer kernels around each interval took than at other times, by the logarithm, shape (n,).
+        overlap: Share of busy time in which several kernels ran.
+    """
+
+    start_s: Array
+    end_s: Array
+    kind: Ints
+    kinds: tuple[Kind, ...]
+    members: tuple[tuple[int, ...], ...]
+    part: tuple[int, ...]
+    begin_s: float
+    finish_s: float
+    slowness: Array
+    overlap: float = 0.0
+
+    @cached_property
+    def seconds(self) -> Array:
+        """Time of each kind of interval, then of idle, shape (members + 1,)."""
+        busy = np.bincount(self.kind, self.end_s - self.start_s, len(self.members))
+        return np.append(busy, self.finish_s - self.begin_s - busy.sum())
+
+    def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
+        """What momentary samples see.
+
+        Args:
+            at_s: When they are taken, shape (m,).
+            response: Of a sample.
+            value: Of each interval, 0 between them, shape (n,).
+            watts: As ``value``, for the change.
+
+        Returns:
+            Share of each kind of interval, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
+            shape (m,); and the change of that of ``watts`` per second of the samples' time, shape (m,).
+        """
+        first = np.searchsorted(self.end_s, at_s - response.latest_s)
+        count = np.searchsorted(self.start_s, at_s - response.earliest_s) - first
+        sample = np.repeat(np.arange(len(at_s)), count)
+        which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
+        since, until = at_s[sample] - self.start_s[which], at_s[sample] - self.end_s[which]
+        weight = response.within(since) - response.within(until)
+        width = len(self.members) + 1
+        table = np.bincount(sample * width + self.kind[which], weight, len(at_s) * width).reshape(-1, width)
+        table[:, -1] = 1 - table.sum(axis=1)
+        change = response.density(since) - response.density(until)
+        total = np.bincount(sample, weight * value[which], len(at_s))
+        slope = np.bincount(sample, change * watts[which], len(at_s))
+        return table.astype(float), total.astype(float), slope.astype(float)
+
+    def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
+        """Up to each time: seconds of each kind, idle last, shape (m, members + 1); and the integral of ``value``."""
+        table = np.empty((len(at_s), len(self.members) + 1))
+        for k in range(len(self.members)):
+            table[:, k] = self.integral(at_s, (self.kind == k).astype(float))
+        table[:, -1] = at_s - table[:, :-1].sum(axis=1)
+        return table, self.integral(at_s, value)
+
+    def table(self, edges_s: Array, most: int) -> Array:
+        """Share of each bin of a regular grid that kinds fill.
+
+        Args:
+            edges_s: Shape (m + 1,).
+            most: Kinds to tell apart, those that fill most time.
+
+        Returns:
+            A column for each of these, then other kinds, idle, and ``slowness`` while busy.
+        """
+        near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
+        kind = self.kind[near]
+        apart = np.argsort(-self.seconds[:-1])[:most]
+        values = [*((kind == k).astype(float) for k in apart), (~np.isin(kind, apart)).astype(float)]
+        part = replace(
+            self, start_s=self.start_s[near], end_s=self.end_s[near], kind=kind, slowness=self.slowness[near]
+        )
+        columns = [part.power(edges_s, value) for value in values]
+        return np.column_stack([*columns, 1 - np.sum(columns, axis=0), part.power(edges_s, self.slowness[near])])
+
+    def between(self, start_s: float, finish_s: float) -> Activity:
+        """The part of it that lies within a span; kinds stay the same."""
+        mine = (self.start_s >= start_s) & (self.end_s <= finish_s)
+        return replace(
+            self,
+            start_s=self.start_s[mine],
+            end_s=self.end_s[mine],
+            kind=self.kind[mine],
+            slowness=self.slowness[mine],
+            begin_s=start_s,
+            finish_s=finish_s,
+        )
+
+    def power(self, edges_s: Array, value: Array) -> Array:
+        """Mean of ``value`` (of each interval, 0 between them) in each bin of a regular grid; shape (m,)."""
+        return np.asarray(np.diff(self.integral(edges_s, value)) / (edges_s[1] - edges_s[0]))
+
+    def integral(self, at_s: Array, value: Array) -> Array:
+        """Integral up to each time of what is ``value`` while an interval lasts and 0 between them."""
+        if not len(self.start_s):
+            return np.zeros(len(at_s))
+        sums = np.append(0.0, np.cumsum(value * (self.end_s - self.start_s)))
+        times = np.column_stack([self.start_s, self.end_s]).ravel()
+        return np.asarray(np.interp(at_s, times, np.column_stack([sums[:-1], sums[1:]]).ravel()))
+
+
+def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
+    """How much longer kernels around each interval take than at other times, by the logarithm; shape (n,).
+
+    The clock of the SMs shows in the durations of the kernels themselves: at a power cap it swings by percents, and
+    power with more than its square. A class is what a kind takes at one shape; those that scatter are left out.
+    Smoothed over 10 ms; its mean over busy time is 0.
+    """
+    length = end - start
+    log, value, weight = np.log(length), np.zeros(len(length)), np.zeros(len(length))
+    busy = np.bincount(kind, length)
+    order = np.argsort(kind, kind="stable")
+    ends = np.append(0, np.cumsum(np.bincount(kind)))
+    for k in np.flatnonzero(busy > _CLASS_SHARE * busy.sum()):
+        mine = order[ends[k] : ends[k + 1]]
+        for members in _classes(log[mine]):
+            which = mine[members]
+            away = log[which] - np.median(log[which])
+            if np.std(away) < _CLASS_SCATTER:
+                value[which], weight[which] = away, length[which]
+    middle = (start + end) / 2
+    first = np.searchsorted(middle, middle - _SMOOTH_S)
+    last = np.searchsorted(middle, middle + _SMOOTH_S, side="right")
+    sums, weights = (np.append(0.0, np.cumsum(x)) for x in (value * weight, weight))
+    smooth = (sums[last] - sums[first]) / np.maximum(weights[last] - weights[first], 1e-12)
+    return np.asarray(smooth - (smooth * length).sum() / length.sum())
+
+
+def _classes(log: Array) -> list[Ints]:
+    """Instances of a kind by duration: apart where sorted durations leave a gap."""
+    order = np.argsort(log)
+    cuts = np.flatnonzero(np.diff(log[order]) > _CLASS_GAP) + 1
+    return [part for part in np.split(order, cuts) if len(part) >= _CLASS_LEAST]
+
+
+def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:
+    """The intervals of a timeline; kernels that overlap make a kind of their own while they do.
+
+    Args:
+        start_ns: Of each kernel, since the Unix epoch, shape (n,).
+        end_ns: Likewise.
+        kind: Of each kernel, shape (n,).
+        kinds: Of kernels.
+        origin_ns: Zero of the seconds, that of the readings.
+
+    Raises:
+        BadInputError: If there is no kernel, or one ends before it starts.
+    """
+    if not len(start_ns):
+        raise BadInputError("timeline: it has no kernel")
+    if (end_ns < start_ns).any():
+        raise BadInputError(f"timeline: kernel {int(np.argmax(end_ns < start_ns))} ends before it starts")
+    order = np.argsort(start_ns, kind="stable")
+    start, end, kind = (start_ns[order] - origin_ns) / 1e9, (end_ns[order] - origin_ns) / 1e9, kind[order]
+    begin, finish = float(start[0]), float(end.max())
+    before = np.maximum.accumulate(np.append(-np.inf, end[:-1]))
+    overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))
+    members: tuple[tuple[int, ...], ...] = tuple((k,) for k in range(len(kinds)))
+    if overlap > NEGLIGIBLE_OVERLAP:
+        start, end, kind, members = _apart(start, end, kind, len(kinds))
+    else:
+        start = np.maximum(start, before)
+        keep = end > start
+        start, end, kind = start[keep], end[keep], kind[keep]
+    slowness = slowness_of(start, end, kind)
+    start, end, kind, slowness = _in_parts(start, end, kind, slowness, len(members))
+    used, kind = np.unique(kind, return_inverse=True)
+    return Activity(
+        start_s=start,
+        end_s=end,
+        kind=kind,
+        kinds=tuple(kinds),
+        members=tuple(members[k % len(members)] for k in used),
+        part=tuple(int(k) // len(members) for k in used),
+        begin_s=begin,
+        finish_s=finish,
+        slowness=slowness,
+        overlap=overlap,
+    )
+
+
+def _in_parts(start: Array, end: Array, kind: Ints, slowness: Array, kinds: int) -> tuple[Array, Array, Ints, Array]:
+    """Cut head and tail off intervals of kinds that last long enough for a sensor to see them apart.
+
+    Kernels draw more when they begin, and less when their last blocks run: at a constant power of the whole kernel,
+    what is left of the readings goes into the powers of others.
+    """
+    length = end - start
+    mean = np.bincount(kind, length, kinds) / np.maximum(np.bincount(kind, minlength=kinds), 1)
+    long = (mean > LONG_S)[kind]
+    cut = np.flatnonzero(long)
+    head = start[cut] + np.minimum(HEAD_S, length[cut] / 3)
+    tail = end[cut] - np.minimum(TAIL_S, length[cut] / 3)
+    middle_start, middle_end = start.copy(), end.copy()
+    middle_start[cut], middle_end[cut] = head, tail
+    starts = np.concatenate([middle_start, start[cut], tail])
+    ends = np.concatenate([middle_end, head, end[cut]])
+    kinds_ = np.concatenate([kind, kind[cut] + kinds, kind[cut] + 2 * kinds])
+    order = np.argsort(starts, kind="stable")
+    slow = np.concatenate([slowness, slowness[cut], slowness[cut]])
+    return starts[order], ends[order], kinds_[order], slow[order]
+
+
+def _apart(start: Array, end: Array, kind: Ints, kinds: int) -> tuple[Array, Array, Ints, tuple[tuple[int, ...], ...]]:
+    """Cut overlapping kernels where others start and end; each set of kinds that run together is a kind.
+
+    A set is recognised by the sum of random codes of its members: equal sums, equal sets.
+    """
+    codes = np.random.default_rng(1).integers(1 << 40, 1 << 56, kinds)
+    times = np.concatenate([start, end])
+    order = np.argsort(times, kind="stable")
+    times, sums = times[order], np.cumsum(np.concatenate([codes[kind], -codes[kind]])[order])
+    running = np.cumsum(np.where(order < len(start), 1, -1))
+    keep = (np.diff(times) > 0) & (running[:-1] > 0)
+    left, right, code = times[:-1][keep], times[1:][keep], sums[:-1][keep]
+    distinct, where, inverse = np.unique(code, return_index=True, return_inverse=True)
+    alone = {int(c): k for k, c in enumerate(codes)}
+    members: list[tuple[int, ...]] = [(k,) for k in range(kinds)]
+    number = np.empty(len(distinct), np.int64)
+    longest = float((end - start).max())
+    for i, at in enumerate(where):
+        if int(distinct[i]) in alone:
+            number[i] = alone[int(distinct[i])]
+            continue
+        middle = (left[at] + right[at]) / 2
+        near = slice(int(np.searchsorted(start, middle - longest)), int(np.searchsorted(start, middle)))
+        number[i] = len(members)
+        members.append(tuple(sorted(int(k) for k in kind[near][end[near] > middle])))
+    return left, right, number[inverse], tuple(members)

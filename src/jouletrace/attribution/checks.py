@@ -1,0 +1,138 @@
+"""Whether to believe a table: few checks, in plain words, and one verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.attribution.activity import Activity, Kind
+from jouletrace.attribution.fit import Fit, fit
+from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.rows import total
+from jouletrace.sensor.observer import Sampled
+from jouletrace.sensor.readout import Readings
+from jouletrace.sensor.sampler import Track
+
+EVIDENCE = 20.0
+"""Logarithm of the likelihood ratio against another sample rate. In recordings of known rate the true one had 51 and
+more; between false ones it stays below 12 (docs/results/attribution-h100.md)."""
+
+HOLD_S = 2.0
+"""Blocks that are held out in turn."""
+
+GAIN = 0.9
+"""What held-out readings leave, over what busy against idle leaves of them, in a model that holds."""
+
+PLACEBO = 1.15
+"""What another phase must leave at least, over what the true one leaves."""
+
+CLOSE = 0.02
+SHORTEST_S = 3.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question that a table must answer.
+
+    Attributes:
+        name: Short, for machines.
+        passed: Whether it did.
+        says: In a sentence, with the figures.
+        advice: What to do if it didn't; "" if it did.
+    """
+
+    name: str
+    passed: bool
+    says: str
+    advice: str = ""
+
+
+def check_lock(lock: Lock) -> Check:
+    """Whether the sensor's sample rate is found without doubt."""
+    found = lock.found
+    says = (
+        f"the power sensor takes {found.rate_hz:.1f} samples per second: {found.left_w:.1f} W are left, "
+        f"{found.other_w:.1f} W at the best other rate (evidence {found.evidence:.0f}, needed {EVIDENCE:.0f})"
+    )
+    return Check(
+        "sample_rate", found.evidence >= EVIDENCE, says, "record for longer, or with pauses between iterations"
+    )
+
+
+def check_held_out(fitted: Fit, readings: Readings) -> Check:
+    """Whether powers and phase from half of the readings foretell the other half better than busy and idle alone."""
+    turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
+    kinds = _foretold(fitted, fitted.activity, readings, turn)
+    plain = _foretold(fitted, _busy(fitted.activity), readings, turn)
+    says = f"held-out readings: {kinds:.1f} W are left by kernels, {plain:.1f} W by busy and idle alone"
+    return Check("held_out", kinds < GAIN * plain, says, "kernels differ little in power, or the sensor isn't known")
+
+
+def check_placebo(fitted: Fit, readings: Readings) -> Check:
+    """Whether the phase matters: samples half a period later must leave more."""
+    if not isinstance(fitted.observer, Sampled):
+        return Check("placebo", True, "this sensor averages: it has no phase")
+    track = fitted.observer.track
+    late = replace(
+        fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
+    )
+    wrong = fit(fitted.activity, late, readings, free=False).left_rms_w
+    says = f"samples half a period later leave {wrong:.1f} W in place of {fitted.left_rms_w:.1f} W"
+    return Check(
+        "placebo", wrong > PLACEBO * fitted.left_rms_w, says, "record for longer, or with pauses between iterations"
+    )
+
+
+def check_whole(fitted: Fit, untraced_j: float, iterations: int) -> Check:
+    """Whether the rows add up to what the program draws when nobody traces it.
+
+    Args:
+        fitted: Of the traced recording.
+        untraced_j: Energy of an iteration without tracing.
+        iterations: In the traced recording.
+    """
+    whole = total(fitted).value or 0.0
+    ratio = whole / iterations / untraced_j
+    says = f"the rows add up to {ratio:.3f} of the energy of an untraced iteration"
+    return Check("whole", abs(ratio - 1) <= CLOSE, says, "tracing slows this program: read its shares, not its joules")
+
+
+def checks(lock: Lock, readings: Readings) -> list[Check]:
+    """All that can be asked of a recording by itself."""
+    fitted = lock.fit
+    span = fitted.activity.finish_s - fitted.activity.begin_s
+    long = Check(
+        "length",
+        span >= SHORTEST_S,
+        f"the recording lasts {span:.1f} s",
+        f"record for at least {SHORTEST_S:.0f} s",
+    )
+    return [long, check_lock(lock), check_held_out(fitted, readings), check_placebo(fitted, readings)]
+
+
+def verdict(found: list[Check]) -> str:
+    """One line: whether there may be rows of kernels, and if not why and what to do."""
+    failed = [check for check in found if not check.passed]
+    if not failed:
+        return f"trust: yes, {len(found)} of {len(found)} checks passed"
+    return f"trust: no, {failed[0].says}; {failed[0].advice}"
+
+
+def _foretold(fitted: Fit, activity: Activity, readings: Readings, turn: NDArray[np.bool_]) -> float:
+    """Root mean square of what readings differ from what a fit to the others foretells, both ways round."""
+    wrong = []
+    for use in (turn, ~turn):
+        half = fit(activity, fitted.observer, readings, use=use)
+        tested = readings.between(half.time_s[0], half.time_s[-1]) & ~use
+        time, none = readings.time_s[tested], np.zeros(len(activity.kind))
+        seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
+        foretold = seen.kinds @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
+        wrong.append(readings.watts[tested] - foretold)
+    return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2)))
+
+
+def _busy(activity: Activity) -> Activity:
+    """The same with all kinds as one."""
+    return replace(activity, kind=np.zeros_like(activity.kind), kinds=(Kind("busy"),), members=((0,),), part=(0,))

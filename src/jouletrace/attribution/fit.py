@@ -1,0 +1,226 @@
+"""The regression: readings on what they saw of each kind, with the sampler's phase as further unknowns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import BSpline
+
+from jouletrace.attribution.activity import Activity
+from jouletrace.sensor.observer import Observed, Observer, Sampled
+from jouletrace.sensor.readout import Readings
+from jouletrace.stats.regression import Prior, equivalent_noise, posterior, sandwich, solve
+
+Array = NDArray[np.float64]
+
+LEAD_S = 0.35
+"""Readings this soon after the timeline begins hold what ran before, and the ramp of the power."""
+
+TAIL_S = 0.06
+IDLE_W, IDLE_SPREAD_W = 130.0, 100.0
+"""Of gaps between kernels: a GPU at rest with a context draws 110 to 140 W where this was measured."""
+
+SPEED_SPREAD = 5.0
+"""Of the exponent by which power goes with the clock, expected at 0 before: dynamic power goes with its 2nd to 3rd."""
+
+DRIFT_KNOT_S, DRIFT_SPREAD_W = 4.0, 50.0
+"""Of a slow drift of the whole, by temperature; its mean over the recording is 0."""
+
+PART_SPREAD = 0.4
+"""How much heads and tails differ from the middle of their kernels, as a share of the power above idle."""
+
+RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
+"""How much bins of the response (some 0.08 at most) differ from the expected one, and how little it bends."""
+
+TRACK_UNIT_S = 1e-5
+TRACK_BEND = 0.1
+"""Prior on the track: second differences of its spline's coefficients are 1e-4 s (a rate changes slowly)."""
+
+ROUNDS = 10
+STILL_S = 5e-7
+CLUSTER_S = 0.5
+"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Powers that fit the readings best, with all that was fitted beside them.
+
+    Attributes:
+        activity: What ran.
+        observer: The sensor, with the track that fits.
+        time_s, watts: The readings that were used, shape (n,).
+        power_w: Of each kind of interval, idle last, shape (k,).
+        speed: Change of the power of what runs for a change of the logarithm of its duration by 1; about -2.
+        covariance: Of ``power_w`` and then ``speed`` (times ``power_w``), shape (k + 1, k + 1).
+        prior_covariance, design_covariance: The same before any reading, and with readings whose noise is independent.
+        drift_w: Slow drift of the whole, of mean 0, shape (n,).
+        left_w: What the readings leave, shape (n,).
+        noise_w: Standard deviation of independent noise that says as little.
+    """
+
+    activity: Activity
+    observer: Observer
+    time_s: Array
+    watts: Array
+    power_w: Array
+    speed: float
+    covariance: Array
+    prior_covariance: Array
+    design_covariance: Array
+    drift_w: Array
+    left_w: Array
+    noise_w: float
+
+    @property
+    def left_rms_w(self) -> float:
+        """Root mean square of what the readings leave."""
+        return float(np.sqrt(np.mean(self.left_w**2)))
+
+    def steady_w(self) -> Array:
+        """Power above idle of each interval at the recording's usual clock, shape (intervals,)."""
+        return np.asarray((self.power_w[:-1] - self.power_w[-1])[self.activity.kind])
+
+    def above_w(self) -> Array:
+        """Power above idle of each interval at the clock that it had, shape (intervals,)."""
+        return np.asarray(self.steady_w() * (1 + self.speed * self.activity.slowness))
+
+
+def fit(
+    activity: Activity,
+    observer: Observer,
+    readings: Readings,
+    *,
+    use: NDArray[np.bool_] | None = None,
+    free: bool = True,
+    shape: bool = False,
+) -> Fit:
+    """Gauss-Newton on powers, clock's exponent, drift, and of a sampler its track and response, together.
+
+    Args:
+        activity: What ran.
+        observer: The sensor; of one that samples, with a track within some 50 us of the true one.
+        readings: The record.
+        use: Which readings count, by their place in the record; those while the timeline lasts if None.
+        free: Whether the track may move.
+        shape: Whether the response may differ from the expected one.
+    """
+    chosen = readings.between(activity.begin_s + LEAD_S, activity.finish_s - TAIL_S)
+    chosen &= True if use is None else use
+    time, watts = readings.time_s[chosen], readings.watts[chosen]
+    drift = _drift(time)
+    power, speed, prior = _start(activity, observer, time, watts)
+    count = len(power) + 1
+    prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
+    noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if free else 3
+    for round_ in range(rounds):
+        above = (power[:-1] - power[-1])[activity.kind]
+        seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness))
+        moves = _Moves(observer, free, shape, seen)
+        design = np.column_stack([seen.kinds, seen.value, drift, moves.columns])
+        both = prior.beside(moves.prior)
+        target = watts + moves.columns @ moves.now  # linear in what moves about where it is
+        x = solve(design, target, both, noise)
+        left = target - design @ x
+        noise = equivalent_noise(left)
+        still = moves.still(x[count + drift.shape[1] :])
+        if round_ == rounds - 1 or (still and round_ >= 2):
+            break
+        power, speed = x[: len(power)], float(x[len(power)])
+        observer = moves.made(x[count + drift.shape[1] :])
+    lags = max(1, round(CLUSTER_S / float(np.median(np.diff(time)))))
+    return Fit(
+        activity=activity,
+        observer=observer,
+        time_s=time,
+        watts=watts,
+        power_w=x[: count - 1],
+        speed=float(x[count - 1]),
+        covariance=sandwich(design, left, both, noise, lags)[:count, :count],
+        prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
+        design_covariance=posterior(design, both, noise)[:count, :count],
+        drift_w=drift @ x[count : count + drift.shape[1]],
+        left_w=left,
+        noise_w=noise,
+    )
+
+
+class _Moves:
+    """What of a sampler is fitted beside the powers; nothing of a sensor that averages.
+
+    These are the coefficients of its track, in ``TRACK_UNIT_S``, and the bins of its response.
+
+    Attributes:
+        columns: Change of the readings with each, shape (n, m).
+        now: What each is about which the columns are taken, shape (m,).
+        prior: On each.
+    """
+
+    def __init__(self, observer: Observer, free: bool, shape: bool, seen: Observed) -> None:
+        self._observer = observer
+        self.columns, self.now = np.zeros((len(seen.kinds), 0)), np.zeros(0)
+        self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
+        self._tracks = 0
+        if isinstance(observer, Sampled) and free:
+            track = observer.track.shift_s / TRACK_UNIT_S
+            bend = np.diff(np.eye(len(track)), 2, axis=0) * TRACK_BEND
+            rows = np.vstack([bend, 1e-3 * np.eye(len(track))])  # the last only so that nothing is singular
+            self._tracks = len(track)
+            self.columns, self.now = seen.shift * TRACK_UNIT_S, track
+            self.prior = Prior(rows, np.zeros(len(rows)))
+        if isinstance(observer, Sampled) and free and shape:
+            self.columns = np.column_stack([self.columns, seen.shape])
+            self.now = np.concatenate([self.now, observer.change])
+            self.prior = self.prior.beside(_response_prior(len(observer.change)))
+
+    def still(self, x: Array) -> bool:
+        """Whether a solution is where the columns were taken."""
+        return not self._tracks or float(np.abs(x - self.now)[: self._tracks].max()) * TRACK_UNIT_S < STILL_S
+
+    def made(self, x: Array) -> Observer:
+        """The sensor as a solution has it; steps of the track are bounded."""
+        if not isinstance(self._observer, Sampled) or not self._tracks:
+            return self._observer
+        step = np.clip(x[: self._tracks] - self.now[: self._tracks], -6, 6)
+        change = x[self._tracks :] if len(x) > self._tracks else self._observer.change
+        return self._observer.moved((self.now[: self._tracks] + step) * TRACK_UNIT_S, change)
+
+
+def _response_prior(bins: int) -> Prior:
+    """A response is smooth, about the expected one, and its weights sum to 1."""
+    away = np.eye(bins) / RESPONSE_SPREAD
+    bend = np.diff(np.eye(bins), 2, axis=0) / RESPONSE_BEND
+    rows = np.vstack([away, bend, np.full((1, bins), 1e5)])
+    return Prior(rows, np.zeros(len(rows)))
+
+
+def _start(activity: Activity, observer: Observer, time: Array, watts: Array) -> tuple[Array, float, Prior]:
+    """Powers to start from: one for all that runs; and a prior round it, as wide as it is above idle.
+
+    Parts of the same kernels differ less from each other than kernels do.
+    """
+    none = np.zeros(len(activity.kind))
+    idle = observer.observe(activity, time, none, none).kinds[:, -1]
+    prior = Prior.of(np.array([500.0, IDLE_W]), np.array([2000.0, IDLE_SPREAD_W]))
+    busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
+    spread, columns = max(float(busy - rest), 30.0), len(activity.members)
+    same = np.array([[a == b for b in activity.members] for a in activity.members], float)
+    covariance = np.zeros((columns + 2, columns + 2))
+    apart = np.where(np.array(activity.part) > 0, PART_SPREAD, 1e-3) * spread
+    covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
+    covariance[columns, columns], covariance[-1, -1] = IDLE_SPREAD_W**2, SPEED_SPREAD**2
+    centre = np.append(np.full(columns, busy), [IDLE_W, 0.0])
+    return np.append(np.full(columns, busy), rest), 0.0, Prior.by(centre, covariance)
+
+
+def _drift(time: Array) -> Array:
+    """Quadratic splines of mean 0, shape (n, m); none for recordings of a few seconds."""
+    span = float(time[-1] - time[0])
+    pieces = round(span / DRIFT_KNOT_S)
+    if pieces < 2:
+        return np.zeros((len(time), 0))
+    knots = np.concatenate([[0] * 2, np.linspace(0, 1, pieces + 1), [1] * 2])
+    basis = BSpline.design_matrix(np.clip((time - time[0]) / span, 0, 1 - 1e-9), knots, 2).toarray()
+    return np.asarray((basis - basis.mean(axis=0))[:, 1:])

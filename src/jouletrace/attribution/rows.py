@@ -1,0 +1,185 @@
+"""Rows of a table: energies of operators, kernels and idle, which add up; what can't be told apart is one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.attribution.activity import Kind
+from jouletrace.attribution.fit import Fit
+from jouletrace.run import Estimate
+
+Array = NDArray[np.float64]
+
+Z95 = 1.96
+RESOLVED = 0.5
+"""A row is resolved where its half-width is at most this share of it ..."""
+
+PRIOR_SHARE = 0.25
+"""... and the design leaves at most this share of the standard deviation that the prior alone had: the readings, not
+what was assumed before them, give the figure."""
+
+SMALL = 0.01
+"""Share of busy time that may stay without figures."""
+
+IDLE = "idle"
+METHOD = "regression on the kernel timeline"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Energy of one thing, or of several that the readings can't tell apart.
+
+    Attributes:
+        names: What it is of; several where they are pooled.
+        seconds: Time in which it ran.
+        energy: J, of the whole board while it ran; null where the readings don't tell.
+        power: W, mean while it ran.
+        bound: Half-width that independent noise of the same size would allow, J.
+        overlapped: Share of its time in which other kinds ran too; its energy there is an equal share.
+    """
+
+    names: tuple[str, ...]
+    seconds: float
+    energy: Estimate
+    power: Estimate
+    bound: float
+    overlapped: float = 0.0
+
+    @property
+    def pooled(self) -> bool:
+        """Whether it stands for several things."""
+        return len(self.names) > 1
+
+    @property
+    def relative(self) -> float:
+        """Half-width of the energy's interval over its value; infinite where there is none."""
+        half = self.energy.half_width
+        return half / abs(self.energy.value) if half is not None and self.energy.value else float("inf")
+
+
+class Contrasts:
+    """Sums of energies that a fit supports, with their covariance.
+
+    Every kernel's energy is the power of its kind times its time, with its clock; where several kernels run at once
+    the board's power is shared equally among them. So rows of any grouping add up to the whole.
+
+    Args:
+        fit: Of the recording.
+        group: Name of the row to which a kind belongs.
+    """
+
+    def __init__(self, fit: Fit, group: Callable[[Kind], str]) -> None:
+        activity = fit.activity
+        self.fit = fit
+        self.names: list[str] = []
+        index: dict[str, int] = {}
+        for kind in activity.kinds:
+            if group(kind) not in index:
+                index[group(kind)] = len(self.names)
+                self.names.append(group(kind))
+        self.names.append(IDLE)
+        length = activity.end_s - activity.start_s
+        above = (fit.power_w[:-1] - fit.power_w[-1])[activity.kind]
+        slow = np.bincount(activity.kind, above * activity.slowness * length, len(activity.members))
+        self.weights = np.zeros((len(self.names), len(activity.members) + 2))
+        self.overlapped = np.zeros(len(self.names))
+        for k, members in enumerate(activity.members):
+            for member in members:
+                row = index[group(activity.kinds[member])]
+                self.weights[row, k] += activity.seconds[k] / len(members)
+                self.weights[row, -1] += slow[k] / len(members)
+                self.overlapped[row] += activity.seconds[k] / len(members) * (len(members) > 1)
+        self.weights[-1, len(activity.members)] = activity.seconds[-1]
+        self._x = np.append(fit.power_w, fit.speed)
+
+    def row(self, which: Iterable[int]) -> Row:
+        """The sum of some rows of the grouping."""
+        which = list(which)
+        weight = self.weights[which].sum(axis=0)
+        seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
+        half = Z95 * float(np.sqrt(weight @ self.fit.covariance @ weight))
+        count = len(self.fit.watts)
+        estimate = Estimate(energy, energy - half, energy + half, count, METHOD)
+        return Row(
+            names=tuple(self.names[i] for i in which),
+            seconds=seconds,
+            energy=estimate,
+            power=estimate.scaled(1 / seconds) if seconds > 0 else Estimate.null("no_time", METHOD),
+            bound=Z95 * float(np.sqrt(weight @ self.fit.design_covariance @ weight)),
+            overlapped=float(self.overlapped[which].sum() / seconds) if seconds > 0 else 0.0,
+        )
+
+    def resolved(self, which: Sequence[int]) -> bool:
+        """Whether the readings tell a sum of rows: its interval is narrow enough, and not by the prior."""
+        weight = self.weights[list(which)].sum(axis=0)
+        prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
+        posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
+        return self.row(which).relative <= RESOLVED and posterior <= PRIOR_SHARE * prior
+
+
+def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:
+    """The table of a grouping, largest energy first, idle last; what isn't resolved is pooled.
+
+    Unresolved rows with the same ``near`` (their operator, their module) are one row; what isn't resolved then is one
+    row together, and if that takes more than ``SMALL`` of the time it joins the rows with which its sum is known best,
+    until it is resolved. So short kernels that always follow each other end in one row, whose energy is well known
+    though theirs isn't. Less than ``SMALL`` stays a row of its own without figures.
+
+    Args:
+        fit: Of the recording.
+        group: Name of the row to which a kind belongs.
+        near: What a row belongs to, within which it is pooled first; "" for nothing.
+    """
+    contrasts = Contrasts(fit, group)
+    idle = len(contrasts.names) - 1
+    seconds = contrasts.weights[:, :-1].sum(axis=1)
+    alone = [[i] for i in range(idle) if seconds[i] > 0]
+    good = [pool for pool in alone if contrasts.resolved(pool)]
+    families: dict[str, list[int]] = {}
+    for (i,) in (pool for pool in alone if pool not in good):
+        families.setdefault(near(contrasts.names[i]) or contrasts.names[i], []).append(i)
+    good += [family for family in families.values() if contrasts.resolved(family)]
+    rest = [i for family in families.values() if not contrasts.resolved(family) for i in family]
+    while rest and good and not contrasts.resolved(rest) and seconds[rest].sum() > SMALL * seconds[:idle].sum():
+        mine = {near(contrasts.names[i]) for i in rest} - {""}
+        beside = [pool for pool in good if mine & {near(contrasts.names[i]) for i in pool}]
+        partner = min(beside or good, key=lambda pool: contrasts.row([*pool, *rest]).relative)
+        good.remove(partner)
+        rest = [*partner, *rest]
+    made = [_told(contrasts, pool) for pool in (*good, rest) if pool]
+    made.sort(key=lambda row: -(row.energy.value or 0.0))
+    return [*made, contrasts.row([idle])]
+
+
+def _told(contrasts: Contrasts, pool: Sequence[int]) -> Row:
+    """A row of the table; without figures where even all kinds together aren't resolved."""
+    row = contrasts.row(pool)
+    if contrasts.resolved(pool):
+        return row
+    null = Estimate.null("not_resolved", METHOD)
+    return Row(row.names, row.seconds, null, null, row.bound, row.overlapped)
+
+
+def total(fit: Fit) -> Estimate:
+    """Energy of the whole recording by the fit, J: what all rows add up to."""
+    contrasts = Contrasts(fit, lambda kind: kind.name)
+    return contrasts.row(range(len(contrasts.names))).energy
+
+
+def by_operator(kind: Kind) -> str:
+    """Groups kernels by the operator that launched them, by themselves where it isn't known."""
+    return kind.operator or kind.name
+
+
+def by_kernel(kind: Kind) -> str:
+    """Groups kernels by their name, apart for each operator."""
+    return f"{kind.operator} | {kind.name}" if kind.operator else kind.name
+
+
+def operator_of(name: str) -> str:
+    """The operator in a name of ``by_kernel``, "" without one."""
+    return name.split(" | ", maxsplit=1)[0] if " | " in name else ""

@@ -1,0 +1,110 @@
+"""Recordings of real GPUs: what was found in them when all of each was analysed, from its first seconds."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution.activity import activity_of
+from jouletrace.attribution.checks import EVIDENCE, checks, verdict
+from jouletrace.attribution.lock import lock
+from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
+from jouletrace.sensor.acquire import search
+from jouletrace.sensor.sampler import HOPPER_SENSOR
+from support.recordings import load
+
+BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0)}
+"""Sample rates between which to look on each board: a search from 1200 to 1260 Hz takes some seconds."""
+
+
+@cache
+def analysed(name):
+    recorded = load(name)
+    sensor = replace(HOPPER_SENSOR, rates_hz=BOARDS[name.rsplit("-", maxsplit=1)[-1]])
+    return lock(recorded.activity, sensor, recorded.readings)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_hz", "left_w"),
+    [
+        ("chain-shuffled-h100", 1224.3, 4.5),
+        ("vit-h100", 1224.3, 3.0),
+        ("vit-repeats-h200", 1238.6, 2.5),
+        ("deit-b-64-repeats-h200", 1238.4, 4.0),
+        ("pulses-h200", 1238.9, 2.6),
+    ],
+)
+def test_the_sensors_rate_is_found_and_its_readings_are_explained(name, rate_hz, left_w):
+    found = analysed(name)
+    assert found.found.rate_hz == pytest.approx(rate_hz, abs=0.4)
+    assert found.fit.left_rms_w < left_w
+
+
+def test_the_rate_is_found_among_all_that_boards_have():
+    recorded = load("vit-h100")
+    found = search(HOPPER_SENSOR, recorded.activity, recorded.readings)
+    assert found.rate_hz == pytest.approx(1224.3, abs=0.4)
+    assert found.evidence > EVIDENCE
+
+
+@pytest.mark.parametrize("name", ["chain-shuffled-h100", "vit-h100", "vit-repeats-h200"])
+def test_a_real_recording_is_believed(name):
+    asked = checks(analysed(name), load(name).readings)
+    assert all(check.passed for check in asked if check.name != "sample_rate"), verdict(asked)
+
+
+def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
+    """``chain.py`` on an H100: W alone, host gaps taken out (SAMPLER of the recording)."""
+    alone = {"ffma_aligna4": 680, "scan_innermost": 555, "SoftMax": 690}
+    found = analysed("chain-shuffled-h100")
+    for row in rows(found.fit, by_kernel):
+        for part, watts in alone.items():
+            if part in row.names[0]:
+                assert row.power.value == pytest.approx(watts, rel=0.07)
+
+
+def test_rows_and_idle_make_the_mean_of_the_readings():
+    for name in ("vit-h100", "vit-repeats-h200", "deit-b-64-repeats-h200"):
+        found = analysed(name)
+        table = rows(found.fit, by_operator, lambda label: label)
+        span = found.fit.activity.finish_s - found.fit.activity.begin_s
+        assert sum(row.seconds for row in table) == pytest.approx(span, rel=1e-6)
+        whole = total(found.fit)
+        assert whole.low <= whole.value <= whole.high
+        assert whole.value / span == pytest.approx(found.fit.watts.mean(), rel=0.01)
+
+
+def test_repetition_in_place_resolves_short_operators():
+    table = rows(analysed("vit-repeats-h200").fit, by_operator)
+    active = sum(row.energy.value for row in table[:-1] if row.energy.value)
+    narrow = sum(row.energy.value for row in table[:-1] if not row.pooled and row.relative <= 0.1)
+    assert narrow / active > 0.7
+
+
+def test_kernels_in_a_fixed_order_that_cannot_be_told_apart_are_pooled():
+    table = rows(analysed("vit-h100").fit, by_kernel, operator_of)
+    assert any(row.pooled for row in table)
+    assert all(row.relative <= 0.5 for row in table if row.energy.value is not None)
+
+
+def test_a_timeline_of_another_time_is_not_locked():
+    """The same kernels 5 s later than they ran: nothing of them is in the readings."""
+    recorded = load("vit-repeats-h200")
+    half = len(recorded.start_ns) // 2
+    shift = 2_345_678_901
+    moved = activity_of(
+        recorded.start_ns[:half] + shift, recorded.end_ns[:half] + shift, recorded.kind[:half], recorded.kinds,
+        recorded.readings.origin_ns,
+    )  # fmt: skip
+    found = lock(moved, replace(HOPPER_SENSOR, rates_hz=(1232.0, 1246.0)), recorded.readings)
+    assert verdict(checks(found, recorded.readings)).startswith("trust: no")
+
+
+def test_names_that_are_mixed_up_leave_more():
+    recorded = load("chain-shuffled-h100")
+    true = analysed("chain-shuffled-h100").fit.left_rms_w
+    mixed = np.random.default_rng(0).permutation(recorded.kind)
+    wrong = activity_of(recorded.start_ns, recorded.end_ns, mixed, recorded.kinds, recorded.readings.origin_ns)
+    sensor = replace(HOPPER_SENSOR, rates_hz=(1223.0, 1226.0))
+    assert lock(wrong, sensor, recorded.readings).fit.left_rms_w > 1.3 * true
