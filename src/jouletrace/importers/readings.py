@@ -15,6 +15,9 @@ from jouletrace.importers.stamps import spread
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
+LIMIT = "power_limit_w"
+_LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
+
 LONG_WINDOW_S = 0.2
 """Means over more than this are said to be so: shorter loads than the window read too low."""
 
@@ -45,6 +48,15 @@ class Readings:
         """Names of the channels of a device."""
         return {channel for of, channel in self._of if of == device}
 
+    def source(self, device: str, channel: str) -> str:
+        """Where the readings of a channel are from."""
+        return self._sources[device, channel]
+
+    def median(self, device: str, channel: str) -> float | None:
+        """Median reading of a channel; None if it has none."""
+        values = self._of[device, channel][1] if (device, channel) in self._of else ()
+        return float(np.median(np.asarray(values))) if len(values) else None
+
     def rename(self, device: str, channel: str, to: str) -> None:
         """Give a channel of a device another name."""
         self._of[device, to] = self._of.pop((device, channel))
@@ -72,6 +84,7 @@ class Readings:
         """
         blocks = []
         for device in devices:
+            self._note_limits(device)
             run.devices.append(device)
             for (of, channel), (rows, values) in self._of.items():
                 if of != device.id:
@@ -90,6 +103,14 @@ class Readings:
         run.samples = columns.join("samples", blocks)
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _note_limits(self, device: DeviceInfo) -> None:
+        """What a log tells of the limits of a board's power: readings are held against them."""
+        if device.power_limit_w is None:
+            device.power_limit_w = self.median(device.id, LIMIT)
+        for channel, name in _LIMITS.items():
+            if (limit := self.median(device.id, channel)) is not None:
+                device.power_limits_w.setdefault(name, limit)
 
     def _describe(
         self,

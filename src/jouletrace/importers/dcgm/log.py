@@ -33,6 +33,9 @@ class DcgmLog:
         """Id of a board; what is told of it at its first occurrence counts."""
         number = int(index) if index.isdecimal() and len(index) < 5 else None
         id = uuid or f"imported:{index or 0}"
+        host = facts.get("host", "")
+        if id in self._infos and self._infos[id].host != host:  # nodes number their GPUs alike
+            id = f"{id}@{host}"
         if id not in self._infos:
             self._infos[id] = DeviceInfo(
                 id,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.stamps import read_stamps
 from jouletrace.importers.stated import Stated
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
@@ -119,11 +120,8 @@ def _summary(found: re.Match[str], stated: Stated, left: Left, place: str) -> No
 
 
 def _number(text: str, left: Left, place: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value < 1e300 or "_" in text:
+    value = plain_number(text)
+    if value is None or value < 0:
         left.add("not_a_number", "figures are no numbers", place=place)
         return None
     return value
