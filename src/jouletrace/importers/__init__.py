@@ -26,6 +26,7 @@ FORMATS: dict[str, str] = {
     "nvprof": "jouletrace.importers.nvprof",
     "trtexec": "jouletrace.importers.trtexec",
     "nvidia_smi": "jouletrace.importers.nvidia_smi",
+    "tegrastats": "jouletrace.importers.tegrastats",
     "dcgm": "jouletrace.importers.dcgm",
     "torch_benchmark": "jouletrace.importers.torch_benchmark",
     "openvino": "jouletrace.importers.openvino",

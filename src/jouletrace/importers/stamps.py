@@ -113,6 +113,18 @@ def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = 
     return _dates(plain, local, named=time_zone is not None)
 
 
+def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:
+    """The times of rows that have none: ``interval_s`` apart, which ``note`` says.
+
+    Args:
+        ticks: Number of each row among those of its device.
+        interval_s: Seconds from one tick to the next.
+        note: Why they are taken to be.
+    """
+    time = np.asarray(ticks, np.int64) * round(interval_s * _NS)
+    return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
+
+
 def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]:
     """Rows that share a stamp, put evenly over the stretch that the stamp stands for; same shape.
 
