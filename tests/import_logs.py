@@ -231,6 +231,35 @@ percentile(99%) = 44 ms
 """
 
 
+TRTEXEC_PRINTED = """[01/20/2024-20:25:39] [I] === Profile (290 iterations ) ===
+[01/20/2024-20:25:39] [I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
+[01/20/2024-20:25:39] [I]       29.00       0.1000       0.0973       1.7   reformatter of {x + y} 0
+[01/20/2024-20:25:39] [I]     1667.50       5.7500       5.7308      97.7   {ForeignNode[a...b 2.0 3.0]}
+[01/20/2024-20:25:39] [I]     1696.50       5.8500       5.8281     100.0   Total
+[01/20/2024-20:25:39] [I]
+"""
+
+TRTEXEC_PRINTED_8 = """[11/29/2023-16:19:02] [I] === Profile (290 iterations ) ===
+[11/29/2023-16:19:02] [I]                     Layer   Time (ms)   Avg. Time (ms)   \
+Median Time (ms)   Time %
+[11/29/2023-16:19:02] [I]  reformatter of {x + y} 0       29.00           0.1000             \
+0.0973      1.7
+[11/29/2023-16:19:02] [I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50           5.7500             \
+5.7308     97.7
+[11/29/2023-16:19:02] [I]                                           Total     1696.50           5.8500             \
+5.8281    100.0
+[11/29/2023-16:19:02] [I]
+"""
+
+TRTEXEC_PRINTED_7 = """[I] === Profile (290 iterations ) ===
+[I]                                            Layer   Time (ms)   Avg. Time (ms)   Time %
+[I]  reformatter of {x + y} 0       29.00             0.10      1.7
+[I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50             5.75     97.7
+[I]                                           Total     1696.50             5.85    100.0
+[I]
+"""
+
+
 def trtexec_times(n=60, first=100.0):
     """Queries of 10 ms: 1 ms to the device, 8 ms of computing, 1 ms back."""
     rows = []
@@ -411,6 +440,8 @@ SAMPLES = {
     "nvprof metrics csv": ("nvprof", NVPROF_METRICS_CSV),
     "nvprof system": ("nvprof", NVPROF_SYSTEM),
     "trtexec log": ("trtexec", TRTEXEC_LOG),
+    "trtexec printed layers": ("trtexec", TRTEXEC_PRINTED),
+    "trtexec printed layers of old": ("trtexec", TRTEXEC_PRINTED_7),
     "trtexec times": ("trtexec", trtexec_times()),
     "trtexec profile": ("trtexec", TRTEXEC_PROFILE),
     "trtexec layers": ("trtexec", TRTEXEC_LAYERS),
