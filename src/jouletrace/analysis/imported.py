@@ -17,7 +17,7 @@ from jouletrace.analysis.power import power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
-METHOD = "timeline"
+METHOD = "spans"
 
 STATED = "stated by "
 """How the method of figures begins that the file itself stated: they are kept."""

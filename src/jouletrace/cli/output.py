@@ -25,8 +25,8 @@ def print_runs(
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout if not told otherwise.
 
-    Without a ``detail`` one Run is shown in that which it was made with, several as whole models. A Run of ``ab``
-    says first how its two sides compare.
+    Without a ``detail`` one Run is shown in its own (``report.default_detail``), several as whole models. A Run of
+    ``ab`` says first how its two sides compare.
 
     Raises:
         BadInputError: If there is no such format.
@@ -34,7 +34,7 @@ def print_runs(
     from jouletrace import report
 
     if detail is None:
-        detail = runs[0].settings.get("detail", "model") if len(runs) == 1 else "model"
+        detail = report.default_detail(runs[0]) if len(runs) == 1 else "model"
     sink = to or sys.stdout
     compared: list[Comparison | None] = []
     if any(run.kind == "ab" for run in runs):

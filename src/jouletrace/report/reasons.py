@@ -106,6 +106,7 @@ FLAGS: dict[str, str] = {
 METHODS: dict[str, str] = {
     "windows": "mean of windows",
     "timeline": "power record over the span",
+    "spans": "durations of the spans",
     "removal": "whole step with and without it",
     "repetition": "whole step with it repeated",
     "median": "order statistics",
