@@ -44,10 +44,8 @@ def test_kernels_are_listed_and_not_every_frame(tmp_path):
     assert "operators (--detail op)" in text
 
 
-@pytest.mark.parametrize(
-    ("detail", "title", "count"), [("kernel", "Operators and kernels", 43), ("range", "Ranges", 303)]
-)
-def test_lists_end_with_how_many_more_there_are(tmp_path, detail, title, count):
+@pytest.mark.parametrize("detail", ["kernel", "range"])
+def test_lists_end_with_how_many_more_there_are(tmp_path, detail):
     run = trace(tmp_path, more=40)
     count = len([unit for unit in run.units.to_pylist() if unit["level"] == detail])
     text = report.render([run], detail=detail)
