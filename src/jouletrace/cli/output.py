@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError, TimedOutError
+from jouletrace.report.document import printable
 
 if TYPE_CHECKING:  # the help of every command is printed without pyarrow
     from jouletrace.report.comparison.data import Comparison
@@ -137,4 +138,14 @@ class Place:
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr, so that stdout stays parsable."""
     with suppress(OSError):  # nobody can be told: no reason to give up what is being measured
-        print(text, file=sys.stderr, flush=True)
+        print(plain(text), file=sys.stderr, flush=True)
+
+
+def put(text: str) -> None:
+    """Text on stdout; what names of devices, files or kernels bring along can't steer the terminal."""
+    print(plain(text))
+
+
+def plain(text: str) -> str:
+    """The same lines with every other control character spelt out."""
+    return "\n".join(map(printable, text.split("\n")))

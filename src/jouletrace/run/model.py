@@ -73,7 +73,8 @@ class Run:
         name = self.workload.get("name") or self.command
         rows = ", ".join(f"{len(self.table(table))} {table}" for table in ("units", "windows", "samples", "results"))
         state = "" if self.complete else ", incomplete"
-        return f"Run({self.kind} {name}, {rows}{state})"
+        shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(name))
+        return f"Run({self.kind} {shown}, {rows}{state})"
 
     @property
     def simulated(self) -> bool:
