@@ -1,5 +1,8 @@
 """What a power record is taken for, and what it says of one block of code."""
 
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ from jouletrace.analysis import window_estimate
 from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
 from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.run import ChannelInfo
+from make_runs import monitor_run
 from records import DEVICE, channel, make_run, ns, readings
 
 
@@ -138,3 +142,16 @@ def test_a_block_shorter_than_one_update_is_null_however_calm_the_record():
 
 def test_flags_are_joined_each_once_in_order():
     assert join([("b", "a"), (), ("a", "c")]) == ["b", "a", "c"]
+
+
+def test_whatever_is_left_out_of_a_record_is_counted_in_a_warning(monkeypatch):
+    module = sys.modules["jouletrace.analysis.analyse"]
+    run = monitor_run()
+    record, response = power_record(run, run.devices[0].id)
+    torn = replace(record, issues={"glitches_of_some_kind": 4, "duplicate": 9, "nan": 2})
+    monkeypatch.setattr(module, "power_record", lambda *_: (torn, response))
+    module._warn_of_record(run)
+    said = {one.code: one.message for one in run.warnings}
+    assert said["record_glitches_of_some_kind"] == "4 readings were left out (glitches of some kind)"
+    assert said["record_nan"].startswith("2 readings")
+    assert "record_duplicate" not in said

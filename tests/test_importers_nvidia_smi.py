@@ -172,3 +172,11 @@ def test_a_power_that_overflows_is_left_out_and_counted(tmp_path, watts):
     run = analyse(read(tmp_path, "nvidia_smi", text))
     assert list(run.series("imported:0", "power_w")[1]) == [61, 63]
     assert left_out(run)["not_a_number"] == 1
+
+
+def test_readings_that_no_device_can_draw_are_left_out_and_counted(tmp_path):
+    text = dmon([61, 62, 63] * 10).replace("    0     62", "    0     1e29", 3)
+    run = analyse(read(tmp_path, "nvidia_smi", text))
+    (warning,) = [one for one in run.warnings if one.code == "power_impossible"]
+    assert warning.message.startswith("3 of 30 readings of power_w")
+    assert run.result("power_w", unit=1).value < 100

@@ -18,6 +18,9 @@ from jouletrace.run.channels import CHANNEL_UNITS, POWER
 LIMIT = "power_limit_w"
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
+MOST_W = 1e6
+"""Nothing that is read as one device draws a megawatt."""
+
 LONG_WINDOW_S = 0.2
 """Means over more than this are said to be so: shorter loads than the window read too low."""
 
@@ -91,6 +94,8 @@ class Readings:
                     continue
                 row, value = np.frombuffer(rows, np.int64), np.frombuffer(values, np.float64)
                 row, value = row[valid[row]], value[valid[row]]
+                if channel.startswith("power_"):
+                    row, value = _possible(run, device, channel, row, value)
                 if not len(row):
                     continue
                 time = time_ns[row]
@@ -136,6 +141,17 @@ class Readings:
         if channel == POWER:
             _warn_of_window(run, device, source, sensor)
         return info
+
+
+def _possible(
+    run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Readings of power without those that no device can draw, which are counted."""
+    good = np.abs(value) <= MOST_W
+    if not good.all():
+        text = f"{int((~good).sum())} of {len(good)} readings of {channel} are beyond 1 MW and were left out"
+        run.warn("power_impossible", text, device.id)
+    return row[good], value[good]
 
 
 def _warn_of_window(run: Run, device: DeviceInfo, source: str, sensor: PowerSensor) -> None:

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.importers.readings import Readings
+from jouletrace.importers.readings import MOST_W, Readings
 from jouletrace.importers.table.headings import Value
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
 MOST_OF_A_BOARD_W = 1500.0
 """No GPU board draws more in the long run."""
-
-MOST_OF_ALL_W = 1e6
-"""Nor a rack, nor what hangs on one meter."""
 
 
 def check_power(
@@ -44,7 +41,7 @@ def check_power(
                 f"{path}: nothing states the unit of {source!r}, and {typical:.6g} W is more than any GPU board "
                 f"draws: {slip}; if it is in watts, --map power_w={source}"
             )
-        if typical > MOST_OF_ALL_W:
+        if typical > MOST_W:
             raise BadInputError(
                 f"{path}: {typical:.3g} W is more than anything draws that is read by one meter: {slip}"
             )
