@@ -89,3 +89,12 @@ def test_numbers_stay_numbers_in_csv(tmp_path):
     first = next(csv.DictReader(io.StringIO((folder / "results.csv").read_text())))
     assert "-1.5" in first.values()
     assert "'-" not in render([run], "csv")
+
+
+def test_names_of_metrics_steer_nothing_either():
+    run = profile_run()
+    rows = run.results.to_pylist()
+    rows[-1] |= {"metric": f"odd{ESC}", "value": None, "reason": f"why{ESC}", "flags": ESC}
+    run.results = tables.from_rows(rows, "results")
+    for form in ("table", "csv", "markdown", "latex", "json"):
+        assert not controls(render([run], form).replace("\t", " "))

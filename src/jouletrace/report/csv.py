@@ -51,10 +51,13 @@ def render_many(
     heading = [*identity(runs[0]), "simulated", *_UNIT] if runs else []
     sink = StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(csv_cells([*heading, *(f"{m}{end}" for m in metrics for end in ("", "_low", "_high")), "notes"]))
+    writer.writerow(
+        csv_cells([*heading, *(f"{printable(m)}{end}" for m in metrics for end in ("", "_low", "_high")), "notes"])
+    )
     for label, row in zip(labels, figures, strict=True):
         cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in heading]
-        writer.writerow([*csv_cells(cells), *(cell for name in metrics for cell in _cells(row.get(name))), _notes(row)])
+        numbers = [cell for name in metrics for cell in _cells(row.get(name))]
+        writer.writerow([*csv_cells(cells), *numbers, *csv_cells([printable(_notes(row))])])
     return sink.getvalue()
 
 
