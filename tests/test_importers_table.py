@@ -278,6 +278,19 @@ def test_devices_that_a_mapping_leaves_out_are_asked_about_where_rows_share_time
     assert [(device.host, device.index) for device in told.devices] == [("a", 0), ("b", 0)]
 
 
+def test_starts_and_ends_that_are_times_of_day_pass_midnight_together(tmp_path):
+    text = "name,start,end\na,08:00:00,20:00:00\nb,20:00:00,23:59:59\nc,23:59:59,00:00:09\n"
+    run = read(tmp_path, "table", text)
+    assert [round(end - start) for start, end in spans_of(run)] == [43200, 14399, 10]
+
+
+def test_eight_digits_are_a_number_unless_they_are_a_day(tmp_path):
+    run = read(tmp_path, "table", "start_ns,end_ns\n12345678,22345678\n22345678,32345678\n")
+    assert [row["start_ns"] for row in run.spans.to_pylist()] == [12345678, 22345678]
+    with pytest.raises(BadInputError, match="nothing states the unit"):
+        read(tmp_path, "table", "start,end\n12345678,22345678\n22345678,32345678\n")
+
+
 @pytest.mark.samples
 @real_files
 def test_real_board_logs_hold_every_row():

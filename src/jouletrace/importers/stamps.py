@@ -39,6 +39,8 @@ _NUMBER = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>ns|us|µs|μs|ms|s|sec|min)?$"
 )
 
+_DAY = re.compile(r"(?:19|20|21)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+
 _SINCE_NS, _UNTIL_NS = 946_684_800 * _NS, 4_102_444_800 * _NS
 """Numbers that come to a time between the years 2000 and 2100 count from 1970."""
 
@@ -104,8 +106,7 @@ def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = 
     """
     local = zone(time_zone)
     plain = [" ".join(text.split()).strip("\"'") for text in texts]
-    sample = next((text for text in plain if _kind(text)), "")
-    kind = _kind(sample)
+    kind = next(filter(None, (_kind(text, unit) for text in plain)), "")
     if kind == "number":
         return _numbers(plain, unit)
     if kind == "time":
@@ -139,9 +140,9 @@ def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]
     return np.asarray(time_ns + (place * round(resolution_s * _NS)) // np.repeat(size, size), np.int64)
 
 
-def _kind(text: str) -> str:
+def _kind(text: str, unit: str) -> str:
     if _NUMBER.match(text):
-        return "number" if not re.fullmatch(r"\d{8}", text) else ""
+        return "number" if unit or not _DAY.fullmatch(text) else ""  # the day of a log that prints no time
     if _TIME_ONLY.match(text):
         return "time"
     return "date" if any(form.match(text) for form in (_YEAR_FIRST, _YEAR_LAST, _NAMED)) else ""

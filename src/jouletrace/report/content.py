@@ -29,7 +29,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     names = ", ".join(dict.fromkeys(device.name for device in run.devices))
     found.caption = f"{found.title}, on {names}" if names else found.title
     found.sections = [model_section(run, results, marks)]
-    shown = levels_shown(results, detail)
+    shown, hidden = levels_shown(results, detail), list[str]()
     if run.kind == "import":
         shown, hidden = _of_import(results, shown, detail)
     for level in shown:
@@ -39,7 +39,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
         found.sections.append(_sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
     found.facts = _facts(run)
-    if run.kind == "import" and hidden:
+    if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
         asked = run.settings.get("detail") == detail

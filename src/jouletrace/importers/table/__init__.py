@@ -23,7 +23,9 @@ from jouletrace.importers.table.times import read_times
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
-_NUMERIC = re.compile(r"^[+-]?[\d.,]*\d[\d.,]*\s*[a-zA-Z%°/]{0,5}$|^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d")
+_NUMERIC = re.compile(
+    r"^[+-]?[\d.,]*\d[\d.,]*\s*[a-zA-Z%°/]{0,5}$|^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|^\d{1,2}:\d{2}:\d{2}"
+)
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
 _PREAMBLE_LINES = 100
 

@@ -33,10 +33,12 @@ def read_times(path: Path, table: Delimited, times: Mapping[str, Times], options
             from 1970 and another doesn't.
     """
     cells = {name: [" ".join(row[i] for i in one.places) for row in table.rows] for name, one in times.items()}
-    n, together = len(table.rows), len({one.unit for one in times.values()}) == 1
-    if together:  # what one column leaves open, the other may settle
-        found = read_stamps([cell for some in cells.values() for cell in some], options.time_zone, _unit(times))
-        by_name = {name: _part(found, slice(k * n, (k + 1) * n)) for k, name in enumerate(cells)}
+    stated = {one.unit for one in times.values()}
+    if len(stated) == 1:  # what one column leaves open, the other may settle; row by row, as time goes on
+        found = read_stamps(
+            [cell for row in zip(*cells.values(), strict=True) for cell in row], options.time_zone, *stated
+        )
+        by_name = {name: _part(found, slice(k, None, len(cells))) for k, name in enumerate(cells)}
     else:
         by_name = {name: read_stamps(cells[name], options.time_zone, one.unit) for name, one in times.items()}
     _check_unit(path, table.header, times, by_name)
@@ -44,10 +46,6 @@ def read_times(path: Path, table: Delimited, times: Mapping[str, Times], options
         names = " and ".join(f"{table.header[one.places[0]]!r}" for one in times.values())
         raise BadInputError(f"{path}: {names} do not count from the same moment: are their units right?")
     return by_name
-
-
-def _unit(times: Mapping[str, Times]) -> str:
-    return next(iter(times.values())).unit
 
 
 def _part(stamps: Stamps, rows: slice) -> Stamps:
