@@ -40,6 +40,9 @@ _WHOLE = 256 << 10
 _PORTION = 50
 _HANGS_S = 20 * _PORTION
 _MOST_MB = 1024
+_ENDS_AT = 3 << 30
+"""Bytes at which what asks for more ends in a MemoryError, and not the machine."""
+
 _FOLDERS = ("jouletrace", "mig_folder")
 """Formats of folders; Runs have ``tests/test_run_damage.py``."""
 
@@ -138,6 +141,7 @@ def main() -> None:
 def one_format(form: str, folder: Path | None, count: int, cuts: int) -> None:
     """Print the row of one format; code 1 if something failed or took more memory than it may."""
     warnings.simplefilter("error", RuntimeWarning)  # NumPy's reach the user too
+    resource.setrlimit(resource.RLIMIT_DATA, (_ENDS_AT, _ENDS_AT))
     with tempfile.TemporaryDirectory() as place:
         made, found = generated(Path(place))[form], real(folder, form) if folder else []
         samples = made + found
