@@ -231,6 +231,35 @@ percentile(99%) = 44 ms
 """
 
 
+TRTEXEC_PRINTED = """[01/20/2024-20:25:39] [I] === Profile (290 iterations ) ===
+[01/20/2024-20:25:39] [I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
+[01/20/2024-20:25:39] [I]       29.00       0.1000       0.0973       1.7   reformatter of {x + y} 0
+[01/20/2024-20:25:39] [I]     1667.50       5.7500       5.7308      97.7   {ForeignNode[a...b 2.0 3.0]}
+[01/20/2024-20:25:39] [I]     1696.50       5.8500       5.8281     100.0   Total
+[01/20/2024-20:25:39] [I]
+"""
+
+TRTEXEC_PRINTED_8 = """[11/29/2023-16:19:02] [I] === Profile (290 iterations ) ===
+[11/29/2023-16:19:02] [I]                     Layer   Time (ms)   Avg. Time (ms)   \
+Median Time (ms)   Time %
+[11/29/2023-16:19:02] [I]  reformatter of {x + y} 0       29.00           0.1000             \
+0.0973      1.7
+[11/29/2023-16:19:02] [I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50           5.7500             \
+5.7308     97.7
+[11/29/2023-16:19:02] [I]                                           Total     1696.50           5.8500             \
+5.8281    100.0
+[11/29/2023-16:19:02] [I]
+"""
+
+TRTEXEC_PRINTED_7 = """[I] === Profile (290 iterations ) ===
+[I]                                            Layer   Time (ms)   Avg. Time (ms)   Time %
+[I]  reformatter of {x + y} 0       29.00             0.10      1.7
+[I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50             5.75     97.7
+[I]                                           Total     1696.50             5.85    100.0
+[I]
+"""
+
+
 def trtexec_times(n=60, first=100.0):
     """Queries of 10 ms: 1 ms to the device, 8 ms of computing, 1 ms back."""
     rows = []
@@ -373,7 +402,29 @@ def meter(watts, *, decimal=".", delimiter=","):
     return "\n".join(rows) + "\n"
 
 
+ORIN = (
+    "RAM 2265/30536MB (lfb 2x4MB) SWAP 0/15268MB (cached 0MB) CPU [5%@1190,off,1%@729] EMC_FREQ 2%@204 "
+    "GR3D_FREQ {load}%@[305,0] VIC_FREQ 729 APE 174 CV0@-256C CPU@46.843C Tboard@36C gpu@45.25C tj@49C "
+    "VDD_GPU_SOC {mw}mW/2400mW VDD_CPU_CV 400mW/400mW VIN_SYS_5V0 3244mW/3244mW NC 0mW/0mW"
+)
+NANO = (
+    "RAM 1903/3964MB (lfb 125x4MB) IRAM 0/252kB(lfb 252kB) CPU [27%@102,36%@307] EMC_FREQ 4%@1600 GR3D_FREQ {load}%@76 "
+    "APE 25 PLL@29C CPU@31.5C PMIC@100C GPU@31C AO@38.5C thermal@31.25C POM_5V_IN {mw}/1452 POM_5V_GPU 123/456 "
+    "POM_5V_CPU 166/162"
+)
+
+
+def tegrastats(milliwatts, line=ORIN, stamped=True):
+    """A log of ``tegrastats``, a line a second."""
+    stamps = [f"03-04-2024 12:00:{i:02d} " if stamped else "" for i in range(len(milliwatts))]
+    return "".join(
+        f"{stamp}{line.format(mw=mw, load=i)}\n" for i, (stamp, mw) in enumerate(zip(stamps, milliwatts, strict=True))
+    )
+
+
 SAMPLES = {
+    "tegrastats": ("tegrastats", tegrastats([2400] * 10 + [9000] * 10)),
+    "tegrastats of old": ("tegrastats", tegrastats([1532] * 10, NANO, stamped=False)),
     "dmon": ("nvidia_smi", dmon([61] * 20 + [87] * 40)),
     "dmon with dates": ("nvidia_smi", dmon([61] * 10 + [87] * 10, time="DT", gpus=2)),
     "query": ("nvidia_smi", query([61] * 20 + [87] * 20, extra=True)),
@@ -389,6 +440,8 @@ SAMPLES = {
     "nvprof metrics csv": ("nvprof", NVPROF_METRICS_CSV),
     "nvprof system": ("nvprof", NVPROF_SYSTEM),
     "trtexec log": ("trtexec", TRTEXEC_LOG),
+    "trtexec printed layers": ("trtexec", TRTEXEC_PRINTED),
+    "trtexec printed layers of old": ("trtexec", TRTEXEC_PRINTED_7),
     "trtexec times": ("trtexec", trtexec_times()),
     "trtexec profile": ("trtexec", TRTEXEC_PROFILE),
     "trtexec layers": ("trtexec", TRTEXEC_LAYERS),

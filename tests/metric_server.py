@@ -17,11 +17,13 @@ class Page:
         wait_s: Seconds before it answers.
         drip_s: Seconds between the bytes of an answer; 0 sends it at once.
         asked: Requests so far.
+        moved: By path: where a request for it is redirected to.
     """
 
     def __init__(self, text="", status=200, wait_s=0.0, drip_s=0.0):
         self.text, self.status, self.wait_s, self.drip_s = text, status, wait_s, drip_s
         self.asked = 0
+        self.moved = {}
         self.url = ""
 
 
@@ -33,6 +35,12 @@ def serving(page, port=0):
             time.sleep(page.wait_s)
             body = (page.text() if callable(page.text) else page.text).encode()
             try:
+                if self.path in page.moved:
+                    self.send_response(302)
+                    self.send_header("Location", page.moved[self.path])
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 self.send_response(page.status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

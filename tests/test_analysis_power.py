@@ -1,13 +1,19 @@
 """What a power record is taken for, and what it says of one block of code."""
 
+import sys
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from jouletrace.analysis import window_estimate
+from jouletrace.analysis import polled, window_estimate
+from jouletrace.analysis.polled import published
 from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
 from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.run import ChannelInfo
-from records import DEVICE, channel, make_run, ns, readings
+from make_runs import monitor_run
+from records import DEVICE, START, channel, make_run, ns, readings
 
 
 def nominal(**facts):
@@ -138,3 +144,45 @@ def test_a_block_shorter_than_one_update_is_null_however_calm_the_record():
 
 def test_flags_are_joined_each_once_in_order():
     assert join([("b", "a"), (), ("a", "c")]) == ["b", "a", "c"]
+
+
+def test_whatever_is_left_out_of_a_record_is_counted_in_a_warning(monkeypatch):
+    module = sys.modules["jouletrace.analysis.analyse"]
+    run = monitor_run()
+    record, response = power_record(run, run.devices[0].id)
+    torn = replace(record, issues={"glitches_of_some_kind": 4, "duplicate": 9, "nan": 2})
+    monkeypatch.setattr(module, "power_record", lambda *_: (torn, response))
+    module._warn_of_record(run)
+    said = {one.code: one.message for one in run.warnings}
+    assert said["record_glitches_of_some_kind"] == "4 readings were left out (glitches of some kind)"
+    assert said["record_nan"].startswith("2 readings")
+    assert "record_duplicate" not in said
+
+
+@pytest.mark.parametrize("years", [0, 3, 90])
+def test_a_stamp_years_away_costs_no_memory_and_moves_no_other_reading(years):
+    rows = readings(lambda t: np.where(t < 2, 80.0, 300.0), 12)
+    stamps, values = (np.array([row[key] for row in rows]) for key in ("time_ns", "value"))
+    plain = published(stamps, values, 0.1)
+    stamps, values = np.append(stamps, stamps[-1] + years * 31_536_000 * 10**9 + 10**8), np.append(values, 300.0)
+    tracemalloc.start()
+    times, watts = published(stamps, values, 0.1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2e6
+    assert np.array_equal(times[: len(plain[0]) - 2], plain[0][:-2])
+    assert set(watts) == {80.0, 300.0}
+
+
+def test_updates_are_the_same_whether_all_repetitions_are_looked_at_or_those_near_polls(monkeypatch):
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        period = rng.choice([0.02, 0.1, 0.1003])
+        stamps = START + np.cumsum(rng.exponential(rng.choice([0.2, 1.0, 3.0]) * period, 80) * 1e9).astype(np.int64)
+        values = rng.choice([50.0, 60.0, 70.0], 80, p=[0.8, 0.15, 0.05])
+        every = published(stamps, values, period)
+        monkeypatch.setattr(polled, "_FEW", -1)
+        near = published(stamps, values, period)
+        monkeypatch.undo()
+        assert np.array_equal(every[0], near[0])
+        assert np.array_equal(every[1], near[1])

@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from compare_runs import noisy, null_result, side, thing
@@ -15,7 +17,7 @@ from jouletrace.compare.spread import Values, contrasts
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
-from jouletrace.run import save
+from jouletrace.run import load, save
 from make_runs import gpu, monitor_run, profile_run
 
 OTHER = gpu(id="GPU-99999999-2222-3333-4444-555555555555")
@@ -303,8 +305,9 @@ def test_the_same_run_given_twice_is_refused():
 
 
 def test_a_run_against_itself_is_said_and_a_run_like_it_is_not(tmp_path):
-    save(profile_run(), tmp_path / "one")
-    save(profile_run(), tmp_path / "other.zip")
+    run = profile_run()
+    save(run, tmp_path / "one")
+    save(run, tmp_path / "other.zip")
     (tmp_path / "link").symlink_to(tmp_path / "one")
     said = "both sides are one and the same Run, so that no difference can be found: {}"
     (one,) = open_runs([tmp_path / "one"])
@@ -323,9 +326,44 @@ def test_a_run_against_itself_is_said_and_a_run_like_it_is_not(tmp_path):
     torn, later = (replace(one[0], samples=changed(one[0], values)) for _ in range(2))
     assert compare([(torn, "torn")], [(later, "later")]).warnings[0].endswith("torn is later")
     values[1] += 1.0
-    other = replace(one[0], samples=changed(one[0], values))
+    other = replace(one[0], id="other", samples=changed(one[0], values))
     assert not any("same Run" in line for line in compare([one], [(other, "other")]).warnings)
     assert not any("same Run" in line for line in compare(side(1.0), side(1.0)).warnings)
+
+
+def test_two_measurements_are_two_whatever_their_readings_and_dates(tmp_path):
+    one, other = profile_run(), profile_run()
+    assert one.created_ns == other.created_ns
+    assert not any("same Run" in line for line in compare([(one, "a")], [(other, "b")]).warnings)
+    save(one, tmp_path / "a")
+    save(other, tmp_path / "b")
+    loaded = load(tmp_path / "a"), load(tmp_path / "b")
+    assert [run.id for run in loaded] == [one.id, other.id]
+    assert not any("same Run" in line for line in compare([(loaded[0], "a")], [(loaded[1], "b")]).warnings)
+
+
+def test_runs_of_older_versions_are_one_by_what_they_hold():
+    one, other = (replace(profile_run(), id="") for _ in range(2))
+    assert "both sides are one and the same Run" in compare([(one, "a")], [(other, "b")]).warnings[0]
+
+
+def test_a_header_without_an_id_is_of_an_older_version(tmp_path):
+    folder = save(profile_run(), tmp_path / "one")
+    header = json.loads((folder / "run.json").read_text())
+    del header["id"]
+    (folder / "run.json").write_text(json.dumps(header))
+    assert load(folder).id == ""
+
+
+def test_simulated_runs_of_one_seed_are_said_to_repeat_themselves():
+    boards = [gpu(simulated=True)]
+    one, other = (replace(profile_run(), devices=boards) for _ in range(2))
+    moved = pc.add(other.samples["time_ns"], pa.scalar(10**9))
+    other.samples = other.samples.set_column(0, other.samples.schema.field("time_ns"), moved)
+    (warning,) = [line for line in compare([(one, "a")], [(other, "b")]).warnings if "repeats itself" in line]
+    assert "sim:h100?run=1" in warning
+    with pytest.raises(BadInputError, match="same readings, since a simulated board repeats itself"):
+        compare([(one, "a"), (other, "b")], [(thing(), "c")])
 
 
 def changed(run, values):

@@ -86,3 +86,24 @@ def test_real_csv_holds_every_cell():
         found = np.sort(run.series("imported:0", "graphics_active")[1])
         assert found == pytest.approx(np.sort(good))
         assert left_out(run).get("missing_cells", 0) == sum(list(row.values()).count("N/A") for row in rows)
+
+
+def test_the_power_limit_is_that_of_the_board(tmp_path):
+    text = scrape(60).replace("DCGM_FI_DEV_FB_USED{", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT{").replace(" 1024", " 400")
+    assert read(tmp_path, "dcgm", text).devices[0].power_limit_w == 400
+
+
+def test_boards_of_two_hosts_without_uuids_are_two(tmp_path):
+    text = scrape(60).replace('UUID="GPU-abcd",', "")
+    run = read(tmp_path, "dcgm", text + text.replace("node{1}", "other").replace(" 60", " 70"))
+    assert [device.host for device in run.devices] == ["node{1}", "other"]
+    assert [list(run.series(device.id, "power_w")[1]) for device in run.devices] == [[60], [70]]
+
+
+def test_instances_of_a_table_are_devices_of_their_own(tmp_path):
+    text = "EntityId,mig_profile,GRACT,FBUSD,TimeStamp\n"
+    text += "".join(f"0,{name},0.{k},4,{1657289505 + k}\n" for k in range(3) for name in ("1g.5gb", "3g.20gb"))
+    run = read(tmp_path, "dcgm", text)
+    names = [device.name for device in run.devices if device.kind == "mig"]
+    assert names == ["device 0 MIG 1g.5gb", "device 0 MIG 3g.20gb"]
+    assert list(run.series("imported:0/3g.20gb", "graphics_active")[1]) == [0.0, 0.1, 0.2]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from damaged import SLOW_S, check_whole, read_damaged
+from damaged import SLOW_S, carry_through, check_whole, read_damaged
 from import_logs import SAMPLES, codes, dmon, read, write
 from jouletrace.errors import BadInputError
 from jouletrace.importers import importer, recognise
@@ -18,6 +18,27 @@ def test_no_mutation_brings_it_down(tmp_path, form):
     samples = [text.encode() for name, text in SAMPLES.values() if name == form]
     found = read_damaged(importer(form), samples, tmp_path / "log.txt", 200)
     assert found["read"] > 10
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("form", sorted({form for form, _ in SAMPLES.values()}))
+def test_what_is_read_of_a_mutation_comes_through_to_the_report(tmp_path, form):
+    samples = [text.encode() for name, text in SAMPLES.values() if name == form]
+    found = read_damaged(importer(form), samples, tmp_path / "log.txt", 12, seed=4, through=tmp_path)
+    assert found["read"] > 2
+
+
+def test_averages_without_a_place_in_time_come_through_to_the_report(tmp_path):
+    run = read(tmp_path, *SAMPLES["trtexec log"])
+    assert run.windows["start_ns"].null_count == len(run.windows) > 0
+    assert carry_through(run, "log.txt", tmp_path) is None
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 20, "1e29"])
+def test_a_count_that_no_table_holds_is_no_count(tmp_path, digits):
+    form, text = SAMPLES["openvino"]
+    run = read(tmp_path, form, text.replace('"200"', f'"{digits}"'))
+    assert carry_through(run, "log.txt", tmp_path) is None
 
 
 @pytest.mark.parametrize("name", SAMPLES)

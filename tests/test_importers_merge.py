@@ -1,8 +1,11 @@
 """Several files as one Run: clocks, offsets, devices, ids."""
 
+import sqlite3
+
 import pytest
 
 import import_timelines as make
+from jouletrace.errors import BadInputError
 from jouletrace.importers import import_files
 from jouletrace.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
 from jouletrace.importers.clock import extent
@@ -151,3 +154,32 @@ def test_the_methods_of_an_import_say_that_others_measured(tmp_path):
     run.kind = "profile"
     assert methods(run).startswith("Measured with jouletrace")
     assert "Imported beside it (made: 0.file; made: 1.file)." in methods(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("a.nsys-rep", "nsys export --type sqlite"),
+        ("a.qdrep", "nsys export --type sqlite"),
+        ("a.ncu-rep", "ncu --import .* --csv --page raw"),
+        ("a.nvvp", "nvprof --import-profile"),
+    ],
+)
+@pytest.mark.parametrize("form", [None, "nsys", "table"])
+def test_a_report_that_only_its_tool_reads_is_answered_with_the_command(tmp_path, name, command, form):
+    path = tmp_path / name
+    path.write_bytes(b"SQLite format 3\0 or whatever")
+    with pytest.raises(BadInputError, match=command):
+        import_files([path], ImportOptions(format=form))
+
+
+def test_a_database_of_nvprof_is_not_taken_for_one_of_nsys(tmp_path):
+    path = tmp_path / "profile.db"
+    base = sqlite3.connect(path)
+    base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER, start INTEGER, end INTEGER)")
+    base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, correlationId INTEGER)")
+    base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1, 2, 3)")
+    base.commit()
+    base.close()
+    with pytest.raises(BadInputError, match="nvprof --import-profile"):
+        import_files([path])

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from jouletrace.importers import nsys, nsys_stats
 from jouletrace.importers.base import ImportOptions
 from jouletrace.importers.nsys import spans as nsys_spans
 from jouletrace.importers.nsys import tables as nsys_tables
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+from import_speed import make_export
 
 SAMPLES = Path(os.environ.get("JOULETRACE_SAMPLES", Path(__file__).parents[2] / "shared" / "data"))
 EXPORTS = sorted(p for folder in ("nsys_ai", "pipit_nsys") for p in (SAMPLES / folder).glob("*.sqlite"))
@@ -260,3 +265,27 @@ def test_real_statistics_agree_with_a_plain_count(path):
     spans = rows(nsys_stats.read(path, ImportOptions()))
     assert len(spans) == len(lines)
     assert sum(row["end_ns"] - row["start_ns"] for row in spans) == sum(int(line.split(",")[1]) for line in lines)
+
+
+PEAK = """
+import resource, sys
+from jouletrace.analysis import analyse
+from jouletrace.importers import import_files
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def run(path, place):
+    analyse(import_files([path])).save(place)
+run(sys.argv[1], sys.argv[3] + "/small")
+before = peak()
+run(sys.argv[2], sys.argv[3] + "/large")
+print(peak() - before)
+"""
+
+
+def test_a_row_of_a_large_export_takes_at_most_340_bytes_until_it_is_saved(tmp_path):
+    small, large = make.nsys(tmp_path / "small.sqlite"), tmp_path / "large.sqlite"
+    make_export(large, 300_000)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(small), str(large), str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 340 * 630_000  # 306 of them measured; 408 with everything held in 64 bits, and copied

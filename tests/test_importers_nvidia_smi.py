@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files
+from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.importers import importer, recognise
 from jouletrace.importers.base import ImportOptions
@@ -154,3 +155,28 @@ def test_real_logs_hold_as_many_readings_and_as_many_watts_as_their_text():
         expected = [float(row[1] if "power" in path.name else row[2]) for row in rows]
         assert list(run.series(GPU, "power_w")[1]) == expected
         assert not left_out(run)
+
+
+@pytest.mark.parametrize("field", ["power.limit", "enforced.power.limit"])
+def test_the_power_limit_is_that_of_the_board(tmp_path, field):
+    text = query([61] * 5).replace("power.draw [W]", f"power.draw [W], {field} [W], power.max_limit [W]")
+    run = read(tmp_path, "nvidia_smi", text.replace(" W\n", " W, 400.00 W, 450.00 W\n"))
+    (device,) = run.devices
+    assert device.power_limit_w == 400
+    assert device.power_limits_w == {"max": 450}
+
+
+@pytest.mark.parametrize("watts", ["1e308", "9" * 309, "1e31"])
+def test_a_power_that_overflows_is_left_out_and_counted(tmp_path, watts):
+    text = dmon([61, 62, 63]).replace("    0     62", f"    0     {watts}")
+    run = analyse(read(tmp_path, "nvidia_smi", text))
+    assert list(run.series("imported:0", "power_w")[1]) == [61, 63]
+    assert left_out(run)["not_a_number"] == 1
+
+
+def test_readings_that_no_device_can_draw_are_left_out_and_counted(tmp_path):
+    text = dmon([61, 62, 63] * 10).replace("    0     62", "    0     1e29", 3)
+    run = analyse(read(tmp_path, "nvidia_smi", text))
+    (warning,) = [one for one in run.warnings if one.code == "power_impossible"]
+    assert warning.message.startswith("3 of 30 readings of power_w")
+    assert run.result("power_w", unit=1).value < 100

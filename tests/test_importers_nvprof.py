@@ -137,3 +137,27 @@ def test_real_summaries_hold_every_row_and_all_of_their_time():
         time = sum(float(row[1][:-2]) * scale[row[1][-2:]] for row in rows)
         found = [row["value"] for row in run.results.to_pylist() if row["metric"] == "time_s"]
         assert sum(found) == pytest.approx(time)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (NVPROF_TRACE_CSV, "void gemm<float, 128>(float*, float const *, int)"),
+        (NVPROF_SUMMARY_CSV, "void gemm<float, 128>(float*, float const *, int)"),
+        (NVPROF_METRICS_CSV, "void gemm<float, 128>(float*, float const *, int)"),
+    ],
+)
+def test_names_without_quotes_that_hold_commas_stay_whole(tmp_path, text, name):
+    for kernel in ("volta_sgemm_128x64_nn", "void reduce<float>(float*, unsigned int)", "gemm(float*, int)"):
+        text = text.replace(f'"{kernel}', f'"{name}')
+    quoted = read(tmp_path, "nvprof", text)
+    bare = read(tmp_path, "nvprof", text.replace('"', ""))
+    names = {row["name"] for row in bare.units.to_pylist() + bare.spans.to_pylist()}
+    assert name in names
+    assert bare.spans.equals(quoted.spans)
+    assert bare.results.equals(quoted.results)
+    assert "broken_rows" not in codes(bare)
+
+
+def test_the_power_limit_beside_the_draw_is_that_of_the_board(tmp_path):
+    assert read(tmp_path, "nvprof", NVPROF_TRACE_CSV).devices[0].power_limit_w == 300

@@ -104,3 +104,19 @@ def test_an_unknown_unit_is_none_and_no_unit_is_one():
     assert units.unit("") is units.NO_UNIT
     assert units.unit("mW").factor == 1e-3
     assert units.unit("MW") is None  # a megawatt is more likely a slip than a board
+
+
+@pytest.mark.parametrize(
+    "text", ["." + "5" + "9" * 400, "1." + "0" * 5000, "1e400", "-1e400", "9" * 5000, "-" + "9" * 30]
+)
+@pytest.mark.parametrize("unit", ["", "s", "ns"])
+def test_no_number_of_any_size_overflows(text, unit):
+    stamps = read_stamps([text, "1.5", "2.5"], unit=unit)
+    assert stamps.valid[1:].all()
+    assert 0 < stamps.resolution_s <= 1
+
+
+def test_a_stated_unit_says_what_numbers_are_since_1970_and_what_not():
+    assert read_stamps(["1709294400000"], unit="ms").time_ns[0] == NOON * 10**9
+    uptime = read_stamps(["1709294400000"], unit="ns")
+    assert (uptime.clock, uptime.time_ns[0]) == (RELATIVE, 1709294400000)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from import_logs import codes, left_out, meter, read, real, real_files
+from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.importers import importer
 from jouletrace.importers.base import ImportOptions
@@ -42,7 +43,7 @@ def test_points_as_thousands_are_told_from_decimals(tmp_path):
     ],
 )
 def test_numbers_that_leave_their_decimal_sign_open_are_warned_of(tmp_path, delimiter, cells, watts, warned):
-    text = f"time{delimiter}power_w\n" + "".join(f"{1 + i}{delimiter}{cell}\n" for i, cell in enumerate(cells))
+    text = f"time_s{delimiter}power_w\n" + "".join(f"{1 + i}{delimiter}{cell}\n" for i, cell in enumerate(cells))
     run = read(tmp_path, "table", text)
     assert list(run.series("imported:0", "power_w")[1]) == watts
     assert ("decimal_assumed" in codes(run)) == warned
@@ -50,7 +51,7 @@ def test_numbers_that_leave_their_decimal_sign_open_are_warned_of(tmp_path, deli
 
 def test_a_mapping_names_columns_and_units(tmp_path):
     text = "TIME\tTOTAL\tSOC\n.0077\t6364\t914\n.4789\t5223\t838\n"
-    run = read(tmp_path, "table", text, map={"time": "TIME", "power_mw": "TOTAL"})
+    run = read(tmp_path, "table", text, map={"time_s": "TIME", "power_mw": "TOTAL"})
     time, watts = run.series("imported:0", "power_w")
     assert list(watts) == [6.364, 5.223]
     assert list(time) == [7_700_000, 478_900_000]
@@ -115,7 +116,7 @@ def test_cells_that_hold_nothing_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("text", "mapping", "words"),
     [
-        ("a,b\n1,2\n3,4\n", {}, "--map time="),
+        ("a,b\n1,2\n3,4\n", {}, "--map time_s="),
         ("time,b\n1,2\n3,4\n", {}, "--map power_w="),
         ("time,b\n1,2\n3,4\n", {"time": "time", "power_w": "c"}, "no column 'c'"),
         ("time,b\n1,2\n3,4\n", {"time": "time", "power": "b"}, "its unit"),
@@ -136,10 +137,164 @@ def test_what_is_no_table_is_not_taken_for_one(head):
     assert not importer("table").sniff(head)
 
 
+TIMED = [(0.0, 0.5), (0.5, 2.0)]
+FACTORS = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
+def spans_of(run):
+    return [(row["start_ns"] / 1e9, row["end_ns"] / 1e9) for row in run.spans.to_pylist()]
+
+
+@pytest.mark.parametrize("unit", FACTORS)
+@pytest.mark.parametrize(
+    "form", ["start_{u},end_{u}", "Start ({u}),End ({u})", "start_time_{u},end_time_{u}", "Begin [{u}],Stop [{u}]"]
+)
+def test_the_unit_of_starts_and_ends_is_that_of_their_headings(tmp_path, form, unit):
+    rows = "".join(f"{a * FACTORS[unit]:.0f},{b * FACTORS[unit]:.0f}\n" for a, b in ((1, 3), (3, 9)))
+    run = read(tmp_path, "table", form.format(u=unit) + "\n" + rows)
+    assert spans_of(run) == [(1, 3), (3, 9)]
+    assert run.settings["imported"][0]["clock"] == "relative"
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "watts"),
+    [
+        ("time_s,Power (milliwatts)", "1,1500", 1.5),
+        ("time_s,Power mW", "1,1500", 1.5),
+        ("time_s,powerMilliwatts", "1,1500", 1.5),
+        ("Elapsed Time (seconds),Power (Watts)", "1,1500", 1500),
+        ("t / s,P / mW", "1,1500", 1.5),
+        ("timeMs,power_kw", "1000,0.25", 250),
+        ("Time [milliseconds],Power (mW) total", "1000,1500", 1.5),
+    ],
+)
+def test_units_are_read_from_headings_however_they_are_written(tmp_path, header, cells, watts):
+    run = read(tmp_path, "table", f"{header}\n{cells}\n{cells.replace('1', '2', 1)}\n")
+    time, power = run.series("imported:0", "power_w")
+    assert (time[0], power[0]) == (10**9, pytest.approx(watts))
+
+
+def test_a_power_whose_unit_is_not_known_is_not_taken_for_watts(tmp_path):
+    with pytest.raises(BadInputError, match="which column is the power"):
+        read(tmp_path, "table", "time_s,Power (MW)\n1,2\n2,3\n")
+
+
+def test_cells_may_state_the_unit_of_their_time(tmp_path):
+    run = read(tmp_path, "table", "start,end\n0 ms,500 ms\n999ms,1.5s\n1.5 s,2000000 us\n")
+    assert spans_of(run) == [(0, 0.5), (0.999, 1.5), (1.5, 2.0)]
+
+
+@pytest.mark.parametrize("unit", FACTORS)
+def test_the_unit_of_starts_and_ends_may_be_given(tmp_path, unit):
+    rows = "".join(f"{a * FACTORS[unit]:.0f},{b * FACTORS[unit]:.0f}\n" for a, b in ((1, 3), (3, 9)))
+    run = read(tmp_path, "table", "from,to\n" + rows, map={f"start_{unit}": "from", f"end_{unit}": "to"})
+    assert spans_of(run) == [(1, 3), (3, 9)]
+
+
+@pytest.mark.parametrize("header", ["time,power_w", "start,end"])
+@pytest.mark.parametrize("step", [1, 1000, 10**6, 5 * 10**8, 10**9])
+def test_a_unit_that_nothing_states_is_asked_for(tmp_path, header, step):
+    """Whether they come to seconds since 1970 by accident or not."""
+    name = header.split(",")[0]
+    rows = "".join(f"{step * k},{step * (k + 1)}\n" for k in range(1, 5))
+    with pytest.raises(BadInputError, match=rf"nothing states the unit.*--map {name}_s={name}"):
+        read(tmp_path, "table", f"{header}\n{rows}")
+
+
+def test_a_mapping_without_a_unit_takes_that_of_the_heading(tmp_path):
+    text = "when (ms),w\n1000,5\n2000,6\n"
+    run = read(tmp_path, "table", text, map={"time": "when (ms)", "power_w": "w"})
+    assert list(run.series("imported:0", "power_w")[0]) == [10**9, 2 * 10**9]
+
+
+def test_what_a_mapping_does_not_say_is_told_from_the_names(tmp_path):
+    text = "t,gpu,power_w\n0,0,50\n0,1,60\n1,0,51\n1,1,61\n"
+    run = read(tmp_path, "table", text, map={"time_s": "t"})
+    assert list(run.series("imported:1", "power_w")[1]) == [60, 61]
+
+
+def test_milliseconds_since_1970_are_known_by_their_size_and_said_to_be(tmp_path):
+    text = "timestamp,power_w\n1709294400000,5\n1709294400100,6\n"
+    run = read(tmp_path, "table", text)
+    assert list(run.series("imported:0", "power_w")[0]) == [1709294400 * 10**9, 1709294400 * 10**9 + 10**8]
+    assert "time_unit_assumed" in codes(run)
+    assert "time_unit_assumed" not in codes(read(tmp_path, "table", text.replace("timestamp", "timestamp_ms")))
+    seconds = read(tmp_path, "table", "timestamp,power_w\n1709294400,5\n1709294401,6\n")
+    assert not codes(seconds)
+
+
+def test_a_start_and_an_end_of_two_clocks_are_refused(tmp_path):
+    with pytest.raises(BadInputError, match="do not count from the same moment"):
+        read(tmp_path, "table", "start_ms,end_s\n1709294400000,1\n1709294400100,2\n")
+
+
+def test_milliwatts_read_as_watts_are_asked_about(tmp_path):
+    text = "time_s,power\n" + "".join(f"{k},{6800 + k}\n" for k in range(5))
+    with pytest.raises(BadInputError, match=r"nothing states the unit of 'power'.*--map power_mw=power.*power_w=power"):
+        read(tmp_path, "table", text)
+    run = read(tmp_path, "table", text, map={"power_mw": "power"})
+    assert run.series("imported:0", "power_w")[1][0] == pytest.approx(6.8)
+
+
+def test_power_beyond_any_board_is_flagged_with_what_to_do(tmp_path):
+    text = "time_s,TOTAL\n" + "".join(f"{k},{6800 + 100 * (k % 2)}\n" for k in range(20))
+    run = analyse(read(tmp_path, "table", text, map={"power_w": "TOTAL"}))
+    (warning,) = [one for one in run.warnings if one.code == "power_implausible"]
+    assert "--map power_mw=TOTAL" in warning.message
+    assert "power_implausible" in run.result_flags("power_w", unit=1)
+    assert "power_implausible" in run.result_flags("energy_total_j", unit=1)
+
+
+def test_power_beyond_anything_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match=r"more than anything draws.*--map power_mw=x"):
+        read(tmp_path, "table", "time_s,x\n1,1e20\n2,1e20\n", map={"power_w": "x"})
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "ids"),
+    [
+        ("time_s,node,gpu,power_w", ["1,a,0,10", "1,a,1,20", "1,b,0,30", "1,b,1,40"], 4),
+        ("time_s,node,uuid,power_w", ["1,a,GPU-1,10", "1,a,GPU-2,20", "1,b,GPU-3,30"], 3),
+        ("time_s,gpu,node,uuid,power_w", ["1,0,a,GPU-1,10", "1,0,b,GPU-2,20", "1,1,b,GPU-3,30"], 3),
+        ("time_s,uuid,index,power_w", ["1,GPU-1,0,10", "1,GPU-2,0,20"], 2),
+        ("time_s,cabinet,node,device,power_w", ["1,c1,1,0,10", "1,c2,1,0,20", "1,c1,2,0,30"], 3),
+        ("time_s,gpu,mig_profile,power_w", ["1,0,1g.5gb,10", "1,0,2g.10gb,20"], 2),
+    ],
+)
+def test_all_columns_that_name_a_device_count(tmp_path, header, rows, ids):
+    later = [row.replace("1,", "2,", 1) for row in rows]
+    run = read(tmp_path, "table", "\n".join([header, *rows, *later]) + "\n")
+    assert len({device.id for device in run.devices}) == ids
+    values = [set(run.series(device.id, "power_w")[1].tolist()) for device in run.devices]
+    assert values == [{float(row.rsplit(",", 1)[1])} for row in rows]
+
+
+def test_devices_that_a_mapping_leaves_out_are_asked_about_where_rows_share_times(tmp_path):
+    text = "t,node,gpu,p\n0,a,0,50\n0,b,0,60\n1,a,0,51\n1,b,0,61\n"
+    run = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p"})
+    (warning,) = [one for one in run.warnings if one.code == "one_device_assumed"]
+    assert "--map device=node+gpu" in warning.message
+    told = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p", "device": "node+gpu"})
+    assert [(device.host, device.index) for device in told.devices] == [("a", 0), ("b", 0)]
+
+
+def test_starts_and_ends_that_are_times_of_day_pass_midnight_together(tmp_path):
+    text = "name,start,end\na,08:00:00,20:00:00\nb,20:00:00,23:59:59\nc,23:59:59,00:00:09\n"
+    run = read(tmp_path, "table", text)
+    assert [round(end - start) for start, end in spans_of(run)] == [43200, 14399, 10]
+
+
+def test_eight_digits_are_a_number_unless_they_are_a_day(tmp_path):
+    run = read(tmp_path, "table", "start_ns,end_ns\n12345678,22345678\n22345678,32345678\n")
+    assert [row["start_ns"] for row in run.spans.to_pylist()] == [12345678, 22345678]
+    with pytest.raises(BadInputError, match="nothing states the unit"):
+        read(tmp_path, "table", "start,end\n12345678,22345678\n22345678,32345678\n")
+
+
 @pytest.mark.samples
 @real_files
 def test_real_board_logs_hold_every_row():
     for path in real("mlsys-gpu-power-variability/jetson_power_logs/dgemm_logs/0/*power*_8192.tsv"):
         rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
-        run = importer("table").read(path, ImportOptions(map={"time": "TIME", "power_mw": "TOTAL"}))
+        run = importer("table").read(path, ImportOptions(map={"time_s": "TIME", "power_mw": "TOTAL"}))
         assert list(run.series("imported:0", "power_w")[1]) == pytest.approx([int(row[1]) / 1e3 for row in rows])

@@ -8,6 +8,9 @@ import pytest
 from import_logs import (
     TRTEXEC_LAYERS,
     TRTEXEC_LOG,
+    TRTEXEC_PRINTED,
+    TRTEXEC_PRINTED_7,
+    TRTEXEC_PRINTED_8,
     TRTEXEC_PROFILE,
     codes,
     left_out,
@@ -137,3 +140,30 @@ def test_a_real_log_has_its_nine_averages_and_its_medians():
     assert len(run.windows) == 27
     assert run.result("latency_s").value == pytest.approx(0.0412759)
     assert run.result("gpu_compute_time_p99_s").value == pytest.approx(0.0311133)
+
+
+@pytest.mark.parametrize("text", [TRTEXEC_PRINTED, TRTEXEC_PRINTED_8, TRTEXEC_PRINTED_7])
+@pytest.mark.parametrize("before", ["", TRTEXEC_LOG])
+def test_printed_layers_are_read_in_the_forms_of_all_versions(tmp_path, text, before):
+    run = read(tmp_path, "trtexec", before + text)
+    units = {unit["name"]: unit["id"] for unit in run.units.to_pylist() if unit["level"] == "layer"}
+    assert list(units) == ["reformatter of {x + y} 0", "{ForeignNode[a...b 2.0 3.0]}"]
+    node = units["{ForeignNode[a...b 2.0 3.0]}"]
+    assert run.result("time_s", node).value == pytest.approx(5.75e-3)
+    assert run.result("time_s", node).n == 290
+    assert run.result("time_total_s", node).value == pytest.approx(1.6675)
+    assert run.result("share", node).value == pytest.approx(0.977)
+    if text != TRTEXEC_PRINTED_7:
+        assert run.result("time_median_s", node).value == pytest.approx(5.7308e-3)
+    assert run.result("time_s").value == pytest.approx(5.85e-3)
+    assert not left_out(run)
+
+
+def test_what_follows_printed_layers_is_read_again(tmp_path):
+    run = read(tmp_path, "trtexec", TRTEXEC_PRINTED_8.rstrip().rsplit("\n", 1)[0] + "\n" + TRTEXEC_LOG)
+    assert run.result("latency_s").value == pytest.approx(42.5e-3)
+
+
+def test_a_damaged_layer_is_counted(tmp_path):
+    run = read(tmp_path, "trtexec", TRTEXEC_PRINTED.replace("0.0973", "x"))
+    assert left_out(run) == {"broken_layers": 1}

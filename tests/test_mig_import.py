@@ -162,3 +162,15 @@ def test_joined_means_of_real_folders_equal_an_independent_join(name):
             assert math.isclose(mine["latency_mean_s"]["value"], float(row["latency"]) / 1e3)
             checked += 1
     assert checked == {"finetune_vit": 13, "infer_seq": 20}[name]
+
+
+@pytest.mark.parametrize("cell", ["{}", "MIG {}", "{}+me"])
+def test_the_profile_in_a_column_names_the_instance(tmp_path, cell):
+    kinds = ["7g.80gb", "1g.10gb", "2g.20gb"]
+    rows = [f"vit,8,{100 + k},0.5,80.0,{T + 10},{T + 19},{cell.format(kind)}\n" for k, kind in enumerate(kinds)]
+    path = tmp_path / "vit_bsz.csv"
+    path.write_text(HEAD.replace("\n", ",mig_profile\n") + "".join(rows))
+    run = import_files([path])
+    names = [unit["name"] for unit in run.units.to_pylist()[1:]]
+    assert sorted(names) == sorted(f"vit batch 8 on {cell.format(kind).removeprefix('MIG ')}" for kind in kinds)
+    assert not any(one.code == "not_a_number" for one in run.warnings)

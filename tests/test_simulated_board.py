@@ -395,3 +395,37 @@ def test_work_in_real_time_takes_as_long_as_it_says():
     assert before <= start
     assert end - start == pytest.approx(200_000_000, abs=2)
     assert time.time_ns() >= end
+
+
+def readings(spec):
+    """What a board's own record holds after some work, and when each reading was stamped."""
+    gpu = open_simulated(spec)
+    source = gpu.sources()[0]
+    gpu.board.load(400.0, 1.3)
+    gpu.clock.sleep(0.7)
+    found = [one for one in source.poll() if one.channel == "power_w"]
+    return np.concatenate([one.time_ns for one in found]), np.concatenate([one.value for one in found])
+
+
+@pytest.mark.parametrize("spec", ["sim:h100?seed=3", "sim:a100-80?seed=1&load=0.31:200,0.2:90", "sim:v100?states=0.5"])
+def test_another_start_of_virtual_time_changes_nothing_but_the_stamps(monkeypatch, spec):
+    monkeypatch.setenv("JOULETRACE_SIMULATED_START", "1767225600")
+    stamps, watts = readings(spec)
+    monkeypatch.setenv("JOULETRACE_SIMULATED_START", "1791234567")
+    later, others = readings(spec)
+    assert np.array_equal(later - stamps, np.full(len(stamps), (1791234567 - 1767225600) * 10**9))
+    assert np.array_equal(watts, others)
+
+
+def test_virtual_time_starts_in_the_present(monkeypatch):
+    monkeypatch.delenv("JOULETRACE_SIMULATED_START")
+    before = time.time_ns() // 10**9
+    start = open_simulated("sim:h100").clock.time_ns() // 10**9
+    assert before <= start <= time.time_ns() // 10**9
+
+
+@pytest.mark.parametrize("start", ["", "yesterday", "-5", "9" * 20])
+def test_a_start_that_is_none_is_refused(monkeypatch, start):
+    monkeypatch.setenv("JOULETRACE_SIMULATED_START", start)
+    with pytest.raises(BadInputError, match="JOULETRACE_SIMULATED_START"):
+        open_simulated("sim:h100")

@@ -245,3 +245,21 @@ def test_half_an_answer_is_not_read():
 
     with raw_server(cut) as url, pytest.raises(OSError, match="in the middle of its answer"):
         fetch(url, 2.0)
+
+
+def test_a_redirect_to_another_server_is_refused_and_nothing_is_asked_there():
+    with serving(Page(counter_page(5))) as other, serving(Page()) as page:
+        page.moved["/metrics"] = other.url
+        with pytest.raises(OSError, match="redirects to another server") as error:
+            fetch(page.url, 5.0)
+        assert "\n" not in str(error.value)
+        page.moved["/metrics"] = page.url.replace("127.0.0.1", "localhost")
+        with pytest.raises(OSError, match="redirects to another server"):
+            fetch(page.url, 5.0)
+        assert other.asked == 0
+
+
+def test_a_redirect_within_a_server_is_followed():
+    with serving(Page(counter_page(5))) as page:
+        page.moved["/metrics"] = "/metrics/"
+        assert "tokens_total 5" in fetch(page.url, 5.0)

@@ -28,6 +28,9 @@ _RECORD_WARNINGS = {
     "conflicting_stamps": "{n} stamps occur twice with different readings; the later reading was kept",
 }
 
+_HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
+"""Repairs that cost nothing, and what is said elsewhere; every other one is counted in a warning."""
+
 _CLOCK_STEP_S = 0.05
 _CLOCK_SLEW = 1e-3
 """What the host's clock may gain on a steady one: twice what a time daemon slews by."""
@@ -85,8 +88,9 @@ def _warn_of_record(run: Run) -> None:
         if seen:
             run.warn("record_hole", f"the power record has holes ({seen}) where figures may need it", device.id)
         for code, count in record.issues.items():
-            if code in _RECORD_WARNINGS:
-                run.warn(f"record_{code}", _RECORD_WARNINGS[code].format(n=count), device.id)
+            if code not in _HARMLESS:
+                words = _RECORD_WARNINGS.get(code, "{n} readings were left out ({code})")
+                run.warn(f"record_{code}", words.format(n=count, code=code.replace("_", " ")), device.id)
 
 
 def _warn_of_clock(run: Run) -> None:

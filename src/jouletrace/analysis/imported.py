@@ -17,7 +17,7 @@ from jouletrace.analysis.power import power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
-METHOD = "timeline"
+METHOD = "spans"
 
 STATED = "stated by "
 """How the method of figures begins that the file itself stated: they are kept."""
@@ -101,8 +101,9 @@ class _Timeline:
 
     @classmethod
     def of(cls, run: Run) -> _Timeline:
-        spans = run.spans
-        timed = spans.filter(pc.and_(pc.is_valid(spans["start_ns"]), pc.is_valid(spans["end_ns"])))
+        timed = run.spans.select(["id", "parent", "kind", "name", "device", "start_ns", "end_ns"])
+        if timed["start_ns"].null_count or timed["end_ns"].null_count:
+            timed = timed.filter(pc.and_(pc.is_valid(timed["start_ns"]), pc.is_valid(timed["end_ns"])))
         (kind, kinds), (name, names), (device, devices) = (tables.decoded(timed[c]) for c in ("kind", "name", "device"))
         parent = pc.fill_null(timed["parent"], -1).to_numpy().astype(np.int64)
         numbers = (timed[c].to_numpy().astype(np.int64) for c in ("id", "start_ns", "end_ns"))

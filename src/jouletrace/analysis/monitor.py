@@ -17,6 +17,9 @@ from jouletrace.energy.record import Record
 from jouletrace.energy.response import Response
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 
+_DOUBTS = ("interval_assumed", "power_implausible")
+"""Warnings of an import that its energy is flagged with."""
+
 METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
 
 
@@ -54,7 +57,9 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     value, low, high = (float(x[0]) for x in (window.energy_j, window.low_j, window.high_j))
     total = Estimate(value, low, high, len(record), "record")
     # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
-    assumed = ["interval_assumed"] if any(w.code == "interval_assumed" for w in run.warnings) else []
+    # And power that no board draws is right only if the unit is.
+    others = {other.id for other in run.devices} - {device.id}
+    assumed = [code for code in _DOUBTS if any(w.code == code and w.where not in others for w in run.warnings)]
     flags = [*join(window.flags), *assumed, *of_steps(run, device.id, seconds)]
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)

@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 from jouletrace.energy.stamps import updates
 
+_FEW = 8
+"""Repetitions for each poll up to which all are looked at; more are of stretches in which nobody polled."""
+
 
 def published(
     stamps: NDArray[np.int64], values: NDArray[np.float64], period_s: float
@@ -39,11 +42,37 @@ def published(
     # An update may be seen up to half a period late before one must have been lost in between.
     repeats = np.maximum(np.floor((until - at) / period - 0.5), 0).astype(np.int64)
     total = int(repeats.sum())
-    number = np.arange(1, total + 1) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    again = np.repeat(at, repeats) + np.round(number * period).astype(np.int64)
+    if total <= _FEW * len(stamps):
+        owner = np.repeat(np.arange(len(at)), repeats)
+        number = np.arange(1, total + 1) - (np.cumsum(repeats) - repeats)[owner]
+    else:
+        owner, number = _near_polls(stamps, at, repeats, period)
+    again = at[owner] + np.round(number * period).astype(np.int64)
     after = np.clip(np.searchsorted(stamps, again), 1, max(len(stamps) - 1, 1))
     nearest = np.minimum(np.abs(stamps[after - 1] - again), np.abs(stamps[np.minimum(after, len(stamps) - 1)] - again))
     polled = nearest < period
     times = np.concatenate([at, again[polled]])
     order = np.argsort(times, kind="stable")
-    return times[order], np.concatenate([value, np.repeat(value, repeats)[polled]])[order]
+    return times[order], np.concatenate([value, value[owner][polled]])[order]
+
+
+def _near_polls(
+    stamps: NDArray[np.int64], at: NDArray[np.int64], repeats: NDArray[np.int64], period: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Repetitions of updates that lie about a poll: which update, and the how manieth of its repetitions, in order.
+
+    Others can't be told from a stretch without polls, which may be years long where a stamp is damaged.
+    """
+    # The poll that saw an update bounds the repetitions of the one before it too.
+    owner = np.concatenate([np.searchsorted(at, stamps, side) - 1 for side in ("left", "right")])
+    poll = np.concatenate([stamps, stamps])
+    owner, poll = owner[owner >= 0], poll[owner >= 0]
+    nearest = np.floor((poll - at[owner]) / period).astype(np.int64)
+    fresh = np.append(True, (np.diff(owner) != 0) | (np.diff(nearest) != 0))[: len(owner)]  # polls come many an update
+    owner, nearest = np.tile(owner[fresh], 4), np.concatenate([nearest[fresh] + step for step in (-1, 0, 1, 2)])
+    good = (nearest >= 1) & (nearest <= repeats[owner])
+    owner, nearest = owner[good], nearest[good]
+    order = np.lexsort((nearest, owner))
+    owner, nearest = owner[order], nearest[order]
+    fresh = np.append(True, (np.diff(owner) != 0) | (np.diff(nearest) != 0))[: len(owner)]
+    return owner[fresh], nearest[fresh]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import say
+from jouletrace.cli.output import put, say
 
 
 def convert(
@@ -83,7 +83,7 @@ def convert(
     if json:
         print(json_module.dumps({"schema": 1, "path": str(path), **facts}, indent=1))
     else:
-        print("\n".join(_lines(facts)))
+        put("\n".join(_lines(facts)))
     say(f"wrote {path}")
 
 

@@ -10,6 +10,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.errors import WITHOUT_GPU
+from jouletrace.report.document import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,8 +59,10 @@ def _item(console: Console, text: str, mark: str = "", *, name: str = "", indent
     """A line behind its mark; what doesn't fit the terminal goes on below where it began."""
     from rich.text import Text
 
-    lead = " " * indent + (f"{mark} " if mark else "") + name
-    lines = wrap(text, max(console.width, 40), initial_indent=lead, subsequent_indent=" " * len(lead), **_WHOLE_WORDS)
+    lead = " " * indent + (f"{mark} " if mark else "") + printable(name)
+    lines = wrap(
+        printable(text), max(console.width, 40), initial_indent=lead, subsequent_indent=" " * len(lead), **_WHOLE_WORDS
+    )
     shown = Text("\n".join(lines))
     if mark:
         shown.stylize(_STYLES[mark], indent, indent + len(mark))
@@ -74,7 +77,10 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
 
     info = one.info
     console.print(
-        Text.assemble((info.name, "bold"), f"  {info.id}" + ("  SIMULATED" if info.simulated else "")), soft_wrap=True
+        Text.assemble(
+            (printable(info.name), "bold"), f"  {printable(info.id)}" + ("  SIMULATED" if info.simulated else "")
+        ),
+        soft_wrap=True,
     )
     if one.problem:
         _item(console, one.problem, _BAD)

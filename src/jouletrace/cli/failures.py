@@ -34,9 +34,11 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, if that can be written."""
+    """One line on stderr, if that can be written; what a server or a file brings along can't steer the terminal."""
+    from jouletrace.report.document import printable
+
     with suppress(OSError):
-        print(f"jouletrace: {' '.join(text.split())}", file=sys.stderr, flush=True)
+        print(f"jouletrace: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)
 
 
 def _drop_output() -> None:

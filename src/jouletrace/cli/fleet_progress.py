@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
 from jouletrace.fleet.names import gpu_names
+from jouletrace.report.document import printable
 
 if TYPE_CHECKING:
     from jouletrace.fleet.node import Outcome
@@ -63,8 +64,10 @@ class FleetProgress(Drawn):
         if key not in self._lines and len(self._lines) < _MOST_LINES:
             self._lines[key] = self._progress.add_task("", total=None)
         if key in self._lines:
+            from rich.markup import escape
+
             doing = message.get("name") if message.get("is") == "phase" else message.get("is")
-            self._progress.update(self._lines[key], description=f"{self._name(gpu)}: {doing}"[:40])
+            self._progress.update(self._lines[key], description=escape(printable(f"{self._name(gpu)}: {doing}"[:40])))
 
     def outcome(self, found: Outcome) -> None:
         """Move the bar, or say what is done; say why there is no result, each reason once."""

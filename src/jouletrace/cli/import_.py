@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import print_runs, say
+from jouletrace.cli.output import print_runs, put, say
 from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def import_(
         report = {"report": to_json_object(run)} if latency is not None else {}
         print(json_module.dumps({**facts, **report}, indent=1))
     else:
-        print("\n".join(_lines(run, facts)))
+        put("\n".join(_lines(run, facts)))
         if latency is not None:  # asked for, so that it is the answer
             print_runs([run], form="table")
     say(f"saved {place}")

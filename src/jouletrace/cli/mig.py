@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jouletrace.cli.output import say
+from jouletrace.cli.output import put, say
 
 if TYPE_CHECKING:
     from jouletrace.mig.layout import Layout
@@ -32,7 +32,7 @@ def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
         found = listing(backend)
     finally:
         backend.close()
-    print(json_module.dumps(found, indent=1) if json else render(found))
+    put(json_module.dumps(found, indent=1) if json else render(found))
 
 
 def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None:
@@ -46,7 +46,7 @@ def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None
         found = make_plan(wanted, backend)
     finally:
         backend.close()
-    print(json_module.dumps(found.to_dict(), indent=1) if json else render_plan(found))
+    put(json_module.dumps(found.to_dict(), indent=1) if json else render_plan(found))
 
 
 def apply(
@@ -99,4 +99,4 @@ def _print_layout(layout: Layout, board: str, json: bool) -> None:
         found: dict[str, Any] = {"schema": 1, "board": board, "layout": layout.to_dict()}
         print(json_module.dumps(found, indent=1))
     else:
-        print(layout)
+        put(str(layout))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli.mig import Device, JsonOut
-from jouletrace.cli.output import say
+from jouletrace.cli.output import put, say
 from jouletrace.errors import BadInputError
 
 
@@ -89,7 +89,7 @@ def sweep(
         rows = [{key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows]
         print(json_module.dumps({"schema": 1, "simulated": simulated, "rows": rows}, indent=1))
     else:
-        print(summary(store.rows, simulated=simulated))
+        put(summary(store.rows, simulated=simulated))
 
 
 def pack(
@@ -121,7 +121,7 @@ def pack(
         (order, option.profile.name, where, quantity(option.seconds(order), "s"), quantity(option.active_j(order), "J"))
         for order, option, where in zip(found.orders, found.options, found.placements, strict=True)
     ]
-    print(table(("job", "slice", "placement", "time", "energy above idle"), lines))
+    put(table(("job", "slice", "placement", "time", "energy above idle"), lines))
     print(
         f"\nall done after {quantity(found.seconds, 's')}; the board takes {quantity(found.energy_j, 'J')} (modelled)"
     )

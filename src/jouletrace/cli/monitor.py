@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.output import Place, check_form, plain, print_runs, say
+from jouletrace.report.document import printable
+from jouletrace.spreadsheets import csv_text
 
 if TYPE_CHECKING:
     from jouletrace.profiler.monitoring.monitor import Display, LiveWork, Reading
@@ -188,7 +190,7 @@ class Stream:
         for reading in readings:
             if reading.time_ns:
                 stamp = datetime.fromtimestamp(reading.time_ns / 1e9).isoformat(timespec="milliseconds")
-                print(",".join([stamp, reading.device, *_cells(reading), *more]), flush=True)
+                print(",".join([stamp, csv_text(printable(reading.device)), *_cells(reading), *more]), flush=True)
 
     def close(self) -> None:
         """Nothing to put back."""
@@ -226,12 +228,12 @@ class LiveTable:
         if work is not None:
             caption = _work_line(work) + (f"\n! {work.problem}" if work.problem else "")
         table = Table(title="Ctrl-C ends and prints the summary", title_style="dim", caption_style="")
-        table.caption = escape(caption) if caption else None
+        table.caption = escape(plain(caption)) if caption else None
         table.add_column("device")
         for _, name, unit, _, _ in COLUMNS:
             table.add_column(f"{name}\n[dim]{unit}", justify="right")
         for reading in readings:
-            table.add_row(reading.name, *_cells(reading))
+            table.add_row(escape(printable(reading.name)), *_cells(reading))
         self._live.update(table, refresh=True)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError, TimedOutError
+from jouletrace.report.document import printable
 
 if TYPE_CHECKING:  # the help of every command is printed without pyarrow
     from jouletrace.report.comparison.data import Comparison
@@ -25,8 +26,8 @@ def print_runs(
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout if not told otherwise.
 
-    Without a ``detail`` one Run is shown in that which it was made with, several as whole models. A Run of ``ab``
-    says first how its two sides compare.
+    Without a ``detail`` one Run is shown in its own (``report.default_detail``), several as whole models. A Run of
+    ``ab`` says first how its two sides compare.
 
     Raises:
         BadInputError: If there is no such format.
@@ -34,7 +35,7 @@ def print_runs(
     from jouletrace import report
 
     if detail is None:
-        detail = runs[0].settings.get("detail", "model") if len(runs) == 1 else "model"
+        detail = report.default_detail(runs[0]) if len(runs) == 1 else "model"
     sink = to or sys.stdout
     compared: list[Comparison | None] = []
     if any(run.kind == "ab" for run in runs):
@@ -137,4 +138,14 @@ class Place:
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr, so that stdout stays parsable."""
     with suppress(OSError):  # nobody can be told: no reason to give up what is being measured
-        print(text, file=sys.stderr, flush=True)
+        print(plain(text), file=sys.stderr, flush=True)
+
+
+def put(text: str) -> None:
+    """Text on stdout; what names of devices, files or kernels bring along can't steer the terminal."""
+    print(plain(text))
+
+
+def plain(text: str) -> str:
+    """The same lines with every other control character spelt out."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import Any, Self
 
+from jouletrace.report.document import printable
+
 
 class Drawn:
     """What rich draws on stderr between enter and exit; ``_progress`` is None where nobody looks."""
@@ -46,9 +48,13 @@ class ProgressLine(Drawn):
     def begin(self, phase: str, seconds: float) -> None:
         """Show a new phase; 0 seconds means that nobody knows how long it takes."""
         if self._progress is not None:
-            self._progress.reset(self._task, description=phase, total=seconds or None, note="")
+            from rich.markup import escape
+
+            self._progress.reset(self._task, description=escape(printable(phase)), total=seconds or None, note="")
 
     def advance(self, seconds: float, note: str = "") -> None:
         """Move the bar."""
         if self._progress is not None:
-            self._progress.update(self._task, advance=seconds, note=note)
+            from rich.markup import escape
+
+            self._progress.update(self._task, advance=seconds, note=escape(printable(note)))

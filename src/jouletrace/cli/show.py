@@ -14,7 +14,10 @@ def show(
     runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
     detail: Annotated[
         str | None,
-        typer.Option(help="model, phase, layer or kernel. [default: what one Run was made with, else model]"),
+        typer.Option(
+            help="model, phase, layer, op, kernel or range. "
+            "[default: what one Run was made with; kernels of an import; else model]"
+        ),
     ] = None,
     top: options.Top = None,
     form: options.Format = "table",

@@ -16,6 +16,7 @@ from jouletrace.compare.sides import (
     check_one_thing,
     described,
     on_both_sides,
+    repeated_by_seed,
     sensor_gain,
     sources,
 )
@@ -79,7 +80,7 @@ def compare(
         unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
         unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
         notes=[*notes, *notes_a, *notes_b, *notes_past],
-        warnings=[*on_both_sides(side_a, side_b), *warnings(side_a, side_b)],
+        warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
         margin=options.margin,
         alpha=options.alpha,
         gain=gain,

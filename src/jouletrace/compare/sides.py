@@ -221,12 +221,34 @@ def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
     return [f"a Run is on both sides, which hides some of any difference: {shared}"]
 
 
+def repeated_by_seed(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+    """A line where simulated runs of both sides have the same readings; empty otherwise."""
+    pairs = [(one, other) for one in a for other in b if _repeats(one.run, other.run)]
+    return [f"{pairs[0][0].place} and {pairs[0][1].place} {_REPEAT}"] if pairs else []
+
+
+_REPEAT = (
+    "are simulated runs with the same readings, since a simulated board repeats itself: for runs of their own "
+    "add run=1, run=2, ... to the device (sim:h100?run=1)"
+)
+
+
+def _repeats(one: Run, other: Run) -> bool:
+    """Whether two measurements are one simulation, run twice."""
+    if not (one.simulated and other.simulated) or same_record(one, other) or not len(one.samples):
+        return False
+    mine, others = (run.samples["value"].to_numpy() for run in (one, other))
+    return bool(np.array_equal(mine, others, equal_nan=True))
+
+
 def _check_no_doubles(found: Sequence[Source], name: str) -> None:
     """A Run counted twice would look like one without any spread."""
     for i, one in enumerate(found):
         for other in found[:i]:
             if one.model == other.model and same_record(one.run, other.run):
                 raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
+            if _repeats(one.run, other.run):
+                raise BadInputError(f"{name}: {other.place} and {one.place} {_REPEAT}")
 
 
 def _is_same(one: Source, other: Source) -> bool:
@@ -236,9 +258,15 @@ def _is_same(one: Source, other: Source) -> bool:
 
 
 def same_record(one: Run, other: Run) -> bool:
-    """Whether two Runs hold the same readings, spans and windows: one measurement, analysed when and as they may be."""
-    if one is other:
+    """Whether two Runs are one measurement, analysed when and as they may be: by their ids.
+
+    Runs of older versions have none, and files of other tools get one whenever they are imported: those are one
+    if they hold the same readings, spans and windows.
+    """
+    if one is other or (one.id and one.id == other.id):
         return True
+    if one.id and other.id and not one.kind == other.kind == "import":
+        return False
     pairs = [(one.table(name), other.table(name)) for name in ("samples", "spans")]
     pairs.append((one.windows.select(_EDGES), other.windows.select(_EDGES)))
     return any(len(mine) for mine, _ in pairs) and all(_equal(*pair) for pair in pairs)

@@ -10,14 +10,16 @@ import pyarrow.csv as pacsv
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
 from jouletrace.run.store import check_free, save_header
+from jouletrace.spreadsheets import csv_text
 
 
 def write(run: Run, path: Path | str) -> Path:
     """Write a Run as CSV files: times as whole nanoseconds, numbers so that they read back equal.
 
     A heading names its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"); an empty
-    cell is null. Tables of a simulated Run have a last column SIMULATED. ``run.json`` beside them
-    holds the units of the channels and everything else.
+    cell is null, and text that a spreadsheet would run as a formula has an apostrophe before it.
+    Tables of a simulated Run have a last column SIMULATED. ``run.json`` beside them holds the units of
+    the channels and everything else.
 
     Raises:
         BadInputError: If something is there already, or the place can't be written.
@@ -45,5 +47,16 @@ def _heading(field: pa.Field) -> str:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Names spelt out, which CSV has no dictionaries for."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    """Names spelt out, which CSV has no dictionaries for, and no formula among them."""
+    if not pa.types.is_dictionary(column.type):
+        return pa.chunked_array([_texts(chunk) for chunk in column.chunks], column.type) if _is_text(column) else column
+    chunks = [pa.DictionaryArray.from_arrays(one.indices, _texts(one.dictionary)) for one in column.chunks]
+    return pa.chunked_array(chunks, column.type).cast(column.type.value_type)
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_string(column.type))
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    return pa.array([None if text is None else csv_text(text) for text in values.to_pylist()], pa.string())

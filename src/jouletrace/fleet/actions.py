@@ -14,6 +14,7 @@ from jouletrace.fleet.findings import Findings
 from jouletrace.fleet.results import Fleet
 from jouletrace.report.document import printable
 from jouletrace.report.scale import fixed
+from jouletrace.spreadsheets import csv_cells
 
 INSPECT, KEEP, UNDECIDED = "inspect", "keep", "undecided"
 LIMIT = 0.03
@@ -150,6 +151,6 @@ def to_csv(found: Sequence[Action], simulated: bool) -> str:
     writer.writerow(names)
     for one in found:
         numbers = ["" if x is None else f"{100 * x:.4g}" for x in (one.slower, one.low, one.high)]
-        words = [one.action, one.name, one.serial, one.node, one.slot, one.gpu]
-        writer.writerow([str(simulated).lower(), *map(printable, words), *numbers, printable(one.evidence)])
+        words = csv_cells(map(printable, [one.action, one.name, one.serial, one.node, one.slot, one.gpu]))
+        writer.writerow([str(simulated).lower(), *words, *numbers, *csv_cells([printable(one.evidence)])])
     return sink.getvalue()

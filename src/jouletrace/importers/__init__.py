@@ -5,6 +5,7 @@ A format is one module and one line in ``FORMATS``; modules are imported when as
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +27,7 @@ FORMATS: dict[str, str] = {
     "nvprof": "jouletrace.importers.nvprof",
     "trtexec": "jouletrace.importers.trtexec",
     "nvidia_smi": "jouletrace.importers.nvidia_smi",
+    "tegrastats": "jouletrace.importers.tegrastats",
     "dcgm": "jouletrace.importers.dcgm",
     "torch_benchmark": "jouletrace.importers.torch_benchmark",
     "openvino": "jouletrace.importers.openvino",
@@ -36,6 +38,16 @@ FORMATS: dict[str, str] = {
 
 Chrome JSON of one tool is asked before that of any.
 """
+
+
+CONVERTED_BY: dict[str, str] = {
+    ".nsys-rep": "nsys export --type sqlite {file}",
+    ".qdrep": "nsys export --type sqlite {file}",
+    ".ncu-rep": "ncu --import {file} --csv --page raw",
+    ".nvvp": "nvprof --import-profile {file} --csv --print-gpu-trace",
+    ".nvprof": "nvprof --import-profile {file} --csv --print-gpu-trace",
+}
+"""Reports that only the tool that wrote them can read, by suffix: the command whose output is read here."""
 
 
 class Importer(Protocol):
@@ -72,11 +84,25 @@ def recognise(path: Path | str) -> str:
     """
     if Path(path).is_dir():
         return _recognise_folder(Path(path))
+    check_readable(path)
     head = read_head(Path(path))
     for name in FORMATS:
         if importer(name).sniff(head):
             return name
     raise BadInputError(f"{path}: not recognised; name its format with --format ({', '.join(FORMATS)})")
+
+
+def check_readable(path: Path | str) -> None:
+    """Refuse a report that only its own tool can read, with the command that converts it.
+
+    Raises:
+        BadInputError: If it is one, by its name.
+    """
+    name = Path(path).name.lower()
+    for suffix, command in CONVERTED_BY.items():
+        if name.endswith(suffix) and Path(path).exists():
+            converted = command.format(file=shlex.quote(str(path)))
+            raise BadInputError(f"{path}: only its own tool reads this report: import what `{converted}` writes")
 
 
 def _recognise_folder(path: Path) -> str:
@@ -98,6 +124,7 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
         BadInputError: If it can't be read, or nothing in it can be used.
     """
     options = options or ImportOptions()
+    check_readable(path)
     name = options.format or recognise(path)
     return importer(name).read(Path(path), options)
 

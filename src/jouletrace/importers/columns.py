@@ -52,7 +52,11 @@ def block(name: str, n: int, /, **columns: Column) -> pa.Table:
     unknown = set(columns) - set(schema.names)
     if unknown:
         raise KeyError(f"{name} has no column {sorted(unknown)[0]}")
-    return pa.Table.from_arrays([_array(columns.get(f.name), f.type, n) for f in schema], schema=schema)
+    empty = pa.nulls(n, pa.int64())
+    arrays = [
+        _array(columns[f.name], f.type, n) if columns.get(f.name) is not None else _nulls(empty, f.type) for f in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
@@ -62,9 +66,14 @@ def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(blocks).unify_dictionaries()  # in their chunks: a copy would double a large file
 
 
+def _nulls(empty: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Nulls of another type, in the memory of ``empty``: of spans, half of the columns are missing at a time."""
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(_nulls(empty, kind.index_type), pa.array([], kind.value_type))
+    return pa.Array.from_buffers(kind, len(empty), empty.buffers(), len(empty))
+
+
 def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
-    if column is None:
-        return pa.nulls(n, kind)
     if pa.types.is_dictionary(kind):
         if isinstance(column, str):
             column = Coded(np.zeros(n, np.int32), [column])
@@ -77,5 +86,6 @@ def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
     dtype = kind.to_pandas_dtype()
     if isinstance(column, Partly):
         values = np.where(column.valid, column.values, 0).astype(dtype, copy=False)
-        return pa.array(values, type=kind, mask=~np.asarray(column.valid))
+        missing = ~np.asarray(column.valid)
+        return pa.array(values, type=kind, mask=missing if missing.any() else None)
     return pa.array(np.broadcast_to(np.asarray(column), (n,)).astype(dtype, copy=False), type=kind)

@@ -37,6 +37,29 @@ def delimiter_of(line: str) -> str | None:
     return best if count[best] else None
 
 
+def split_row(row: str, delimiter: str = ",") -> list[str] | None:
+    """The cells of a line as they are; None if it can't be read."""
+    try:
+        return next(csv.reader([row], delimiter=delimiter), [])
+    except csv.Error:
+        return None
+
+
+def rejoined(cells: list[str], width: int, name: int | None, delimiter: str = ",") -> list[str]:
+    """The cells of a row of too many, where a name without quotes holds the delimiter: "gemm(float*, int)".
+
+    Args:
+        cells: As they are, not stripped.
+        width: How many there should be.
+        name: Which of them is the name; None if none is.
+        delimiter: What they were split at.
+    """
+    surplus = len(cells) - width
+    if surplus <= 0 or name is None:
+        return cells
+    return [*cells[:name], delimiter.join(cells[name : name + surplus + 1]), *cells[name + surplus + 1 :]]
+
+
 def read_delimited(
     text: str, left: Left, *, delimiter: str | None = None, header: Sequence[str] | None = None, before: int = 0
 ) -> Delimited:

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
 
 NONE, AMBIGUOUS = -1, -2
 """No row, or several rows that can't be told apart."""
+
+_AT_ONCE = 1 << 18
+"""Spans whose containers are searched for in one go: the search takes ten arrays of their size."""
 
 
 def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.bool_], slack_ns: int = 0) -> Ints:
@@ -31,30 +34,41 @@ def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.
     if n == 0 or not container.any():
         return parent
     order = np.lexsort((-end, start, lane))
-    reach = np.where(container[order], end[order] + slack_ns, np.iinfo(np.int64).min)
-    found = _previous_at_least(reach, end[order])
-    same = (found >= 0) & (lane[order][np.maximum(found, 0)] == lane[order])
-    parent[order[same]] = order[found[same]]
+    held = np.flatnonzero(container[order])
+    containers = order[held]
+    maxima = _maxima(end[containers] + slack_ns)
+    for first in range(0, n, _AT_ONCE):
+        rows = order[first : first + _AT_ONCE]
+        before = np.searchsorted(held, np.arange(first, first + len(rows)))
+        found = _last_at_least(maxima, before, end[rows])
+        around = containers[np.maximum(found, 0)]
+        same = (found >= 0) & (lane[rows] == lane[around])
+        parent[rows[same]] = around[same]
     return parent
 
 
-def _previous_at_least(values: Ints, wanted: Ints) -> Ints:
-    """For each i the largest j < i with ``values[j] >= wanted[i]``, else -1.
-
-    Climbs a tree of maxima of pairs until a left neighbour holds such a value, and descends in it:
-    O(n log n) in whole-array steps.
-    """
+def _maxima(values: Ints) -> list[Ints]:
+    """Values, the larger of each pair of them, of each pair of those, and so on up to the largest of all."""
     levels = [values]
     while len(levels[-1]) > 1:
         last = levels[-1]
         if len(last) % 2:
             last = np.append(last, np.iinfo(np.int64).min)
         levels.append(np.maximum(last[::2], last[1::2]))
-    found = np.full(len(values), -1, np.int64)
-    climbing = np.arange(len(values))
+    return levels
+
+
+def _last_at_least(levels: list[Ints], before: Ints, wanted: Ints) -> Ints:
+    """For each i the largest j < ``before[i]`` with ``values[j] >= wanted[i]``, else -1.
+
+    Climbs the tree of ``_maxima`` until a left neighbour holds such a value, and descends in it:
+    O(n log n) in whole-array steps.
+    """
+    found = np.full(len(before), -1, np.int64)
+    climbing = np.arange(len(before))
     nodes: list[tuple[Ints, Ints]] = []
     for level, row in enumerate(levels):
-        node = climbing >> level
+        node = before[climbing] >> level
         left = node - 1
         hit = (node & 1 == 1) & (row[left] >= wanted[climbing])
         nodes.append((climbing[hit], left[hit]))

@@ -8,6 +8,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import Left
+from jouletrace.importers.numbers import LARGEST, plain_number
 
 
 def load(text: str, path: Path) -> Any:
@@ -67,11 +68,9 @@ def _next_element(text: str, at: int) -> int:
 
 
 def as_float(value: object) -> float | None:
-    """A finite number, or text that is one; None for anything else."""
+    """A number, or text that is one; None for anything else, and beyond ``LARGEST``."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
+    if isinstance(value, int) and abs(value) >= LARGEST:
         return None
-    return number if abs(number) < 1e300 else None
+    return plain_number(str(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -88,13 +89,14 @@ def _one_set_of_devices(runs: list[Run]) -> None:
             continue
         rank = run.workload.get("rank")
         new_ids: dict[str, str] = {}
+        numbers = Counter(device.index for device in run.devices)
         for device in run.devices:
             if not device.id.startswith(_ANONYMOUS) or device.index is None:
                 continue
             known = [one for one in by_index.get(device.index, {}).values() if _may_be_one(device, one)]
             if len(ranks) > 1 and rank in ranks:
                 new_ids[device.id] = f"{device.id}@rank{rank}"
-            elif len(known) == 1:
+            elif len(known) == 1 and numbers[device.index] == 1:  # of two nodes' GPUs nothing says which it is
                 new_ids[device.id] = known[0].id
         _rename_devices(run, new_ids)
         if new_ids:
@@ -119,7 +121,9 @@ def _without_rows(run: Run) -> set[str]:
 
 
 def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:
-    """Whether the names of two devices don't speak against it."""
+    """Whether the names and hosts of two devices don't speak against it."""
+    if anonymous.host and known.host and anonymous.host != known.host:
+        return False
     return anonymous.name in (known.name, f"device {anonymous.index}")
 
 

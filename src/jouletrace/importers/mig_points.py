@@ -19,6 +19,10 @@ _BY_ID = {0: "7g", 5: "4g", 9: "3g", 14: "2g", 15: "1g", 19: "1g", 20: "1g"}
 _ID_IN_NAME = re.compile(r"MIG_profile_(\d+)", re.I)
 _MEMORY_IN_NAME = re.compile(r"(?:^|[_-])0*(\d{1,3})g(?:b)?(?=[_.-]|$)", re.I)
 _MEMORY_COLUMNS = ("mig", "instance_memory")
+PROFILE = re.compile(
+    r"(?:MIG[ -]?)?(?P<name>(?:\d{1,2}c\.)?(?P<slices>\d{1,2}g)\.(?P<memory>\d{1,3})gb(?:\+\S{1,20})?)", re.I
+)
+"""The profile of an instance, as drivers call it: "7g.80gb", "1g.10gb+me"."""
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Point:
         start_s, end_s: Window in seconds since the Unix epoch, both ends inside; None for a failed run.
         figures: Stated figures by column, in the file's units; missing cells are absent.
         slices, memory_gb: Of the instance, as far as column or name of a file tell: "3g", 20.
+        profile: Of the instance, where a cell holds it: "3g.20gb".
         place: File and line of its first occurrence.
     """
 
@@ -43,6 +48,7 @@ class Point:
     figures: dict[str, float] = field(default_factory=dict)
     slices: str = ""
     memory_gb: int | None = None
+    profile: str = ""
     place: str = ""
 
     @property
@@ -53,6 +59,8 @@ class Point:
     @property
     def instance(self) -> str:
         """Kind of instance as far as known ("3g.20gb", "20gb", "3g", "")."""
+        if self.profile:
+            return self.profile
         memory = f"{self.memory_gb}gb" if self.memory_gb is not None else ""
         return ".".join(part for part in (self.slices, memory) if part)
 
@@ -71,8 +79,12 @@ def read_points(path: Path, left: Left) -> list[Point]:
     for cells, line in zip(table.rows, table.lines, strict=True):
         place = f"{path.name}, line {line}"
         row: dict[str, float] = {}
+        profile: re.Match[str] | None = None
         for name, cell in zip(table.header, cells, strict=True):
             if name in ("", "Unnamed: 0", "model_name"):
+                continue
+            if match := PROFILE.fullmatch(cell):
+                profile = match
                 continue
             try:
                 value = number(cell)
@@ -85,8 +97,11 @@ def read_points(path: Path, left: Left) -> list[Point]:
         if point is None:
             left.add("broken_rows", "rows have no batch size or a window that ends before it begins", place=place)
             continue
-        told = next((row[name] for name in _MEMORY_COLUMNS if name in row), None)
-        point.slices, point.memory_gb = slices, memory if told is None else int(told)
+        in_column = next((row[name] for name in _MEMORY_COLUMNS if name in row), None)
+        point.slices, point.memory_gb = slices, memory if in_column is None else int(in_column)
+        if profile is not None:
+            point.profile, point.slices = profile["name"], profile["slices"].lower()
+            point.memory_gb = int(profile["memory"])
         found.append(point)
     return found
 
@@ -94,18 +109,29 @@ def read_points(path: Path, left: Left) -> list[Point]:
 def once(points: Iterable[Point]) -> list[Point]:
     """Each run once, though such folders have it in several files; what each file adds is kept.
 
-    A failed run has no window to know it by: it is the same as another on the same kind of instance.
+    A failed run has no window to know it by: it is the same as another on the same kind of instance. Runs on
+    instances of two kinds are two, though they ran side by side.
     """
-    seen: dict[tuple[object, ...], Point] = {}
+    seen: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
         what = (point.model, point.batch, point.seq_len)
         key = (*what, point.instance) if point.failed else (*what, point.start_s, point.end_s)
-        first = seen.setdefault(key, point)
-        if first is not point:
-            first.figures = {**point.figures, **first.figures}
-            first.slices = first.slices or point.slices
-            first.memory_gb = point.memory_gb if first.memory_gb is None else first.memory_gb
-    return sorted(seen.values(), key=lambda p: (p.start_s is None, p.start_s or 0, p.instance, p.batch))
+        alike = seen.setdefault(key, [])
+        first = next((one for one in alike if _may_share_instance(one, point)), None)
+        if first is None:
+            alike.append(point)
+            continue
+        first.figures = {**point.figures, **first.figures}
+        first.slices, first.profile = first.slices or point.slices, first.profile or point.profile
+        first.memory_gb = point.memory_gb if first.memory_gb is None else first.memory_gb
+    once = [point for alike in seen.values() for point in alike]
+    return sorted(once, key=lambda p: (p.start_s is None, p.start_s or 0, p.instance, p.batch))
+
+
+def _may_share_instance(one: Point, other: Point) -> bool:
+    """Whether what is known of two instances doesn't differ."""
+    slices, memories = {one.slices, other.slices} - {""}, {one.memory_gb, other.memory_gb} - {None}
+    return len(slices) < 2 and len(memories) < 2
 
 
 def _point(model: str, row: dict[str, float], place: str) -> Point | None:

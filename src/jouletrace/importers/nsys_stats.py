@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.importers.columns import Coded, Partly, block
+from jouletrace.importers.delimited import rejoined, split_row
 from jouletrace.importers.numbers import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
 
@@ -80,11 +80,12 @@ def _rows(text: str, delimiter: str, left: Left, first_line: int) -> list[list[s
     lines = table.splitlines()
     rows: list[list[str]] = []
     for line, content in enumerate(lines, start=first_line):
-        try:
-            rows.append(next(csv.reader([content], delimiter=delimiter), []))
-        except csv.Error:
+        cells = split_row(content, delimiter)
+        if cells is None:
             left.add("bad_rows", "rows can't be read", 1, f"line {line}")
-            rows.append([])
+        elif rows and "Name" in rows[0]:
+            cells = rejoined(cells, len(rows[0]), rows[0].index("Name"), delimiter)
+        rows.append(cells or [])
     return rows
 
 

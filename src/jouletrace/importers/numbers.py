@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([.,'\u2019\u00a0\u202f ])\d{3})+$")
 _NUMERIC = re.compile(r"[+-]?[\d.,'\u2019\u00a0\u202f ]+(?:[eE][+-]?\d+)?$")
 _SPACES = str.maketrans("", "", "'\u2019\u00a0\u202f ")
+
+LARGEST = 1e30
+"""No reading of any tool is as large; products and squares of such numbers would end in infinity."""
 
 MISSING = frozenset({"", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "[not supported]", "not supported"})
 """What tools write where they have no number, in lower case."""
@@ -42,18 +44,22 @@ def number(text: str, decimal: str = ".") -> float | None:
         decimal: "." or ",", as ``decimal_sign`` found; the other one separates thousands.
 
     Raises:
-        ValueError: If it is text of another kind, or not finite.
+        ValueError: If it is text of another kind, or beyond ``LARGEST``.
     """
     plain = text.strip().translate(_SPACES)
     if plain.lower() in MISSING:
         return None
     plain = plain.replace(".", "").replace(",", ".") if decimal == "," else plain.replace(",", "")
-    if "_" in plain:  # which float() takes
+    value = plain_number(plain)
+    if value is None:
         raise ValueError(f"not a number: {text[:40]!r}")
-    try:
-        value = float(plain)
-    except ValueError:
-        raise ValueError(f"not a number: {text[:40]!r}") from None
-    if not math.isfinite(value):
-        raise ValueError(f"not a finite number: {text[:40]!r}")
     return value
+
+
+def plain_number(text: str) -> float | None:
+    """A number as programs write it; None for anything else, and beyond ``LARGEST``."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) < LARGEST and "_" not in text else None  # float() takes "1_000"

@@ -15,6 +15,12 @@ from jouletrace.importers.stamps import spread
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
+LIMIT = "power_limit_w"
+_LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
+
+MOST_W = 1e6
+"""Nothing that is read as one device draws a megawatt."""
+
 LONG_WINDOW_S = 0.2
 """Means over more than this are said to be so: shorter loads than the window read too low."""
 
@@ -45,6 +51,15 @@ class Readings:
         """Names of the channels of a device."""
         return {channel for of, channel in self._of if of == device}
 
+    def source(self, device: str, channel: str) -> str:
+        """Where the readings of a channel are from."""
+        return self._sources[device, channel]
+
+    def median(self, device: str, channel: str) -> float | None:
+        """Median reading of a channel; None if it has none."""
+        values = self._of[device, channel][1] if (device, channel) in self._of else ()
+        return float(np.median(np.asarray(values))) if len(values) else None
+
     def rename(self, device: str, channel: str, to: str) -> None:
         """Give a channel of a device another name."""
         self._of[device, to] = self._of.pop((device, channel))
@@ -72,12 +87,15 @@ class Readings:
         """
         blocks = []
         for device in devices:
+            self._note_limits(device)
             run.devices.append(device)
             for (of, channel), (rows, values) in self._of.items():
                 if of != device.id:
                     continue
                 row, value = np.frombuffer(rows, np.int64), np.frombuffer(values, np.float64)
                 row, value = row[valid[row]], value[valid[row]]
+                if channel.startswith("power_"):
+                    row, value = _possible(run, device, channel, row, value)
                 if not len(row):
                     continue
                 time = time_ns[row]
@@ -90,6 +108,14 @@ class Readings:
         run.samples = columns.join("samples", blocks)
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _note_limits(self, device: DeviceInfo) -> None:
+        """What a log tells of the limits of a board's power: readings are held against them."""
+        if device.power_limit_w is None:
+            device.power_limit_w = self.median(device.id, LIMIT)
+        for channel, name in _LIMITS.items():
+            if (limit := self.median(device.id, channel)) is not None:
+                device.power_limits_w.setdefault(name, limit)
 
     def _describe(
         self,
@@ -115,6 +141,17 @@ class Readings:
         if channel == POWER:
             _warn_of_window(run, device, source, sensor)
         return info
+
+
+def _possible(
+    run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Readings of power without those that no device can draw, which are counted."""
+    good = np.abs(value) <= MOST_W
+    if not good.all():
+        text = f"{int((~good).sum())} of {len(good)} readings of {channel} are beyond 1 MW and were left out"
+        run.warn("power_impossible", text, device.id)
+    return row[good], value[good]
 
 
 def _warn_of_window(run: Run, device: DeviceInfo, source: str, sensor: PowerSensor) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.importers import units
 from jouletrace.importers.base import RELATIVE, UNIX
 
 _NS = 1_000_000_000
@@ -34,15 +35,22 @@ _NAMED = re.compile(
     rf"(?:[A-Za-z]{{3}},?\s+)?(?P<m>[A-Za-z]{{3}})\s+(?P<b>\d{{1,2}})\s+{_CLOCK}\s+(?:[A-Z]{{3,4}}\s+)?(?P<y>\d{{4}})$"
 )
 _TIME_ONLY = re.compile(rf"{_CLOCK}$")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?$")
+_NUMBER = re.compile(
+    r"(?P<number>[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>ns|us|µs|μs|ms|s|sec|min)?$"
+)
 
-_EPOCH = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (5e8, _NS))
-"""From which size a number is ns, µs, ms or s since the epoch, and how many ns one of it is."""
+_DAY = re.compile(r"(?:19|20|21)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+
+_SINCE_NS, _UNTIL_NS = 946_684_800 * _NS, 4_102_444_800 * _NS
+"""Numbers that come to a time between the years 2000 and 2100 count from 1970."""
+
+_BY_SIZE = ("s", "ms", "us", "ns")
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2200
 """Of dates; 64 bits of nanoseconds reach to 2262."""
 
-_RELATIVE_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": _NS, "": _NS}
+_MOST_DIGITS = 9
+"""Decimals beyond these say nothing of a time."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,8 @@ class Stamps:
         clock: ``UNIX``, or ``RELATIVE`` where nothing says when time 0 was.
         resolution_s: Of the printed stamps.
         notes: What had to be assumed: warning code -> text.
+        assumed_unit: Of numbers whose unit nothing states: of those since the epoch the one that their size
+            speaks for, of others "s"; "" where it is stated, and of dates.
     """
 
     time_ns: NDArray[np.int64]
@@ -62,6 +72,7 @@ class Stamps:
     clock: str
     resolution_s: float
     notes: dict[str, str] = field(default_factory=dict)
+    assumed_unit: str = ""
 
 
 def zone(name: str | None) -> tzinfo:
@@ -81,26 +92,38 @@ def zone(name: str | None) -> tzinfo:
 def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = "") -> Stamps:
     """Read a column of times: dates with or without zone, times of day, or numbers.
 
-    Numbers as large as today's time since the Unix epoch are that, in s, ms, µs or ns by their size;
-    smaller ones count from some start. Times of day that fall back by hours have passed midnight.
+    Numbers that come to a time of this century count from the Unix epoch, others from some start. Where
+    nothing states their unit, it is told from their size in the first case, and seconds in the second:
+    ``Stamps.assumed_unit`` says so. Times of day that fall back by hours have passed midnight.
 
     Args:
         texts: The cells, in the order in which they were written.
         time_zone: IANA zone of times without one; UTC if None, which is then noted.
-        unit: Unit of numbers that count from some start ("ms"); seconds if empty.
+        unit: Of numbers, as a heading states it ("ms"); cells may state their own. Empty if nothing does.
 
     Raises:
         BadInputError: If there is no such zone.
     """
     local = zone(time_zone)
     plain = [" ".join(text.split()).strip("\"'") for text in texts]
-    sample = next((text for text in plain if _kind(text)), "")
-    kind = _kind(sample)
+    kind = next(filter(None, (_kind(text, unit) for text in plain)), "")
     if kind == "number":
         return _numbers(plain, unit)
     if kind == "time":
         return _times_of_day(plain)
     return _dates(plain, local, named=time_zone is not None)
+
+
+def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:
+    """The times of rows that have none: ``interval_s`` apart, which ``note`` says.
+
+    Args:
+        ticks: Number of each row among those of its device.
+        interval_s: Seconds from one tick to the next.
+        note: Why they are taken to be.
+    """
+    time = np.asarray(ticks, np.int64) * round(interval_s * _NS)
+    return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
 
 
 def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]:
@@ -117,46 +140,77 @@ def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]
     return np.asarray(time_ns + (place * round(resolution_s * _NS)) // np.repeat(size, size), np.int64)
 
 
-def _kind(text: str) -> str:
+def _kind(text: str, unit: str) -> str:
     if _NUMBER.match(text):
-        return "number" if not re.fullmatch(r"\d{8}", text) else ""
+        return "number" if unit or not _DAY.fullmatch(text) else ""  # the day of a log that prints no time
     if _TIME_ONLY.match(text):
         return "time"
     return "date" if any(form.match(text) for form in (_YEAR_FIRST, _YEAR_LAST, _NAMED)) else ""
 
 
 def _numbers(texts: Sequence[str], unit: str) -> Stamps:
-    valid = np.array([bool(_NUMBER.match(text)) for text in texts], bool)
-    sizes = [abs(float(text.replace(",", "."))) for text, ok in zip(texts, valid, strict=True) if ok]
-    # A zero among times since the epoch is what some tools write for "none".
-    typical = float(np.median([size for size in sizes if size] or [0.0]))
-    factor = next((ns for least, ns in _EPOCH if typical >= least), None)
-    clock = UNIX if factor is not None else RELATIVE
-    if factor is None:
-        factor = _RELATIVE_NS.get(unit.strip().strip("[]()"), _NS)
-    time = np.zeros(len(texts), np.int64)
-    digits = 0
-    for i in map(int, np.flatnonzero(valid)):
-        try:
-            time[i], decimals = _exact(texts[i], factor)
-        except (OverflowError, ValueError):
-            valid[i] = False
+    found = [_NUMBER.match(text) for text in texts]
+    own = {match["unit"] for match in found if match} - {None}
+    stated = [_factor(match["unit"] or unit) if match else None for match in found]
+    assumed = "" if unit or own else _unit_by_size([_size(match["number"]) for match in found if match])
+    if assumed:
+        stated = [_factor(assumed) if match else None for match in found]
+    time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    resolution_s = float("inf")
+    for i, (match, factor) in enumerate(zip(found, stated, strict=True)):
+        if match is None or factor is None:
             continue
-        valid[i] = clock == RELATIVE or time[i] != 0
-        digits = max(digits, decimals)
-    return Stamps(time, valid, clock, factor / _NS / 10**digits)
+        try:
+            time[i], digits = _exact(match["number"], factor)
+        except (OverflowError, ValueError):
+            continue
+        valid[i], resolution_s = True, min(resolution_s, factor / _NS / 10**digits)
+    nonzero = np.abs(time[valid & (time != 0)])
+    unix = bool(len(nonzero)) and _SINCE_NS <= float(np.median(nonzero)) < _UNTIL_NS
+    if unix:
+        valid &= time != 0  # what some tools write for "none"
+    resolution_s = resolution_s if valid.any() else 1.0
+    notes = {}
+    if assumed and not unix:
+        notes["time_unit_assumed"] = "nothing states the unit of the times: seconds were assumed"
+    return Stamps(time, valid, UNIX if unix else RELATIVE, resolution_s, notes, assumed)
+
+
+def _factor(unit: str | None) -> int | None:
+    """Nanoseconds in a unit of time; None where it is none."""
+    known = units.unit(unit) if unit else None
+    return round(known.factor * _NS) if known is not None and known.si == "s" else None
+
+
+def _unit_by_size(sizes: Sequence[float]) -> str:
+    """The unit in which numbers are times of this century; "s" if there is none."""
+    known = [size for size in sizes if size]
+    typical = float(np.median(known)) if known else 0.0
+    return next((name for name in _BY_SIZE if _SINCE_NS <= typical * (_factor(name) or 1) < _UNTIL_NS), "s")
+
+
+def _size(text: str) -> float:
+    return abs(float(text.replace(",", ".")))
 
 
 def _exact(text: str, factor: int) -> tuple[int, int]:
-    """A decimal number times ``factor`` as an integer, and its number of decimals."""
+    """A decimal number times ``factor`` as an integer, and its number of decimals.
+
+    Raises:
+        OverflowError: If it is beyond what a time can be.
+    """
     text = text.replace(",", ".")
     if "e" in text.lower():
-        return round(float(text) * factor), 0
-    whole, _, fraction = text.lstrip("+-").partition(".")
-    value = int(whole or 0) * factor + int((fraction + "0" * 9)[:9] or 0) * factor // 10**9
-    if value >= 2**62:
+        value, digits = round(float(text) * factor), 0
+    else:
+        whole, _, fraction = text.lstrip("+-").partition(".")
+        fraction = fraction[:_MOST_DIGITS]
+        digits = len(fraction)
+        value = int(whole or 0) * factor + int(fraction or 0) * factor // 10**digits
+        value = -value if text.startswith("-") else value
+    if abs(value) >= 2**62:
         raise OverflowError
-    return (-value if text.startswith("-") else value), len(fraction)
+    return value, digits
 
 
 def _times_of_day(texts: Sequence[str]) -> Stamps:

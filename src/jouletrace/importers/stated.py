@@ -24,13 +24,14 @@ class Stated:
     def unit(self, level: str, name: str, parent: int = MODEL_UNIT, **columns: object) -> int:
         """A new unit; returns its id."""
         number, self._next = self._next, self._next + 1
-        return self._figures.unit(number, level, name, parent, **columns)
+        count = columns.pop("count", None)
+        return self._figures.unit(number, level, name, parent, count=_counted(count), **columns)
 
     def add(self, unit: int, metric: str, value: float | None, n: int = 0) -> None:
         """A figure of a unit in the SI unit of its metric; nothing if there is no value."""
         if value is not None:
             self._count += 1
-            self._figures.add(unit, metric, Estimate(value, n=n, method=self.method))
+            self._figures.add(unit, metric, Estimate(value, n=_counted(n) or 0, method=self.method))
 
     def write(self, run: Run) -> None:
         """Put them into a Run, below the unit of the whole model."""
@@ -38,3 +39,8 @@ class Stated:
         model.unit(MODEL_UNIT, "model", str(run.workload.get("name", "model")), count=1)
         model.keep(self._figures.units().to_pylist())
         run.units, run.results = model.units(), self._figures.results()
+
+
+def _counted(n: object) -> int | None:
+    """A count that a table can hold; None for none and for more than anybody can have counted."""
+    return n if isinstance(n, int) and 0 <= n < 1 << 62 else None

@@ -43,7 +43,13 @@ UNITS: dict[str, Unit] = {
 for _letter, _suffix in (("W", "_w"), ("J", "_j"), ("V", "_v"), ("A", "_a"), ("s", "_s")):
     for _prefix, _factor in {"": 1.0, **_SMALL}.items():
         UNITS[_prefix + _letter] = Unit(_letter, _factor, _suffix)
-UNITS |= {"kW": Unit("W", 1e3, "_w"), "kJ": Unit("J", 1e3, "_j"), "sec": UNITS["s"], "min": Unit("s", 60.0, "_s")}
+for _words, _symbol in (("watt watts", "W"), ("joule joules", "J"), ("second seconds sec secs", "s")):
+    for _word in _words.split():
+        for _name, _prefix in (("", ""), ("milli", "m"), ("micro", "u"), ("nano", "n")):
+            UNITS[_name + _word] = UNITS[_prefix + _symbol]
+UNITS |= {"millis": UNITS["ms"], "msec": UNITS["ms"], "micros": UNITS["us"], "usec": UNITS["us"], "nsec": UNITS["ns"]}
+UNITS |= {"kW": Unit("W", 1e3, "_w"), "kJ": Unit("J", 1e3, "_j"), "min": Unit("s", 60.0, "_s")}
+UNITS |= {"kilowatts": UNITS["kW"], "kilojoules": UNITS["kJ"], "celsius": UNITS["C"], "percent": UNITS["%"]}
 for _prefix, _factor in {**_PREFIXES, **_BINARY}.items():
     UNITS[_prefix + "B"] = Unit("B", _factor, "_bytes")
     UNITS[_prefix + "B/s"] = Unit("B/s", _factor, "_bytes_per_s")

@@ -9,6 +9,7 @@ from typing import Any
 from jouletrace.devices.mig import MigBackend, Placement, board_facts
 from jouletrace.errors import NotPossibleError
 from jouletrace.mig.plan import Plan
+from jouletrace.report.document import printable
 
 
 def listing(backend: MigBackend) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     for head in heads:
         drawn.add_column(head, no_wrap=True)
     for row in rows:
-        drawn.add_row(*(Text(str(cell)) for cell in row))
+        drawn.add_row(*(Text(printable(str(cell))) for cell in row))
     sink = StringIO()
     Console(file=sink, width=500, color_system=None).print(drawn)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from jouletrace.errors import BadInputError
 from jouletrace.mig.jobs import Job
+from jouletrace.spreadsheets import csv_cells
 
 ROWS, ABOUT = "rows.jsonl", "sweep.json"
 
@@ -178,5 +179,5 @@ def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([["" if row.get(name) is None else row[name] for name in names] for row in rows])
+    writer.writerows(csv_cells("" if row.get(name) is None else row[name] for name in names) for row in rows)
     return sink.getvalue()

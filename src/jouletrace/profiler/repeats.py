@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,7 +79,7 @@ def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, com
 def merge(runs: list[Run]) -> Run:
     """Several Runs of one thing as one; ``windows.block`` tells them apart."""
     runs = _one_after_another(runs)
-    merged = replace(runs[0], complete=all(run.complete for run in runs), warnings=[])
+    merged = replace(runs[0], id=uuid4().hex, complete=all(run.complete for run in runs), warnings=[])
     for run in runs:
         for warning in run.warnings:
             merged.warn(warning.code, warning.message, warning.where)

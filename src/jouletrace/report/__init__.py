@@ -25,8 +25,8 @@ FORMATS: dict[str, str] = {
 }
 """Name of each format and the module that renders it."""
 
-DETAILS = ("model", "phase", "layer", "kernel")
-"""How far a Run can be broken down, coarse to fine."""
+DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
+"""How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""
 
 
 class Renderer(Protocol):
@@ -39,7 +39,7 @@ class Renderer(Protocol):
 
         Args:
             run: What to show.
-            detail: "model", "phase", "layer" or "kernel": which parts are listed below the model.
+            detail: A name in ``DETAILS``: which parts are listed below the model.
             top: List only so many parts, those that took the most energy (or time) first.
             compared: What a Run of ``ab`` says of its two sides; None for another.
         """
@@ -53,6 +53,18 @@ class Renderer(Protocol):
         compared: Sequence[Comparison | None] = (),
     ) -> str:
         """Several Runs as text, side by side; ``compared`` by Run."""
+
+
+_OF_IMPORTS = ("kernel", "layer")
+"""What an import lists if it has it: what ran on the GPU, not thousands of frames of the program."""
+
+
+def default_detail(run: Run) -> str:
+    """In which detail a Run is shown where none is asked for: that which it was made with."""
+    if run.kind != "import":
+        return str(run.settings.get("detail", "model"))
+    levels = set(run.units["level"].to_pylist())
+    return next((level for level in _OF_IMPORTS if level in levels), "model")
 
 
 def render(

@@ -29,12 +29,18 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     names = ", ".join(dict.fromkeys(device.name for device in run.devices))
     found.caption = f"{found.title}, on {names}" if names else found.title
     found.sections = [model_section(run, results, marks)]
-    for level in levels_shown(results, detail):
-        found.sections += parts.sections(run, results, level, top, marks)
+    shown, hidden = levels_shown(results, detail), list[str]()
+    if run.kind == "import":
+        shown, hidden = _of_import(results, shown, detail)
+    for level in shown:
+        limit = top if top is not None or run.kind != "import" else _limit(results, level)
+        found.sections += parts.sections(run, results, level, limit, marks)
     if run.kind == "calibrate":
         found.sections.append(_sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
     found.facts = _facts(run)
+    if hidden:
+        found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
         asked = run.settings.get("detail") == detail
         why = "--detail-time was too short for any" if asked else "not measured at that detail"
@@ -135,6 +141,25 @@ def levels_shown(results: Results, detail: str) -> list[str]:
     if "tokens_per_s" in results.metrics() and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
     return always + ([detail] if detail != "model" and detail not in always else [])
+
+
+_MOST_ROWS = 20
+"""Rows of a level that an import lists unless it is asked for more: other tools' files name thousands."""
+
+_PLURAL = {"op": "operators", "kernel": "kernels", "range": "ranges", "layer": "layers"}
+
+
+def _of_import(results: Results, shown: list[str], detail: str) -> tuple[list[str], list[str]]:
+    """Levels that are listed of an import, and in words those that aren't, with how to see them."""
+    if detail != "range" and results.units("kernel"):
+        shown = [level for level in shown if level != "range"]
+    count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
+    return shown, [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
+
+
+def _limit(results: Results, level: str) -> int | None:
+    """How many rows of a level are listed; None for all."""
+    return _MOST_ROWS if level != "device" and len(results.units(level)) > _MOST_ROWS else None
 
 
 def _subtitle(run: Run) -> list[str]:

@@ -16,6 +16,7 @@ from jouletrace.report.document import printable
 from jouletrace.report.metrics import PROFILE, ordered
 from jouletrace.report.results import Figure, Results
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.spreadsheets import csv_cells
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
@@ -50,10 +51,13 @@ def render_many(
     heading = [*identity(runs[0]), "simulated", *_UNIT] if runs else []
     sink = StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow([*heading, *(f"{m}{end}" for m in metrics for end in ("", "_low", "_high")), "notes"])
+    writer.writerow(
+        csv_cells([*heading, *(f"{printable(m)}{end}" for m in metrics for end in ("", "_low", "_high")), "notes"])
+    )
     for label, row in zip(labels, figures, strict=True):
         cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in heading]
-        writer.writerow([*cells, *(cell for name in metrics for cell in _cells(row.get(name))), _notes(row)])
+        numbers = [cell for name in metrics for cell in _cells(row.get(name))]
+        writer.writerow([*csv_cells(cells), *numbers, *csv_cells([printable(_notes(row))])])
     return sink.getvalue()
 
 

@@ -13,6 +13,9 @@ from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
 SEPARATOR = " · "
+_EARLIEST_NS = 631_152_000 * 10**9
+"""1990-01-01: times before it count from the start of a program or a machine."""
+
 SIMULATED = "SIMULATED: a simulated board, no hardware was measured"
 
 
@@ -59,8 +62,8 @@ def weights(run: Run) -> str | None:
 
 
 def when(run: Run) -> str | None:
-    """When it was measured, in UTC; None if that isn't known."""
-    if not run.created_ns:
+    """When it was measured, in UTC; None if that isn't known, as of times that count from zero."""
+    if run.created_ns < _EARLIEST_NS:
         return None
     try:
         moment = datetime.fromtimestamp(run.created_ns / 1e9, UTC)

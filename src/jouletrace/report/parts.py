@@ -94,7 +94,8 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None, mark
     add_figures(section, figures, names, marks, _aside(names), named=placed)
     section.notes += meant
     if len(shown) < len(units):
-        section.notes.append(_rest(results, units[len(shown) :]))
+        hint = "; --top lists more" if run.kind == "import" else ""
+        section.notes.append(_rest(results, units[len(shown) :]) + hint)
     if untold:
         section.notes += _unattributed(results, untold, top)
     return section

@@ -96,6 +96,7 @@ FLAGS: dict[str, str] = {
     "target_not_met": "the wanted interval was not reached in the time allowed",
     "measured_apart": "host-launched step and graph ran at different times: heat between them is not in the interval",
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
+    "power_implausible": "more power than any GPU board draws: is its unit right?",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
     "before_only": "idle measured only before",
     "after_only": "idle measured only after",
@@ -105,6 +106,7 @@ FLAGS: dict[str, str] = {
 METHODS: dict[str, str] = {
     "windows": "mean of windows",
     "timeline": "power record over the span",
+    "spans": "durations of the spans",
     "removal": "whole step with and without it",
     "repetition": "whole step with it repeated",
     "median": "order statistics",

@@ -57,7 +57,7 @@ def decode(data: bytes, where: str) -> tuple[Run, dict[str, int]]:
             f"{SCHEMA_VERSION[0]}.x: upgrade jouletrace"
         )
     known = {f.name for f in fields(Run)} - set(tables.TABLES)
-    values = {key: value for key, value in header.items() if key in known}
+    values = {"id": "", **{key: value for key, value in header.items() if key in known}}
     try:
         for name, record in _RECORDS.items():
             values[name] = [record.from_dict(item) for item in values.get(name, [])]

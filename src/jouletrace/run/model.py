@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,8 @@ class Run:
     """One measurement: what was run, on what, what the sensors said, and the figures.
 
     Attributes:
+        id: Tells this measurement from all others, wherever copies of it lie and whenever they are analysed; ""
+            of Runs of older versions.
         kind: "profile", "monitor", "measure", "record", "calibrate" or "import".
         created_ns: When it began, in nanoseconds since the Unix epoch.
         command: The command line, or the Python call, that made it.
@@ -46,6 +49,7 @@ class Run:
         samples, spans, units, windows, results, counters: See ``run.tables``.
     """
 
+    id: str = field(default_factory=lambda: uuid4().hex)
     kind: str = "profile"
     created_ns: int = 0
     command: str = ""
@@ -73,7 +77,8 @@ class Run:
         name = self.workload.get("name") or self.command
         rows = ", ".join(f"{len(self.table(table))} {table}" for table in ("units", "windows", "samples", "results"))
         state = "" if self.complete else ", incomplete"
-        return f"Run({self.kind} {name}, {rows}{state})"
+        shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(name))
+        return f"Run({self.kind} {shown}, {rows}{state})"
 
     @property
     def simulated(self) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Clock
 from jouletrace.devices.clock import RealClock
-from jouletrace.devices.simulated.clock import EPOCH_NS, FOREVER_NS, VirtualClock
+from jouletrace.devices.simulated.clock import FOREVER_NS, PLAN_NS, VirtualClock, virtual_start_ns
 from jouletrace.devices.simulated.engine import CELL_NS, Engine
 from jouletrace.devices.simulated.kernels import Schedule, SimKernel
 from jouletrace.devices.simulated.load import Constant, Iterations, Load
@@ -52,7 +52,10 @@ class Board:
         self._plan = spec.load
         self.cap_w = spec.cap_w(preset)
         real = RealClock()
-        start_ns = (real.time_ns() if spec.realtime else EPOCH_NS) - HISTORY_NS
+        opened_ns = real.time_ns() if spec.realtime else virtual_start_ns()
+        # In real time all processes that open a board see one plan; in virtual time each run sees the same.
+        self._plan_from_ns = 0 if spec.realtime else opened_ns - PLAN_NS
+        start_ns = opened_ns - HISTORY_NS
         rng = generator(preset, spec.seed, 1, spec.run)
         states = States(spec.states, start_ns, generator(preset, spec.seed, 5, spec.run))
         self.engine = Engine(
@@ -187,13 +190,14 @@ class Board:
     def _planned(self, at_ns: int) -> tuple[int, Load | None]:
         """End of the present piece of the plan, and its load.
 
-        The plan repeats from the Unix epoch on, so that all processes that open a board see the
-        same one.
+        In real time the plan repeats from the Unix epoch on, so that all processes that open a board
+        see the same one.
         """
         if not self._plan:
             return at_ns + HISTORY_NS, None
         lengths = [round(seconds * 1e9) for seconds, _ in self._plan]
-        begin = at_ns // sum(lengths) * sum(lengths)
+        since = self._plan_from_ns
+        begin = since + (at_ns - since) // sum(lengths) * sum(lengths)
         ends = [begin + end for end in accumulate(lengths)]
         piece = next(i for i, end in enumerate(ends) if at_ns < end)
         return ends[piece], Constant(self._plan[piece][1])

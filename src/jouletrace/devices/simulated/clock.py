@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
+import time
 from collections.abc import Callable
 
-EPOCH_NS = 1_767_225_600_000_000_000
-"""Where virtual time starts: 2026-01-01 00:00 UTC."""
+from jouletrace.errors import BadInputError
+
+NS = 1_000_000_000
+
+START = "JOULETRACE_SIMULATED_START"
+"""Environment variable: where virtual time starts, in whole seconds since the Unix epoch; the present if unset."""
+
+PLAN_NS = 1_767_225_600_000_000_000
+"""In virtual time plans of load begin as if it started at 2026-01-01 00:00 UTC, whenever that is."""
 
 FOREVER_NS = 3 * 10**18
 """A century: until the work itself ends."""
 
 Physics = Callable[[int], int]
 """Lets the board live until a time, or until what it does is done; returns the time reached."""
+
+
+def virtual_start_ns() -> int:
+    """Where virtual time starts, so that what was simulated is dated by when that was.
+
+    On a whole second: then readings differ from those of another start by nothing but that, to the last digit.
+
+    Raises:
+        BadInputError: If the environment variable holds no number of seconds.
+    """
+    given = os.environ.get(START)
+    if given is None:
+        return time.time_ns() // NS * NS
+    if not given.isdecimal() or len(given) > 10:
+        raise BadInputError(f"{START}={given[:40]}: must be a whole number of seconds since 1970")
+    return int(given) * NS
 
 
 class Timer:
@@ -41,7 +66,7 @@ class VirtualClock:
 
     virtual = True
 
-    def __init__(self, idle: Physics, start_ns: int = EPOCH_NS, cell_ns: int = 1) -> None:
+    def __init__(self, idle: Physics, start_ns: int = 0, cell_ns: int = 1) -> None:
         self._idle = idle
         self._cell_ns = cell_ns
         self._start_ns = start_ns

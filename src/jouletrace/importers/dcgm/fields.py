@@ -24,6 +24,11 @@ FIELDS: dict[str, Field] = {
     "DEV_POWER_USAGE": Field("power_w", "W", board=True),
     "DEV_POWER_USAGE_INSTANT": Field("power_instant_w", "W", board=True),
     "DEV_TOTAL_ENERGY_CONSUMPTION": Field("energy_counter_j", "mJ", board=True),
+    "DEV_POWER_MGMT_LIMIT": Field("power_limit_w", "W", board=True),
+    "DEV_ENFORCED_POWER_LIMIT": Field("power_limit_w", "W", board=True),
+    "DEV_POWER_MGMT_LIMIT_MIN": Field("power_min_limit_w", "W", board=True),
+    "DEV_POWER_MGMT_LIMIT_MAX": Field("power_max_limit_w", "W", board=True),
+    "DEV_POWER_MGMT_LIMIT_DEF": Field("power_default_limit_w", "W", board=True),
     "DEV_GPU_TEMP": Field("temperature_c", "C", board=True),
     "DEV_MEMORY_TEMP": Field("temperature_memory_c", "C", board=True),
     "DEV_SM_CLOCK": Field("clock_sm_mhz", "MHz", board=True),
@@ -53,6 +58,11 @@ FIELDS: dict[str, Field] = {
 
 _SHORT: dict[str, str] = {
     "POWER": "DEV_POWER_USAGE",
+    "PMLMT": "DEV_POWER_MGMT_LIMIT",
+    "PMMIN": "DEV_POWER_MGMT_LIMIT_MIN",
+    "PMMAX": "DEV_POWER_MGMT_LIMIT_MAX",
+    "PMDEF": "DEV_POWER_MGMT_LIMIT_DEF",
+    "EPLMT": "DEV_ENFORCED_POWER_LIMIT",
     "PWINST": "DEV_POWER_USAGE_INSTANT",
     "TOTEC": "DEV_TOTAL_ENERGY_CONSUMPTION",
     "TMPTR": "DEV_GPU_TEMP",

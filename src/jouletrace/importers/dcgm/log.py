@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from jouletrace.errors import BadInputError
 from jouletrace.importers import units
-from jouletrace.importers.base import RELATIVE, ImportOptions, Left, new_run
+from jouletrace.importers.base import ImportOptions, Left, new_run
 from jouletrace.importers.dcgm.fields import field
 from jouletrace.importers.power_sensor import nvidia_sensor
 from jouletrace.importers.readings import Readings
-from jouletrace.importers.stamps import Stamps, read_stamps
+from jouletrace.importers.stamps import evenly, read_stamps
 from jouletrace.run import DeviceInfo, Run
 
 INTERVAL_S = 1.0
@@ -33,6 +31,9 @@ class DcgmLog:
         """Id of a board; what is told of it at its first occurrence counts."""
         number = int(index) if index.isdecimal() and len(index) < 5 else None
         id = uuid or f"imported:{index or 0}"
+        host = facts.get("host", "")
+        if id in self._infos and self._infos[id].host != host:  # nodes number their GPUs alike
+            id = f"{id}@{host}"
         if id not in self._infos:
             self._infos[id] = DeviceInfo(
                 id,
@@ -84,9 +85,8 @@ class DcgmLog:
         if any(times):
             stamps = read_stamps(times, self._options.time_zone)
         else:
-            every = np.array(ticks, np.int64) * round(INTERVAL_S * 1e9)
             note = f"the {what} have no times: they are taken to be {INTERVAL_S:g} s apart"
-            stamps = Stamps(every, np.ones(len(every), bool), RELATIVE, 0.0, {"interval_assumed": note})
+            stamps = evenly(ticks, INTERVAL_S, note)
         left.add("no_time", f"{what} without a readable time", int((~stamps.valid).sum()))
         run = new_run(path, "dcgm", stamps.clock)
         run.settings["imported"][0]["dialect"] = dialect

@@ -10,13 +10,14 @@ from jouletrace.importers.base import ImportOptions, Left, read_text
 from jouletrace.importers.dcgm.fields import known
 from jouletrace.importers.dcgm.log import DcgmLog
 from jouletrace.importers.delimited import delimiter_of, read_delimited
-from jouletrace.importers.numbers import decimal_sign
+from jouletrace.importers.numbers import MISSING, decimal_sign
 from jouletrace.run import Run
 
 _DMON = re.compile(r"^.{0,40}#\s*Entity\s+\S", re.M)
 _ROW = re.compile(
     r"^(?P<stamp>.{0,40}?)\s*\b(?P<kind>GPU|GPU-I|GPU-CI|CPU|Switch|Link)\s+(?P<id>\d{1,4})\s+(?P<cells>\S.*)$"
 )
+_INSTANCE_COLUMNS = {"mig_profile", "mig_instance", "mig_id", "gpu_i_profile", "gpu_i_id", "instance", "instanceid"}
 _STAMP_COLUMNS = ("timestamp", "time", "datetime", "date")
 
 
@@ -94,7 +95,8 @@ def _csv(path: Path, text: str, left: Left, options: ImportOptions) -> Run:
     stamp = next((i for i, name in enumerate(lower) if name in _STAMP_COLUMNS), None)
     if entity is None:
         raise BadInputError(f"{path}: DCGM's CSV without a column EntityId")
-    fields = [i for i, name in enumerate(table.header) if i not in (entity, stamp) and name]
+    parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
+    fields = [i for i, name in enumerate(table.header) if i not in (entity, stamp, *parts) and name]
     decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
     counts: dict[str, int] = {}
     ticks: list[int] = []
@@ -105,12 +107,14 @@ def _csv(path: Path, text: str, left: Left, options: ImportOptions) -> Run:
             left.add("broken_rows", "rows have no entity", place=f"line {line}")
             continue
         board = log.board(digits)
-        counts[board] = counts.get(board, -1) + 1
-        ticks.append(counts[board])
+        profile = " ".join(cells[i] for i in parts if cells[i].lower() not in MISSING)
+        instance = log.instance(board, profile, profile) if profile else None
+        counts[instance or board] = counts.get(instance or board, -1) + 1
+        ticks.append(counts[instance or board])
         times.append(cells[stamp] if stamp is not None else "")
         for i in fields:
             place = f"line {line}, column {table.header[i]}"
-            _take(log, left, table.header[i], "", cells[i], board, None, len(times) - 1, place, decimal)
+            _take(log, left, table.header[i], "", cells[i], board, instance, len(times) - 1, place, decimal)
     return log.run(path, left, "csv", times, ticks, "rows")
 
 

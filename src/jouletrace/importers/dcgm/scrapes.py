@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jouletrace.importers.base import ImportOptions, Left, read_text
 from jouletrace.importers.dcgm.log import DcgmLog
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.stamps import read_stamps
 from jouletrace.run import Run
 
@@ -45,7 +46,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         seen.add(series)
         if found["stamp"]:
             times[-1] = times[-1] or found["stamp"]
-        value = _number(found["value"])
+        value = plain_number(found["value"])
         if value is None:
             left.add("not_a_number", "metrics have no number", place=f"line {line}")
             continue
@@ -78,11 +79,3 @@ def _time(text: str) -> str | None:
         return None
     stamps = read_stamps([plain], "UTC")
     return plain if stamps.valid[0] and stamps.clock == "unix" else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if abs(value) < 1e300 and "_" not in text else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from jouletrace.importers.nsys.tables import Database
 from jouletrace.run import Run
 
 _MAGIC = b"SQLite format 3\0"
+_OF_NVPROF = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"
+"""A table of nvprof's own databases, which are SQLite files too."""
+
 _READ = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -47,6 +51,11 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _read(database: Database, path: Path, options: ImportOptions, left: Left) -> Run:
+    if _OF_NVPROF in database.columns and "StringIds" not in database.columns:
+        from jouletrace.importers import CONVERTED_BY
+
+        command = CONVERTED_BY[".nvprof"].format(file=shlex.quote(str(path)))
+        raise BadInputError(f"{path}: a database of nvprof, not an export of nsys: import what `{command}` writes")
     began = database.numbers("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])["utcEpochNs"]
     unix = len(began) > 0 and 0 < began[0] < 1 << 62
     run = new_run(path, "nsys", UNIX if unix else RELATIVE)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.importers.base import ImportOptions
-from jouletrace.importers.nsys.tables import Database
+from jouletrace.importers.nsys.tables import Database, Ints
 from jouletrace.run import DeviceInfo
-
-Ints = NDArray[np.int64]
 
 _GPU = ("id", "name", "busLocation", "totalMemory", "uuid", "cuDevice", "chipName", "smCount")
 
@@ -34,7 +31,7 @@ class Devices:
 
     def codes(self, process: Ints, device: Ints) -> Ints:
         """The code of the device of each row, from its process (``globalPid``) and CUDA device number."""
-        key = (process << 8) ^ (device & 0xFF)
+        key = (process.astype(np.int64) << 8) ^ (device & 0xFF)
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
         found = np.array([self._code_of_cuda(int(process[i]), int(device[i])) for i in first], np.int64)
         codes: Ints = found[inverse.reshape(-1)]

@@ -20,7 +20,7 @@ def add_metrics(run: Run, database: Database, devices: Devices, base_ns: int) ->
         (kind, metric): str(name)
         for kind, metric, name in database.rows("TARGET_INFO_GPU_METRICS", ["typeId", "metricId", "metricName"])
     }
-    key = columns["typeId"] * 4096 + columns["metricId"]
+    key = columns["typeId"].astype(np.int64) * 4096 + columns["metricId"]
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     channels: dict[str, int] = {}
     ids: dict[str, int] = {}

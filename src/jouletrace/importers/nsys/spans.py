@@ -6,15 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from jouletrace.importers.base import Left
 from jouletrace.importers.columns import Coded, Column, Partly, block
 from jouletrace.importers.joins import AMBIGUOUS, enclosing, match_launch
 from jouletrace.importers.nsys.devices import Devices
-from jouletrace.importers.nsys.tables import Database
-
-Ints = NDArray[np.int64]
+from jouletrace.importers.nsys.tables import Database, Ints
 
 _PUSH_POP, _START_END, _MARK = 59, 60, 34
 """Types of NVTX events that say when something ran; others name categories and domains."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,16 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import Left
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
 
 _ROWS = 16384
 """Rows fetched at a time: what they take as Python objects is all that is held of them."""
+
+_BATCH = 1 << 17
+"""Rows in an array while a table is read: smaller arrays would leave the memory in snippets."""
+
+_WIDE = frozenset({"start", "end", "timestamp", "globalTid", "globalPid", "rowid", "value"})
+"""Columns that need 64 bits; others take 32 where they fit."""
 
 _PATIENCE_S = 2.0
 """How long to wait for a program that has the file locked."""
@@ -63,7 +70,7 @@ class Database:
             return 0
 
     def numbers(self, table: str, columns: Sequence[str], where: str = "") -> dict[str, Ints]:
-        """Integer columns, -1 where null or where the table has no such column.
+        """Integer columns, -1 where null or where the table has no such column; of 32 bits where they fit.
 
         Of a damaged table, the rows before the damage; the damage is counted.
         """
@@ -71,13 +78,12 @@ class Database:
         if not there:
             return {column: np.empty(0, np.int64) for column in columns}
         try:
-            found = self._fetch(table, [f"COALESCE({_quoted(column)}, -1)" for column in there], where)
+            found = self._fetch(table, there, "COALESCE({}, -1)", where)
         except (ValueError, TypeError, OverflowError):  # something in it is text, or larger than an integer
-            casts = [f"COALESCE(CAST({_quoted(column)} AS INTEGER), -1)" for column in there]
-            found = self._fetch(table, casts, where)
+            found = self._fetch(table, there, "COALESCE(CAST({} AS INTEGER), -1)", where)
         arrays = dict(zip(there, found, strict=True))
         n = len(found[0])
-        return {column: arrays[column] if column in arrays else np.full(n, -1, np.int64) for column in columns}
+        return {column: arrays[column] if column in arrays else _missing(n, column) for column in columns}
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[object, ...]]:
         """Rows of a small table; None in the place of a column that it doesn't have."""
@@ -120,23 +126,55 @@ class Database:
             self._damaged("StringIds", error)
         return found
 
-    def _fetch(self, table: str, terms: list[str], where: str) -> list[Ints]:
-        parts: list[list[Ints]] = [[] for _ in terms]
+    def _fetch(self, table: str, columns: list[str], term: str, where: str) -> list[Ints]:
+        found = [_Growing(column) for column in columns]
+        terms = ", ".join(term.format(_quoted(column)) for column in columns)
         try:
-            cursor = self._connection.execute(f"SELECT {', '.join(terms)} FROM {_quoted(table)} {where}")
+            cursor = self._connection.execute(f"SELECT {terms} FROM {_quoted(table)} {where}")
             while rows := cursor.fetchmany(_ROWS):
-                for part, values in zip(parts, zip(*rows, strict=True), strict=True):
-                    part.append(np.array(values, np.int64))
+                for column, values in zip(found, zip(*rows, strict=True), strict=True):
+                    column.extend(values)
         except _ERRORS as error:
             self._damaged(table, error)
-        found: list[Ints] = []
-        for part in parts:
-            found.append(np.concatenate(part) if part else np.empty(0, np.int64))
-            part.clear()  # so that one column at a time is there twice
-        return found
+        return [column.whole() for column in found]
 
     def _damaged(self, table: str, error: Exception) -> None:
         self._left.add("damaged_table", f"tables are damaged, and what follows in them is lost ({error})", 1, table)
+
+
+class _Growing:
+    """A column of integers that grows by whole batches, of 32 bits where they fit."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._full: list[Ints] = []
+        self._batch: Ints = np.empty(0, np.int64)
+        self._used = 0
+
+    def extend(self, values: Sequence[int]) -> None:
+        """Add up to ``_ROWS`` values; a TypeError, ValueError or OverflowError for what is no integer."""
+        if self._used + len(values) > len(self._batch):
+            self._put_by()
+            self._batch = np.empty(_BATCH, np.int64)
+        self._batch[self._used : self._used + len(values)] = np.array(values, np.int64)
+        self._used += len(values)
+
+    def whole(self) -> Ints:
+        """The column; nothing can be added to it any more."""
+        self._put_by()
+        full, self._full = self._full, []
+        return np.concatenate(full) if full else _missing(0, self._name)
+
+    def _put_by(self) -> None:
+        values, self._used = self._batch[: self._used], 0
+        if not len(values):
+            return
+        narrow = self._name not in _WIDE and values.min() >= -(1 << 31) and values.max() < 1 << 31
+        self._full.append(values.astype(np.int32) if narrow else values.copy())
+
+
+def _missing(n: int, column: str) -> Ints:
+    return np.full(n, -1, np.int64 if column in _WIDE else np.int32)
 
 
 def _quoted(name: str) -> str:

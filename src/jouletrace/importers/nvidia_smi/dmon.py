@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
-
 from jouletrace.errors import BadInputError
 from jouletrace.importers import units
-from jouletrace.importers.base import HEAD_BYTES, RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.importers.base import HEAD_BYTES, ImportOptions, Left, new_run, read_text
 from jouletrace.importers.numbers import decimal_sign
 from jouletrace.importers.power_sensor import nvidia_sensor
 from jouletrace.importers.readings import Readings
-from jouletrace.importers.stamps import Stamps, read_stamps
+from jouletrace.importers.stamps import Stamps, evenly, read_stamps
 from jouletrace.run import DeviceInfo, Run
 
 FORMAT = "nvidia_smi"
@@ -152,6 +150,5 @@ class _Log:
         """When each row was written."""
         if any(self._times):
             return read_stamps(self._times, options.time_zone)
-        time = np.array(self._ordinals, np.int64) * round(INTERVAL_S * 1e9)
         note = f"the log has no times: its rows are taken to be {INTERVAL_S:g} s apart, as dmon writes them by default"
-        return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
+        return evenly(self._ordinals, INTERVAL_S, note)

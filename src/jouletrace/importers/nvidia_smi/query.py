@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
-
 from jouletrace.errors import BadInputError
 from jouletrace.importers import units
-from jouletrace.importers.base import RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.importers.base import ImportOptions, Left, new_run, read_text
 from jouletrace.importers.delimited import Delimited, read_delimited
 from jouletrace.importers.numbers import decimal_sign, number
 from jouletrace.importers.power_sensor import PowerSensor, nvidia_sensor
 from jouletrace.importers.readings import Readings
-from jouletrace.importers.stamps import Stamps, read_stamps
+from jouletrace.importers.stamps import Stamps, evenly, read_stamps
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
@@ -177,12 +175,13 @@ def _stamps(table: Delimited, names: list[str], boards: _Boards, options: Import
         at = names.index("timestamp")
         return read_stamps([row[at] for row in table.rows], options.time_zone)
     counts: dict[str, int] = {}
-    ticks = np.zeros(len(table.rows), np.int64)
-    for i, cells in enumerate(table.rows):
+    ticks: list[int] = []
+    for cells in table.rows:
         device = boards.device(cells)
-        ticks[i] = counts[device] = counts.get(device, -1) + 1
+        counts[device] = counts.get(device, -1) + 1
+        ticks.append(counts[device])
     note = "the log has no timestamp column: its rows are taken to be 1 s apart"
-    return Stamps(ticks * 1_000_000_000, np.ones(len(ticks), bool), RELATIVE, 0.0, {"interval_assumed": note})
+    return evenly(ticks, 1.0, note)
 
 
 def _sensor(device: DeviceInfo, source: str) -> PowerSensor:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
-
 from jouletrace.errors import BadInputError
-from jouletrace.importers.base import RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.importers.base import ImportOptions, Left, new_run, read_text
 from jouletrace.importers.power_sensor import nvidia_sensor
 from jouletrace.importers.readings import Readings
-from jouletrace.importers.stamps import Stamps, read_stamps
+from jouletrace.importers.stamps import Stamps, evenly, read_stamps
 from jouletrace.run import DeviceInfo, Run
 
 FORMAT = "nvidia_smi"
@@ -110,5 +108,4 @@ def _stamps(times: list[str], options: ImportOptions) -> Stamps:
     if any(times):
         return read_stamps(times, options.time_zone)
     note = "the tables have no dates: they are taken to be 1 s apart"
-    every = np.arange(len(times), dtype=np.int64) * 1_000_000_000
-    return Stamps(every, np.ones(len(times), bool), RELATIVE, 0.0, {"interval_assumed": note})
+    return evenly(range(len(times)), 1.0, note)

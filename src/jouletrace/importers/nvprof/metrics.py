@@ -6,6 +6,7 @@ import re
 
 from jouletrace.importers import units
 from jouletrace.importers.base import Left
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.nvprof.sections import Section
 from jouletrace.importers.stated import Stated
 
@@ -82,11 +83,8 @@ def _si(text: str) -> tuple[float, units.Unit] | None:
     level = re.fullmatch(r"\w+ \((\d+)\)", text)
     digits, printed = (level[1], "") if level else units.split(text)
     unit = units.unit(printed)
-    try:
-        value = float(digits.replace(",", "")) * (unit.factor if unit else 1.0)
-    except ValueError:
-        return None
-    return (value, unit or units.NO_UNIT) if abs(value) < 1e300 else None
+    value = plain_number(digits.replace(",", ""))
+    return None if value is None else (value * (unit.factor if unit else 1.0), unit or units.NO_UNIT)
 
 
 def take_system(section: Section, stated: Stated, left: Left) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jouletrace.importers import units
+from jouletrace.importers.delimited import rejoined, split_row
+from jouletrace.importers.numbers import plain_number
 
 COMMAND = re.compile(r"^=+\d*=+ (?:NVPROF is profiling process \d+, command|Profiling application): (.+)$", re.M)
 
@@ -40,19 +41,15 @@ class Section:
 
     def names(self) -> list[str]:
         """The columns of a table in CSV; none if its header can't be read, so that no row fits it."""
-        return _cells(self.header) or []
+        return [name.strip() for name in split_row(self.header) or []]
 
     def rows(self) -> Iterator[tuple[int, list[str] | None]]:
         """Rows of a table in CSV, its row of units among them; None for one that can't be read."""
+        names = [name.lower() for name in self.names()]
+        kernel = next((names.index(name) for name in ("name", "kernel") if name in names), None)
         for line, text in self.lines:
-            yield line, _cells(text)
-
-
-def _cells(row: str) -> list[str] | None:
-    try:
-        return [cell.strip() for cell in next(csv.reader([row]), [])]
-    except csv.Error:
-        return None
+            cells = split_row(text)
+            yield line, None if cells is None else [cell.strip() for cell in rejoined(cells, len(names), kernel)]
 
 
 def sections(text: str) -> Iterator[Section]:
@@ -98,8 +95,5 @@ def quantity(cell: str, unit: str, wanted: str) -> float | None:
     found = units.unit(own or unit)
     if found is None or found.si not in (wanted, "1"):
         return None
-    try:
-        value = float(digits) * found.factor
-    except ValueError:
-        return None
-    return value if abs(value) < 1e300 and "_" not in digits else None
+    value = plain_number(digits)
+    return None if value is None else value * found.factor

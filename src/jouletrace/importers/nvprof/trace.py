@@ -11,10 +11,12 @@ import pyarrow as pa
 from jouletrace.importers import units
 from jouletrace.importers.base import ImportOptions, Left
 from jouletrace.importers.columns import join
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.nvprof.sections import Section, is_units, quantity, seconds
 from jouletrace.importers.power_sensor import nvidia_sensor
-from jouletrace.importers.readings import Readings
+from jouletrace.importers.readings import LIMIT, Readings
 from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.run.channels import POWER
 
 _SENSORS = {
     "sm clock": ("clock_sm_mhz", "MHz", "MHz"),
@@ -173,18 +175,21 @@ class Trace:
             if not found:
                 self._times.append(round(start * 1e9))
             found = True
-            self._readings.add(device, channel, len(self._times) - 1, value, si, f"nvprof system profiling, {column}")
+            row_number, source = len(self._times) - 1, f"nvprof system profiling, {column}"
+            self._readings.add(device, channel, row_number, value, si, source)
+            limit = quantity(row[column].partition("/")[2], unit, si) if channel == POWER else None
+            if limit is not None:  # "295702/300000" is the draw and the limit
+                self._readings.add(device, LIMIT, row_number, limit, si, source)
         return found
 
     def _counter(self, line: int, span: int, name: str, cell: str, unit: str) -> None:
         digits, own = units.split(cell)
         kind = units.unit(own or unit) or units.NO_UNIT
-        try:
-            value = float(digits) * kind.factor
-        except ValueError:
+        value = plain_number(digits)
+        if value is None:
             self._left.add("not_a_number", "metrics are no numbers", place=f"line {line}, column {name}")
             return
-        self._counters.append({"span": span, "metric": name, "value": value, "value_unit": kind.si})
+        self._counters.append({"span": span, "metric": name, "value": value * kind.factor, "value_unit": kind.si})
 
     def _device(self, text: str) -> str:
         if text not in self._devices:

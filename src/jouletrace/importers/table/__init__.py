@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,16 @@ from jouletrace.importers.delimited import Delimited, delimiter_of, read_delimit
 from jouletrace.importers.numbers import decimal_sign
 from jouletrace.importers.power_sensor import METER
 from jouletrace.importers.readings import Readings
-from jouletrace.importers.stamps import Stamps, read_stamps
-from jouletrace.importers.table.headings import Columns, find_columns
+from jouletrace.importers.table.devices import Devices
+from jouletrace.importers.table.headings import Columns, Times, find_columns
+from jouletrace.importers.table.plausible import check_power
+from jouletrace.importers.table.times import read_times
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
-_NUMERIC = re.compile(r"^[+-]?[\d.,]*\d[\d.,]*\s*[a-zA-Z%°/]{0,5}$|^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d")
+_NUMERIC = re.compile(
+    r"^[+-]?[\d.,]*\d[\d.,]*\s*[a-zA-Z%°/]{0,5}$|^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|^\d{1,2}:\d{2}:\d{2}"
+)
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
 _PREAMBLE_LINES = 100
 
@@ -44,11 +49,10 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: this is no table: no header with rows of as many cells under it")
     table = read_delimited(text[start:], left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
-    if meaning.start is not None and meaning.end is not None and not meaning.time:
+    if meaning.start is not None and meaning.end is not None and meaning.time is None and table.rows:
         run = _spans(path, table, meaning, meaning.start, meaning.end, left, options)
     else:
-        _check(path, table, meaning)
-        run = _samples(path, table, meaning, left, options)
+        run = _samples(path, table, meaning, _checked(path, table, meaning), left, options)
     unknown = [name for name in meaning.unknown if name]
     left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
     left.warn(run)
@@ -74,29 +78,33 @@ def _header(text: str) -> int | None:
     return None
 
 
-def _check(path: Path, table: Delimited, meaning: Columns) -> None:
+def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
+    """The column of the time, once it is clear that there are readings too."""
     there = f"there are {', '.join(table.header)[:200]}"
     if not table.rows:
         raise BadInputError(f"{path}: a header and not one row that fits it")
-    if not meaning.time:
-        raise BadInputError(f"{path}: which column is the time? Say --map time=COLUMN; {there}")
+    if meaning.time is None:
+        raise BadInputError(f"{path}: which column is the time? Say --map time_s=COLUMN (or time_ms, ...); {there}")
     if not meaning.values:
-        raise BadInputError(f"{path}: which column is the power? Say --map power_w=COLUMN; {there}")
+        raise BadInputError(
+            f"{path}: which column is the power? Say --map power_w=COLUMN if it is in watts, "
+            f"--map power_mw=COLUMN if in milliwatts; {there}"
+        )
+    return meaning.time
 
 
-def _samples(path: Path, table: Delimited, meaning: Columns, left: Left, options: ImportOptions) -> Run:
-    stamps = _times(table, meaning.time, meaning.time_unit, options)
+def _samples(path: Path, table: Delimited, meaning: Columns, when: Times, left: Left, options: ImportOptions) -> Run:
+    if len(table.rows) > 2 and len({tuple(row[i] for i in when.places) for row in table.rows}) == 1:
+        raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
+    stamps = read_times(path, table, {"time": when}, options)["time"]
     left.add("no_time", "rows without a readable time", int((~stamps.valid).sum()))
-    if int(stamps.valid.sum()) > 2 and np.ptp(stamps.time_ns[stamps.valid]) == 0:
-        raise BadInputError(f"{path}: every row has the same {table.header[meaning.time[0]]}: is it the time?")
     decimal, doubt = _decimal(table, meaning)
-    readings, devices = Readings(), dict[str, DeviceInfo]()
+    readings, devices = Readings(), Devices(meaning.device, options.device)
     for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
         if not stamps.valid[row]:
             continue
         for value in meaning.values:
-            key = value.device or (cells[meaning.device] if meaning.device is not None else "")
-            device = _device(devices, key, options.device)
+            device = devices.id(cells, value.device)
             digits, printed = units.split(cells[value.column])
             unit = (units.unit(printed) if printed else None) or value.unit
             place = f"line {line}, column {table.header[value.column]}"
@@ -104,11 +112,15 @@ def _samples(path: Path, table: Delimited, meaning: Columns, left: Left, options
             if reading is not None:
                 source = f"column {table.header[value.column]}"
                 readings.add(device, value.channel, row, reading * unit.factor, unit.si, source)
-    _choose_power(readings, devices, left)
+    _choose_power(readings, devices.infos(), left)
     run = new_run(path, "table", stamps.clock)
     for code, note in {**stamps.notes, **doubt}.items():
         run.warn(code, note, path.name)
-    readings.write(run, stamps.time_ns, stamps.valid, stamps.resolution_s, devices.values(), lambda _, __: METER)
+    if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
+        names = "+".join(table.header[i] for _, i in meaning.maybe_device)
+        run.warn("one_device_assumed", f"rows share times: if they are of several devices, say --map device={names}")
+    check_power(path, run, readings, devices.infos(), meaning.values, table.header)
+    readings.write(run, stamps.time_ns, stamps.valid, stamps.resolution_s, devices.infos(), lambda _, __: METER)
     if not len(run.samples):
         raise BadInputError(f"{path}: not one row has a time and a reading{left.first()}")
     return run
@@ -133,9 +145,9 @@ def _decimal(table: Delimited, meaning: Columns) -> tuple[str, dict[str, str]]:
     return sign, {"decimal_assumed": words}
 
 
-def _choose_power(readings: Readings, devices: dict[str, DeviceInfo], left: Left) -> None:
+def _choose_power(readings: Readings, devices: Iterable[DeviceInfo], left: Left) -> None:
     """Where one column alone is power, whatever it is called, energy rests on it."""
-    for device in devices.values():
+    for device in devices:
         powers = [channel for channel in readings.channels(device.id) if channel.endswith("_w")]
         if POWER not in powers and len(powers) == 1:
             readings.rename(device.id, powers[0], POWER)
@@ -144,25 +156,12 @@ def _choose_power(readings: Readings, devices: dict[str, DeviceInfo], left: Left
             left.add("which_power", text, len(powers))
 
 
-def _device(devices: dict[str, DeviceInfo], key: str, name: str | None) -> str:
-    if key not in devices:
-        index = int(key) if key.isdecimal() and len(key) < 5 else None if key else 0
-        id = key if key.upper().startswith("GPU-") else f"imported:{key or 0}"
-        kind = "gpu" if index is not None or id == key else "meter"
-        devices[key] = DeviceInfo(id, name or (f"device {key}" if key else "meter"), kind=kind, index=index)
-    return devices[key].id
-
-
-def _times(table: Delimited, places: list[int], unit: str, options: ImportOptions) -> Stamps:
-    return read_stamps([" ".join(row[i] for i in places) for row in table.rows], options.time_zone, unit)
-
-
 def _spans(
-    path: Path, table: Delimited, meaning: Columns, first: int, last: int, left: Left, options: ImportOptions
+    path: Path, table: Delimited, meaning: Columns, first: Times, last: Times, left: Left, options: ImportOptions
 ) -> Run:
     """Rows with a start and an end: layers, phases or iterations that somebody timed."""
-    start = _times(table, [first], meaning.time_unit, options)
-    end = _times(table, [last], meaning.time_unit, options)
+    found = read_times(path, table, {"start": first, "end": last}, options)
+    start, end = found["start"], found["end"]
     use: NDArray[np.bool_] = start.valid & end.valid & (end.time_ns >= start.time_ns)
     left.add("no_time", "rows have no start before their end", int((~use).sum()))
     if not use.any():
@@ -172,6 +171,10 @@ def _spans(
     place = {name: i for i, name in enumerate(distinct)}
     code = np.array([place[name] for name in names], np.int64)
     kind = "layer" if meaning.name is not None and "layer" in table.header[meaning.name].lower() else "range"
+    devices = Devices(meaning.device, options.device)
+    ids = [devices.id(row) for row in table.rows]
+    place = {info.id: i for i, info in enumerate(devices.infos())}
+    where = np.array([place[id] for id in ids], np.int64)
     run = new_run(path, "table", start.clock)
     n = int(use.sum())
     run.spans = columns.block(
@@ -180,14 +183,14 @@ def _spans(
         id=np.arange(n),
         kind=kind,
         name=columns.Coded(code[use], distinct),
-        device="imported:0",
+        device=columns.Coded(where[use], list(place)),
         lane="rows",
         start_ns=start.time_ns[use],
         end_ns=end.time_ns[use],
     )
-    run.devices.append(DeviceInfo("imported:0", options.device or "device 0", index=0))
+    run.devices = devices.infos()
     run.created_ns = int(start.time_ns[use].min())
-    for what, note in start.notes.items():
+    for what, note in {**start.notes, **end.notes}.items():
         run.warn(what, note, path.name)
     meaning.unknown += [table.header[value.column] for value in meaning.values]
     return run

@@ -1,4 +1,4 @@
-"""The log of ``trtexec``: averages of some runs each, the performance summary, and the totals."""
+"""The log of ``trtexec``: averages of some runs each, the performance summary, the totals, and layers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.stamps import read_stamps
 from jouletrace.importers.stated import Stated
+from jouletrace.importers.trtexec.printed import BEGINS, PrintedProfile
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 
-_LINE = re.compile(r"^\[(?P<stamp>\d{2}/\d{2}/\d{4}-\d{2}:\d{2}:\d{2})\] \[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
+_LINE = re.compile(r"^(?:\[(?P<stamp>\d{2}/\d{2}/\d{4}-\d{2}:\d{2}:\d{2})\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
 _AVERAGE = re.compile(
     r"Average on (?P<runs>\d+) runs - GPU latency: (?P<gpu>\S+) ms(?: - Host latency: (?P<host>\S+) ms)?"
     r"(?: \((?:end to end (?P<end>\S+) ms, )?enqueue (?P<enqueue>\S+) ms\))?"
@@ -49,7 +51,7 @@ def recognises(head: str) -> bool:
     return (
         re.search(
             r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"
-            r"=== (Model|Build|Inference|Reporting|System) Options ===",
+            r"=== (Model|Build|Inference|Reporting|System) Options ===|" + BEGINS,
             head,
         )
         is not None
@@ -57,7 +59,7 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a log: its averages become windows without a place in time, the rest figures of the model.
+    """Read a log: its averages become windows without a place in time, the rest figures of the model and its layers.
 
     Raises:
         BadInputError: If it holds none.
@@ -65,11 +67,13 @@ def read(path: Path, options: ImportOptions) -> Run:
     left = Left(path)
     stated, averages = Stated("trtexec"), list[dict[str, object]]()
     facts: dict[str, str] = {}
-    first = ""
+    first, profile = "", PrintedProfile(stated, left)
     for line, row in enumerate(read_text(path, left).split("\n"), start=1):
         found = _LINE.match(row.rstrip())
-        text, first = (found["text"].strip(), first or found["stamp"]) if found else (row.strip(), first)
+        text, first = (found["text"].strip(), first or found["stamp"] or "") if found else (row.strip(), first)
         place = f"line {line}"
+        if profile.take(text, place):
+            continue
         if average := _AVERAGE.search(text):
             averages += _average(average, len(averages), left, place)
         elif summary := _SUMMARY.match(text):
@@ -82,9 +86,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         elif text.startswith(("Average on", "Latency:", "GPU Compute Time:", "Throughput:")):
             left.add("not_a_figure", "lines that should hold figures do not", place=place)
     if not len(stated) and not averages:
-        raise BadInputError(
-            f"{path}: a log of trtexec without averages and without a performance summary{left.first()}"
-        )
+        raise BadInputError(f"{path}: a log of trtexec without averages, performance summary or layers{left.first()}")
     run = new_run(path, "trtexec", NO_CLOCK)
     run.settings["imported"][0]["dialect"] = "log"
     _facts(run, facts, options, first)
@@ -119,11 +121,8 @@ def _summary(found: re.Match[str], stated: Stated, left: Left, place: str) -> No
 
 
 def _number(text: str, left: Left, place: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value < 1e300 or "_" in text:
+    value = plain_number(text)
+    if value is None or value < 0:
         left.add("not_a_number", "figures are no numbers", place=place)
         return None
     return value

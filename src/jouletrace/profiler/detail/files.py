@@ -13,6 +13,7 @@ from jouletrace.profiler.detail.rows import PartRow, by_cost
 from jouletrace.run import Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.store import check_free
+from jouletrace.spreadsheets import csv_cells
 
 _MEAN = "figures are means over thousands of executions: there is no one start or end; the Run has spans of the kernels"
 _EDGE = "a power sensor updates every 20 ms or less often: read at the edges of a layer it gives all layers one number"
@@ -130,7 +131,7 @@ def write_files(
             with place.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, heads, lineterminator="\n")
                 writer.writeheader()
-                writer.writerows(some)
+                writer.writerows(dict(zip(one, csv_cells(one.values()), strict=True)) for one in some)
         text = json.dumps(_companion(runs, heads, every, noun), indent=2, ensure_ascii=False)
         places[2].write_text(text + "\n", encoding="utf-8")
     except OSError as error:

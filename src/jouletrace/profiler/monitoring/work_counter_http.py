@@ -11,7 +11,9 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from http.client import HTTPMessage
 from ipaddress import ip_address
+from typing import IO
 from urllib.parse import urlsplit
 
 from jouletrace.devices.base import Clock
@@ -255,9 +257,9 @@ def _fetch(url: str, timeout_s: float) -> str:
     deadline = time.monotonic() + timeout_s
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT, "User-Agent": "jouletrace"})
     # A proxy of the environment would ask its own loopback.
-    handlers = [urllib.request.ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []
+    direct = [urllib.request.ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
+        with urllib.request.build_opener(_SameServer, *direct).open(request, timeout=timeout_s) as answer:
             parts: list[bytes] = []
             size = 0
             # Each read has the timeout for itself: only the sum tells a server that drips.
@@ -283,6 +285,26 @@ def _fetch(url: str, timeout_s: float) -> str:
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{url} does not speak HTTP ({type(error).__name__})") from None
     return b"".join(parts).decode("utf-8", "replace")
+
+
+class _SameServer(urllib.request.HTTPRedirectHandler):
+    """Follows redirects within a server ("/metrics" to "/metrics/") and refuses those to others."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request that follows; called by urllib.
+
+        Raises:
+            OSError: If it would go to another server than the one that the user named.
+        """
+        here, there = urlsplit(req.full_url), urlsplit(newurl)
+        if (there.scheme, there.hostname, there.port) != (here.scheme, here.hostname, here.port):
+            elsewhere = f"{there.scheme}://{there.netloc.rpartition('@')[2]}"
+            raise OSError(
+                f"{req.full_url} redirects to another server, {elsewhere}: if that is right, name it in --per"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,6 +8,7 @@ from io import StringIO
 from jouletrace.report.comparison.data import Comparison, Row
 from jouletrace.report.document import printable
 from jouletrace.run import Estimate
+from jouletrace.spreadsheets import csv_cells
 
 _NAMES = ("level", "name", "where", "shapes", "metric")
 _FIGURES = ("a", "b", "difference", "change")
@@ -26,12 +27,12 @@ def render(found: Comparison, *, top: int = 10) -> str:
     blank = [""] * (len(figures) + len(_REST) - 2)
     for verdict, units in (("only in A", found.unmatched_a), ("only in B", found.unmatched_b)):
         for level, name in units:
-            writer.writerow([mark, level, printable(name), "", "", "", *blank, verdict, "", ""])
+            writer.writerow([mark, level, *csv_cells([printable(name)]), "", "", "", *blank, verdict, "", ""])
     return sink.getvalue()
 
 
 def _cells(row: Row) -> list[object]:
-    names = [printable(getattr(row, name)) for name in _NAMES]
+    names = csv_cells(printable(getattr(row, name)) for name in _NAMES)
     figures = [end for name in _FIGURES for end in _ends(getattr(row, name))]
     return [*names, *figures, *(getattr(row, name) for name in _REST), ",".join(row.flags)]
 

@@ -19,6 +19,7 @@ from jouletrace.report.facts import SIMULATED
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NONE, cell, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.spreadsheets import csv_cells
 
 DONE = "done"
 
@@ -188,7 +189,7 @@ def _csv(entries: Sequence[Entry]) -> str:
         axes = [entry.point.get(name, "") for name in AXES]
         cells = [end for e in entry.figures().values() for end in (e.value, e.low, e.high)]
         words = [str(best).lower(), printable(entry.place), printable(entry.reason)]
-        writer.writerow([mark, *axes, entry.outcome, *cells, *words])
+        writer.writerow(csv_cells([mark, *axes, entry.outcome, *cells, *words]))
     return sink.getvalue()
 
 

@@ -158,7 +158,7 @@ def _lanes(run: Run) -> list[_Lane]:
     found = []
     several = len(run.devices) > 1
     names = device_names(run)
-    spans = run.spans.filter(pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"])))
+    spans = _timed(run.spans)
     if run.kind == "ab":
         spans = _by_side(spans)
     codes = np.zeros(len(spans), dtype=np.int64)
@@ -170,10 +170,16 @@ def _lanes(run: Run) -> list[_Lane]:
         words = [kind or "span", lane or "", names.get(device, device or "") if several else ""]
         units = rows["unit"].fill_null(-1).to_numpy() if rows["unit"].null_count < len(rows) else None
         found.append(_lane(str(kind), " · ".join(filter(None, words)), rows, "name", units))
-    if len(run.windows):
-        found.append(_lane("window", "energy window", run.windows, "variant", None))
+    windows = _timed(run.windows)
+    if len(windows):
+        found.append(_lane("window", "energy window", windows, "variant", None))
     order = {kind: place for place, kind in enumerate(KINDS)}
     return sorted(found, key=lambda lane: (order.get(lane.kind, len(KINDS)), -len(lane.start)))
+
+
+def _timed(rows: pa.Table) -> pa.Table:
+    """Rows with a place in time: averages that another tool states have none."""
+    return rows.filter(pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["end_ns"])))
 
 
 def _by_side(spans: pa.Table) -> pa.Table:

@@ -1,0 +1,20 @@
+"""Text in CSV that a spreadsheet takes for text: names come from anywhere, and some would be run as formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_FORMULA = tuple("=+-@\t\r＝＋－＠")
+
+
+def csv_text(text: str) -> str:
+    """Text for a cell; with an apostrophe before it where a spreadsheet would take it for a formula.
+
+    Only for text: a number may well begin with a minus.
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def csv_cells(cells: Iterable[object]) -> list[object]:
+    """Cells of a row: text as of ``csv_text``, all else as it is."""
+    return [csv_text(cell) if isinstance(cell, str) else cell for cell in cells]
