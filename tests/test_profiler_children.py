@@ -101,12 +101,14 @@ def test_where_the_kernel_does_not_tell_a_thread_watches():
 
 
 def test_every_process_of_ours_is_started_so():
-    """The recorder watches by itself: it puts away the last of what it saw. What nsys starts isn't our child."""
+    """The recorder watches by itself: it puts away the last of what it saw. So does what puts a GPU back when its
+    holder has died (``locks``). What nsys starts isn't our child.
+    """
     package = Path(jouletrace.__file__).parent
     plain = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
         if re.search(r"our_module\(|sys\.executable", path.read_text())
     }
-    assert plain == {"profiler/children.py", "sampling/link.py", "toolchain/loop.py"}
+    assert plain == {"profiler/children.py", "profiler/locks.py", "sampling/link.py", "toolchain/loop.py"}
     assert with_parent._LOOK_S < 1

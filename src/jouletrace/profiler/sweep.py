@@ -191,8 +191,7 @@ def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter 
             said = ", ".join(f"{watts:g}" for watts in grid.power_limit_w)
             name = f"{limiter.info.name} ({limiter.info.id})"
             raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to do it")
-        restore(limiter)  # what a killed sweep has left
-        stack.enter_context(changing(limiter))
+        stack.enter_context(changing(limiter, device))
         yield limiter
 
 
