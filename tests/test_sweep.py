@@ -16,7 +16,7 @@ from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
 from jouletrace.devices.power_limit import check_limit
 from jouletrace.devices.simulated.power_limit import SimulatedPowerLimit
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler import locks
 from jouletrace.profiler.locks import journal_of
 from jouletrace.profiler.power_limits import changing, open_limiter, restore
@@ -159,6 +159,64 @@ def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
     (tmp_path / "s" / "sweep.json").write_text("{")
     with pytest.raises(BadInputError, match="can't be read as the record"):
         entries(tmp_path / "s")
+
+
+@pytest.mark.parametrize("folder", ["../../precious", "..", ".", "", "a/b", "/tmp", None, 3])
+def test_a_record_that_names_a_folder_outside_of_the_sweep_deletes_nothing(tmp_path, folder):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("x")
+    record = tmp_path / "s" / "sweep.json"
+    data = json.loads(record.read_text())
+    data["points"][0]["folder"] = str(tmp_path / "precious") if folder == "/tmp" else folder
+    record.write_text(json.dumps(data))
+    before = sorted(tmp_path.rglob("*"))
+    runner = Runner()
+    with pytest.raises(BadInputError, match=r"sweep\.json: the folder .* does not lie in .*points"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    with pytest.raises(BadInputError, match="does not lie in"):
+        entries(tmp_path / "s")
+    assert runner.ran == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_point_of_a_sweep_that_is_a_link_to_elsewhere_is_not_touched(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    home = tmp_path / "s" / "points"
+    home.rename(tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInputError, match="does not lie in"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 3
+
+
+def test_two_points_of_one_folder_are_refused(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
+    record = tmp_path / "s" / "sweep.json"
+    data = json.loads(record.read_text())
+    data["points"][0]["folder"] = data["points"][1]["folder"]
+    record.write_text(json.dumps(data))
+    with pytest.raises(BadInputError, match="two points have one folder"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+
+
+def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
+    def runner(workload, settings, folder, limit_s):
+        with pytest.raises(NotPossibleError, match=r"is running a sweep into .*s: wait for it to end"):
+            run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+        Runner()(workload, settings, folder, limit_s)
+
+    assert len(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)) == 3
+
+
+def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, monkeypatch):
+    runner = Runner(b8=RecorderDiedError("a run was killed by signal 9"))
+    monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": runner})
+    said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
+    assert said.code == 3
+    assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "failed"]
+    line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
+    assert said.err.splitlines()[-1] == f"jouletrace: {line}"
 
 
 # the table

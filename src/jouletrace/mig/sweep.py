@@ -19,7 +19,7 @@ from jouletrace.mig.point import PointSettings, measure_point
 from jouletrace.mig.rows import RowStore, failed_row, point_key
 from jouletrace.mig.slices import open_bench, slices_of
 from jouletrace.mig.wishes import read_wishes
-from jouletrace.profiler.locks import Hold, hold
+from jouletrace.profiler.locks import Hold, alone_in, hold
 
 Begin = Callable[[int, int, str], None]
 """Told before each point: its number, how many there are, and what it is."""
@@ -67,9 +67,23 @@ def sweep(
 
     Raises:
         BadInputError: If a profile doesn't exist or doesn't fit so often.
-        NotPossibleError: If the board can't be divided, or the exporter doesn't answer.
+        NotPossibleError: If the board can't be divided, the exporter doesn't answer, or another sweep is running
+            into the folder.
     """
     groups = _groups(backend, settings)
+    with alone_in(folder, "running a sweep"):
+        return _swept(device, backend, settings, groups, folder, say, begin)
+
+
+def _swept(
+    device: str,
+    backend: MigBackend,
+    settings: SweepSettings,
+    groups: list[tuple[Profile, int]],
+    folder: Path,
+    say: Say,
+    begin: Begin,
+) -> RowStore:
     about = {"board": backend.info.id, "name": backend.info.name, "point": asdict(settings.point)}
     store = RowStore(folder, about)
     points = [(group, job) for group in groups for job in settings.jobs]

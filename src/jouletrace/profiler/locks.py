@@ -30,6 +30,7 @@ except ImportError:  # Windows, where no driver lets a GPU be changed
     fcntl = None  # type: ignore[assignment]
 
 FOLDER_VARIABLE = "JOULETRACE_LOCKS"
+LOCK = ".lock"
 VERSION = 1
 _SHARED = 0o1777
 """Mode of a folder in which every user may write, and nobody may remove what is another's."""
@@ -188,7 +189,7 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
     Raises:
         NotPossibleError: If somebody else does, who is named; or the lock can't be made.
     """
-    with _locked(_file_of(gpu, ".lock"), f"{doing} {gpu.id}") as handle:
+    with _locked(_file_of(gpu, LOCK), f"{doing} {gpu.id}") as handle:
         held = Hold(gpu, handle)
         try:
             yield held
@@ -209,7 +210,13 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
         NotPossibleError: If somebody else does, who is named.
         BadInputError: If the folder can't be written.
     """
-    path = folder / f".{safe_name(platform.node()) or 'host'}.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise BadInputError(f"cannot write {folder}: it, or what it should be in, is a file") from None
+    except OSError as error:
+        raise BadInputError(f"cannot write {folder}: {error.strerror or error}") from None
+    path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{LOCK}"
     with _locked(path, f"{doing} into {folder}") as handle:
         try:
             yield
