@@ -11,7 +11,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import opened, say
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
 if TYPE_CHECKING:
     from jouletrace.fleet.findings import Findings
@@ -83,7 +83,10 @@ def run(
     top: Top = 10,
     json: options.Json = False,
 ) -> None:
-    """Run the same load on every GPU, each repeat in a fresh process, and say how much they differ."""
+    """Run the same load on every GPU, each repeat in a fresh process, and say how much they differ.
+
+    Where results are missing in the end the exit code is 3.
+    """
     from jouletrace.cli.fleet_progress import FleetProgress
     from jouletrace.fleet.dataset import Dataset
     from jouletrace.fleet.engine import run_fleet
@@ -152,6 +155,10 @@ def run(
     )
     results = _opened([place])
     _print(results, _find(results), top=top, json=json)
+    if found.failed:
+        reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
+        again = f"the same command with -o {place} does what is missing"
+        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results could not be had: {reasons}; {again}")
 
 
 def report(
