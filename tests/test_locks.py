@@ -22,6 +22,7 @@ from jouletrace.profiler import locks
 from jouletrace.profiler.locks import alone_in, hold, journal_of, noted, shared_folder, started
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
+from jouletrace.run.scratch import PREFIX
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")
 
@@ -332,7 +333,16 @@ def divided():
 
 
 @pytest.fixture
-def sweeps(workspace):
+def scratch(tmp_path, monkeypatch):
+    """Where temporary folders are made."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def sweeps(workspace, scratch):
     """Both kinds of sweep, each in a process of its own, with the GPU changed and a point that never ends."""
     pytest.importorskip("torch")
     (workspace / "toy.py").write_text(HANGS)
@@ -384,12 +394,15 @@ def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(sweeps, kind, numbers)
 
 
 @pytest.mark.parametrize("kind", ["mig", "power"])
-def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was(sweeps, kind):
+def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder(sweeps, kind, scratch):
     process = sweeps(kind)
+    if kind == "mig":
+        wait_for(lambda: list(scratch.glob(f"{PREFIX}*")))
     process.kill()
     process.wait()
     wait_for(as_before)
     assert "ended without putting" in process.communicate(timeout=60)[1]
+    assert list(scratch.glob(f"{PREFIX}*")) == []
 
 
 def test_a_sweep_in_a_session_of_its_own_ignores_a_hangup_that_it_was_told_to_ignore(monkeypatch):

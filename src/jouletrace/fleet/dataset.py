@@ -14,10 +14,8 @@ from __future__ import annotations
 import io
 import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -31,6 +29,7 @@ from jouletrace.fleet.rows import TABLES, Measured, check_possible, to_parquet
 from jouletrace.fleet.store import Store
 from jouletrace.run import save
 from jouletrace.run.header import jsonable
+from jouletrace.run.scratch import Scratch
 
 ABOUT = "fleet.json"
 SCHEMA = 1
@@ -116,8 +115,8 @@ class Dataset:
             NotPossibleError: If its figures are none that a measurement gives.
             BadInputError: If it can't be written.
         """
-        with tempfile.TemporaryDirectory(prefix="jouletrace-") as folder:
-            packed = save(found.run, Path(folder) / "run.zip")
+        with Scratch() as scratch:
+            packed = save(found.run, scratch.path / "run.zip")
             self.store.write(_place("raw", task, "zip"), packed.read_bytes())
         self.put(task, found.tables())
 

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.children import PATIENCE_S, our_module, python_path
@@ -132,50 +133,66 @@ class Hold:
         Raises:
             NotPossibleError: If there can be no such process: then nothing may be changed.
         """
-        watch = Watch()
-        if self.handle is None:
-            yield watch
-            return
         gpu = {"id": self.gpu.id, "name": self.gpu.name, "simulated": self.gpu.simulated}
-        order: dict[str, Any] = {"gpu": gpu, "task": task, "facts": facts, "by_hand": by_hand}
-        order |= {"handle": self.handle, "holder": os.getpid()}
+        order = {"gpu": gpu, "task": task, "facts": facts, "by_hand": by_hand, "handle": self.handle}
+        with Watch(order, self.handle) as watch:
+            try:
+                yield watch
+            finally:
+                self.left = not watch.is_done
+
+
+class Watch:
+    """A process that outlives this one if this one is killed, and cleans up after it; used as a context.
+
+    It removes temporary folders, and puts a GPU back unless ``done`` was called.
+
+    Args:
+        order: How to put a GPU back (see ``watcher``); None if there is none.
+        handle: The lock of that GPU, which the process shares.
+
+    Attributes:
+        is_done: Whether no GPU is to be put back.
+
+    Raises:
+        NotPossibleError: If it can't be started.
+    """
+
+    def __init__(self, order: Mapping[str, Any] | None = None, handle: int | None = None) -> None:
+        self.is_done = order is None
+        self._process: subprocess.Popen[bytes] | None = None
+        if fcntl is None:
+            return
+        told = json.dumps({**(order or {}), "holder": os.getpid()})
         try:
-            process = subprocess.Popen(
-                our_module("jouletrace.profiler.watcher", json.dumps(order)),
+            self._process = subprocess.Popen(
+                our_module("jouletrace.profiler.watcher", told),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,  # what is said there is the result
                 env={**os.environ, "PYTHONPATH": python_path()},
-                pass_fds=(self.handle,),
+                pass_fds=() if handle is None else (handle,),
                 start_new_session=True,  # Ctrl-C, a dropped connection or a kill of our group is not for it
             )
         except OSError as error:
             raise NotPossibleError(
-                f"no process can be started that would put {self.gpu.id} back ({error.strerror}): nothing was changed"
+                f"no process can be started to watch over this one ({error.strerror}): nothing was changed"
             ) from None
-        assert process.stdin is not None
-        try:
-            yield watch
-        finally:
-            self.left = not watch.is_done
-            with suppress(OSError), process.stdin as pipe:
-                pipe.write(b"done" if watch.is_done else b"")
-            if watch.is_done:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_S)
-
-
-class Watch:
-    """How the holder of a GPU tells its watcher that nothing is left to do.
-
-    Attributes:
-        is_done: Whether ``done`` was called.
-    """
-
-    is_done = False
 
     def done(self) -> None:
         """The GPU is as it should be, whatever ends this process now."""
         self.is_done = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
+        with suppress(OSError), self._process.stdin as pipe:
+            pipe.write(b"done" if self.is_done else b"")
+        if self.is_done:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
 
 
 @contextmanager

@@ -7,9 +7,7 @@ and ``run.json`` is on disk from the first second.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +26,7 @@ from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.spooled import SpooledRows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.store import SPOOL, save, save_header
 from jouletrace.sampling import open_recorder
@@ -60,7 +59,12 @@ class Session:
         self.devices = list(devices)
         self.clock: Clock = devices[0].clock
         self.folder = folder
-        self._home = folder or Path(tempfile.mkdtemp(prefix="jouletrace-"))
+        self._scratch: Scratch | None = None
+        if folder is not None:
+            self._home = folder.absolute()  # wherever the workload goes
+        else:
+            self._scratch = Scratch()
+            self._home = self._scratch.path
         self.run = Run(
             kind=kind,
             command=command,
@@ -250,10 +254,10 @@ class Session:
         self.run.environment = environment()
         self.snapshot()
         self.run.complete = complete and died is None
-        if self.folder is not None:
-            save(self.run, self.folder, overwrite=True)
+        if self._scratch is not None:
+            self._scratch.remove()
         else:
-            shutil.rmtree(self._home, ignore_errors=True)
+            save(self.run, self._home, overwrite=True)
         if died is not None:
             raise died
         return self.run

@@ -1,8 +1,9 @@
-"""Puts a GPU back when the process that has changed it dies: ``python -m jouletrace.profiler.watcher ORDER``.
+"""Cleans up after a process that dies: ``python -m jouletrace.profiler.watcher ORDER``.
 
-Started by ``locks.Hold.watched``, with the holder's pipe as its input and the holder's lock. "done" in the pipe means
-that nothing is left to do. The end of the pipe without it, or of the holder, whatever has killed it, means that the
-task of the order is to be done here. Until then the lock stays, so that nobody finds a GPU half put back.
+Started by ``locks.Watch``, with a pipe from that process as its input. "done" in the pipe means that nothing is left
+to do. The end of the pipe without it, or of the process, whatever has killed it, means that its temporary folders are
+to be removed, and the GPU that it has changed is to be put back. The lock of the GPU is shared, so that it stays until
+then: nobody finds a GPU half put back.
 """
 
 from __future__ import annotations
@@ -69,14 +70,22 @@ def put_back(order: dict[str, Any]) -> str | None:
 
 
 def main(text: str) -> int:
-    """Wait, and put back what is to be put back."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the holder's affair; this process ends after it
+    """Wait, and clean up if there is anything to clean up."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the other process's affair; this one ends after it
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     import json
 
     order = json.loads(text)
     if is_done(order["holder"]):
         return 0
+    from jouletrace.run.scratch import remove_left_behind
+
+    code = _put_back_and_say(order) if "gpu" in order else 0
+    remove_left_behind()
+    return code
+
+
+def _put_back_and_say(order: dict[str, Any]) -> int:
     from jouletrace.profiler.locks import release
 
     died = f"process {order['holder']} ended without putting {order['gpu']['id']} back"
