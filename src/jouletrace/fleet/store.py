@@ -80,7 +80,7 @@ class FolderStore:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._root = Path(root)
+        self._root = Path(root).absolute()
 
     def write(self, name: str, data: bytes) -> None:
         """See ``Store.write``."""

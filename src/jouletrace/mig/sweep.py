@@ -70,7 +70,7 @@ def sweep(
         NotPossibleError: If the board can't be divided, the exporter doesn't answer, or another sweep is running
             into the folder.
     """
-    groups = _groups(backend, settings)
+    groups, folder = _groups(backend, settings), folder.absolute()
     with alone_in(folder, "running a sweep"):
         return _swept(device, backend, settings, groups, folder, say, begin)
 

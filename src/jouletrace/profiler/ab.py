@@ -132,8 +132,8 @@ def run_ab(
     except BadInputError as error:
         raise BrokenOffError(str(error)) from error  # a check that fits nothing: what was measured stays
     add_results(run, comparison)
-    if folder is not None:
-        save(run, folder, overwrite=True)
+    if session.folder is not None:
+        save(run, session.folder, overwrite=True)
     return run, comparison
 
 
@@ -177,7 +177,7 @@ def ab(
         settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **options)
     except TypeError as error:
         raise BadInputError(f"ab(): {str(error).partition(') ')[2] or error}") from None
-    place = check_free(save_to) if save_to is not None else None
+    place = check_free(save_to).absolute() if save_to is not None else None
     one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
     how = AbSettings(margin=margin, max_time_s=max_time)
     return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()")[1]

@@ -23,7 +23,7 @@ from typing import Any, Self
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.children import PATIENCE_S, our_module, python_path
 from jouletrace.run import DeviceInfo
-from jouletrace.run.files import safe_name
+from jouletrace.run.files import safe_name, shown
 
 try:
     import fcntl
@@ -230,11 +230,11 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise BadInputError(f"cannot write {folder}: it, or what it should be in, is a file") from None
+        raise BadInputError(f"cannot write {shown(folder)}: it, or what it should be in, is a file") from None
     except OSError as error:
-        raise BadInputError(f"cannot write {folder}: {error.strerror or error}") from None
+        raise BadInputError(f"cannot write {shown(folder)}: {error.strerror or error}") from None
     path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{LOCK}"
-    with _locked(path, f"{doing} into {folder}") as handle:
+    with _locked(path, f"{doing} into {folder.absolute()}") as handle:
         try:
             yield
         finally:

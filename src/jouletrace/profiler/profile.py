@@ -79,7 +79,7 @@ def profile_workload(
             run = session.finish()
     finally:
         device.close()
-    return finish(run, folder)
+    return finish(run, session.folder)
 
 
 def finish(run: Run, folder: Path | None) -> Run:

@@ -26,6 +26,7 @@ from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.spooled import SpooledRows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.files import shown
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.store import SPOOL, save, save_header
@@ -40,9 +41,13 @@ class Session:
     Args:
         kind: ``Run.kind``.
         devices: What to record; they must share one clock.
-        folder: Where the Run goes; None to keep it in memory (spooled to a temporary folder).
+        folder: Where the Run goes, wherever the program changes its folder to; None to keep it in memory (spooled
+            to a temporary folder).
         command, workload, settings: As in ``Run``.
         power_s: Ask for power that stands still between updates at least so often.
+
+    Attributes:
+        folder: As given, absolute.
     """
 
     def __init__(
@@ -58,13 +63,9 @@ class Session:
     ) -> None:
         self.devices = list(devices)
         self.clock: Clock = devices[0].clock
-        self.folder = folder
-        self._scratch: Scratch | None = None
-        if folder is not None:
-            self._home = folder.absolute()  # wherever the workload goes
-        else:
-            self._scratch = Scratch()
-            self._home = self._scratch.path
+        self.folder = folder.absolute() if folder is not None else None
+        self._scratch = Scratch() if self.folder is None else None
+        self._home = self._scratch.path if self._scratch is not None else Path(self.folder or "")
         self.run = Run(
             kind=kind,
             command=command,
@@ -183,7 +184,9 @@ class Session:
                 self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
             self._on_disk.append(columns)
         except OSError as error:
-            raise RecorderDiedError(f"spans can't be written to {self._home}: {error.strerror or error}") from None
+            raise RecorderDiedError(
+                f"spans can't be written to {shown(self._home)}: {error.strerror or error}"
+            ) from None
 
     def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
         """Add a span for each entry of a trace, within one for each iteration.
@@ -246,6 +249,8 @@ class Session:
                 self._beside.close()
             if self._on_disk is not None:
                 self._on_disk.close()
+                if not self._on_disk.path.exists():
+                    raise RecorderDiedError(f"the spans in {shown(self._on_disk.path)} were removed by somebody")
         except RecorderDiedError as error:
             died = error
             self.run.warn("failed", str(error))

@@ -24,7 +24,7 @@ from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.comparison.sweep import AXES, DONE, Entry
 from jouletrace.run import load
-from jouletrace.run.files import safe_name, write_whole
+from jouletrace.run.files import safe_name, shown, write_whole
 
 RECORD = "sweep.json"
 POINTS = "points"
@@ -96,7 +96,7 @@ def run_sweep(
         NotPossibleError: If not one point could be measured, the power limit can't be set, or another sweep is
             running into the folder.
     """
-    progress = progress or Silent()
+    progress, folder = progress or Silent(), folder.absolute()
     points = grid.points()
     _check(points, settings)
     if not limit_s > 0:
@@ -144,7 +144,7 @@ def entries(folder: Path) -> list[Entry]:
     """
     record = _read_record(folder)
     if record is None:
-        raise BadInputError(f"no sweep in {folder}: it holds no {RECORD}")
+        raise BadInputError(f"no sweep in {shown(folder)}: it holds no {RECORD}")
     found = []
     for row in record["points"]:
         place = _place_of(folder, row)
@@ -220,14 +220,16 @@ class _Record:
         there = _read_record(folder)
         if there is None:
             if any(other.suffix != LOCK for other in folder.iterdir()):
-                raise BadInputError(f"{folder} holds something else than a sweep")
+                raise BadInputError(f"{shown(folder)} holds something else than a sweep")
             self._data: dict[str, Any] = {"schema": 1, "settings": settings.to_dict(), "points": []}
         else:
             self._data = there
             differing = [key for key, value in settings.to_dict().items() if there["settings"].get(key) != value]
             if differing:
                 option = "--" + differing[0].removesuffix("_s").replace("_", "-")
-                raise BadInputError(f"{folder} is a sweep with another {option}: resume with the same, or start afresh")
+                raise BadInputError(
+                    f"{shown(folder)} is a sweep with another {option}: resume with the same, or start afresh"
+                )
         self._data["command"] = command
 
     def add(self, points: Sequence[dict[str, Any]]) -> None:
@@ -270,7 +272,7 @@ class _Record:
         try:
             write_whole(path, json.dumps(self._data, indent=1).encode())
         except OSError as error:
-            raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+            raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
 
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
@@ -285,9 +287,9 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise BadInputError(f"cannot write {folder}: it, or what it should be in, is a file") from None
+        raise BadInputError(f"cannot write {shown(folder)}: it, or what it should be in, is a file") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{path} can't be read as the record of a sweep: {error!r}") from None
+        raise BadInputError(f"{shown(path)} can't be read as the record of a sweep: {error!r}") from None
     return dict(data)
 
 
@@ -301,7 +303,7 @@ def _place_of(folder: Path, row: dict[str, Any]) -> Path:
     place = Path(os.path.realpath(home / str(name)))
     own = isinstance(name, str) and name != "" and Path(name).name == name
     if not own or place != Path(os.path.realpath(folder)) / POINTS / name:
-        raise BadInputError(f"{folder / RECORD}: the folder {name!r} of a point does not lie in {home}")
+        raise BadInputError(f"{shown(folder / RECORD)}: the folder {name!r} of a point does not lie in {shown(home)}")
     return home / str(name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _LONGEST = 80
@@ -39,6 +40,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable and os.name == "posix":  # elsewhere a folder can't be opened
         _sync_folder(path.parent)
+
+
+def shown(path: Path) -> str:
+    """A path as somebody in the current folder would write it, for messages."""
+    with suppress(OSError, ValueError):  # the folder may be gone
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
 
 
 def safe_name(text: str) -> str:
