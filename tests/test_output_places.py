@@ -1,4 +1,4 @@
-"""Where results go: where they were asked for, though the program changes its folder."""
+"""Where results go: where they were asked for, though the program changes its folder, and never over an input."""
 
 import json
 import os
@@ -10,9 +10,15 @@ import pytest
 
 import jouletrace as jt
 from commands import command, wait_for
+from fleet_data import fleet
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
+from jouletrace.profiler.detail.files import write_files
+from jouletrace.profiler.detail.rows import layer_rows
 from jouletrace.profiler.session import Session
+from jouletrace.run import save
 from live_runs import REAL, spans_of
+from make_runs import profile_run
 
 WANDERS = """
 import os
@@ -175,3 +181,99 @@ def test_a_session_saves_where_it_began(workspace, monkeypatch):
     calibrate("sim:h100", seconds=10, folder=type(workspace)("out"))
     assert jt.load(workspace / "out").calibration
 
+
+# --- outputs that would go over an input --------------------------------------------------------------
+
+
+@pytest.fixture
+def there(workspace):
+    """Runs and a fleet, whose bytes must stay as they are."""
+    save(profile_run(), workspace / "R")
+    save(profile_run(scale=2.0), workspace / "other")
+    save(profile_run(), workspace / "z.zip")
+    fleet(workspace / "F", [1.0, 1.01], repeats=2)
+    (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
+    (workspace / "empty").touch()
+    os.link(workspace / "R" / "run.json", workspace / "hard.html")
+    os.symlink(workspace / "z.zip", workspace / "soft.html")
+    return workspace
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet.json", "thesis.html"]
+
+
+@pytest.mark.parametrize("place", [*INPUTS, "hard.html", "soft.html"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "R", "-o"),
+        ("report", "z.zip", "-o"),
+        ("fleet", "report", "F", "-o"),
+        ("fleet", "report", "F", "--actions"),
+    ],
+    ids=["report", "report-zip", "fleet-report", "fleet-actions"],
+)
+def test_a_report_goes_over_no_other_file(there, capsys, arguments, place):
+    pytest.importorskip("plotly")
+    before = contents(there)
+    said = command(capsys, *arguments, place)
+    kind = "a table of actions" if "--actions" in arguments else "a report"
+    assert said.code == 2
+    complaint = f"jouletrace: {place} exists and is not {kind} of jouletrace: only such a file is replaced"
+    assert said.err.splitlines()[-1] == complaint
+    assert contents(there) == before
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "perfetto", "svg"])
+@pytest.mark.parametrize(("run", "place"), [("R", "R"), ("R", "R/run.json"), ("z.zip", "z.zip"), ("R", "other")])
+def test_an_export_goes_over_nothing(there, capsys, form, run, place):
+    before = contents(there)
+    said = command(capsys, "export", run, "-f", form, "-o", place)
+    if said.code == 0:  # zip adds its own ending
+        assert contents(there).items() > before.items()
+    else:
+        assert (said.code, contents(there)) == (2, before)
+
+
+@pytest.mark.parametrize("place", INPUTS)
+def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(there, capsys, place):
+    pytest.importorskip("plotly")
+    before = contents(there)
+    said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
+    assert said.code == 2
+    assert f"{place} exists and is not a drawing of a calibration of jouletrace" in said.complaint
+    assert contents(there) == before
+
+
+def test_what_a_report_writes_it_replaces_as_before(there, capsys):
+    pytest.importorskip("plotly")
+    for place in ("new.html", "empty", "R/report.html"):
+        for run in ("R", "other"):
+            assert command(capsys, "report", run, "-o", place).code == 0
+    assert (there / "new.html").read_text().startswith("<!DOCTYPE html>")
+    for _ in range(2):
+        assert command(capsys, "fleet", "report", "F", "-o", "f.html", "--actions", "a.csv").code == 0
+    assert command(capsys, "report", "R", "-o", "/dev/null").code == 0
+    assert jt.load("R").complete
+
+
+def test_tables_of_parts_go_over_older_ones_only(there):
+    run = profile_run(kernels=2)
+    write_files("parts", [run], [layer_rows(run)], "layer")
+    write_files("parts", [run], [layer_rows(run)], "layer", overwrite=True)
+    before = contents(there)
+    with pytest.raises(BadInputError, match=r"R/run.json exists and is not a table of layers"):
+        write_files("R/run", [run], [layer_rows(run)], "layer", overwrite=True)
+    assert contents(there) == before
+
+
+def test_a_mig_sweep_goes_into_no_run(there, capsys):
+    before = contents(there)
+    arguments = ("--profiles", "1g.5gb", "--models", "gemm", "-d", "sim:a100-40", "-o", "R")
+    said = command(capsys, "mig", "sweep", *arguments)
+    assert (said.code, said.complaint) == (2, "jouletrace: R holds a Run, not a sweep: give a new --output")
+    assert contents(there) == before

@@ -166,7 +166,7 @@ def report(
         list[str], typer.Argument(metavar="FLEET", help="Folder or URL of a fleet run; or Runs, a device each or more.")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it as one HTML file, too; an old one is replaced.")
+        Path | None, typer.Option("--output", "-o", help="Write it as one HTML file, too; an older report is replaced.")
     ] = None,
     actions: Annotated[
         Path | None, typer.Option(metavar="CSV", help="Write what to do with each GPU: inspect, keep, undecided.")
@@ -187,12 +187,9 @@ def report(
     _print(fleet, found, top=top, json=json)
     if actions is not None:
         from jouletrace.fleet.actions import actions as decide
-        from jouletrace.fleet.actions import to_csv
+        from jouletrace.fleet.actions import write_csv
 
-        try:
-            actions.write_text(to_csv(decide(fleet, found, slow), fleet.simulated), encoding="utf-8")
-        except OSError as error:
-            raise BadInputError(f"cannot write {actions}: {error.strerror}") from None
+        write_csv(decide(fleet, found, slow), fleet.simulated, actions)
         say(f"wrote {actions}")
     if output is not None:
         from jouletrace.fleet.html import write
