@@ -30,6 +30,7 @@ from jouletrace.run.store import check_free, save
 from jouletrace.steps.base import Step
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
+from jouletrace.workloads.leaving import no_silent_exit
 
 _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
@@ -110,7 +111,7 @@ def run_ab(
         stated = {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()}
         workload: dict[str, Any] = {"name": " against ".join(names)}
         session = Session("ab", [device], folder=folder, command=command, workload=workload, settings=stated)
-        with session, ExitStack() as stack:
+        with session, no_silent_exit(), ExitStack() as stack:
             if settings.calibrated:
                 calibrations.attach(session.run, device)
             progress.begin("building both workloads", 0)
