@@ -23,6 +23,7 @@ def own_cache(caches, monkeypatch):
     folder = next(caches)
     folder.mkdir()
     monkeypatch.setenv("JOULETRACE_CACHE", str(folder))
+    monkeypatch.setenv("JOULETRACE_LOCKS", str(folder / "locks"))
     return folder
 
 

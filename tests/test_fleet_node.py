@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from fleet_data import gpus
+from commands import command
+from fleet_data import gpus, tables_of
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.fleet import gpus as gpus_of_fleet
 from jouletrace.fleet import process
@@ -20,6 +22,7 @@ from jouletrace.fleet.node import Node
 from jouletrace.fleet.open import Request, open_fleet, settle_size
 from jouletrace.fleet.plan import IN_TURN, FleetSettings, Noise, Task, parse_noise, rounds
 from jouletrace.fleet.ray_engine import Cluster
+from jouletrace.fleet.results import read_fleet
 from jouletrace.fleet.store import open_store
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -206,8 +209,6 @@ def test_noise_is_written_as_a_workload_at_gpus():
 
 def fake_work(dataset, boards, fails=()):
     """An engine that measures nothing: results are there, or aren't."""
-    from fleet_data import tables_of
-
     done = []
 
     def work(todo, note, hear):
@@ -378,3 +379,108 @@ def test_results_go_to_any_place_that_fsspec_reaches():
     assert len(dataset.read("windows")[0]) == 8
     with pytest.raises(NotPossibleError, match="nosuch"):
         open_store("nosuch://x")
+
+
+# --- results that can't be right, or are another's ------------------------------------------------------
+
+
+def two_gpus(tmp_path):
+    boards = gpus(1, 2)
+    settings = FleetSettings("gemm", repeats=2, placement=IN_TURN)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    run_fleet(settings, boards, dataset, fake_work(dataset, boards)[0])
+    return boards, settings, dataset
+
+
+def file_of(tmp_path, table, gpu, repeat=0):
+    return tmp_path / "f" / table / "node=node-0" / f"gpu={gpu}" / f"repeat-{repeat:04d}.parquet"
+
+
+@pytest.mark.parametrize("table", ["runs", "windows"])
+@pytest.mark.parametrize("value", [-1.0, 0.0, float("inf"), 1e308])
+def test_a_time_that_no_measurement_gives_is_no_result(tmp_path, table, value):
+    """Written past us, as by a damaged disk or another program: its columns have no units."""
+    boards, settings, dataset = two_gpus(tmp_path)
+    path = file_of(tmp_path, table, "GPU-0001")
+    damaged = pq.ParquetFile(path).read().to_pandas().assign(time_s=value)
+    damaged.to_parquet(path)
+    fleet = read_fleet(tmp_path / "f")
+    assert len(fleet.damaged) >= 1
+    assert f"{path} can't be read: time_s is {value:g}, which no measurement gives" in fleet.damaged
+    times = fleet.groups[0].windows["time_s"] if table == "windows" else fleet.groups[0].runs["time_s"]
+    assert 0 < times.min() <= times.max() < 2
+    work, done = fake_work(dataset, boards)
+    assert run_fleet(settings, boards, dataset, work).measured == 1
+    assert done == [("GPU-0001", 0)]
+
+
+@pytest.mark.parametrize(("name", "value"), [("energy_j", -1.0), ("power_w", 65535.0), ("temperature_c", 1e20)])
+def test_a_figure_that_no_measurement_gives_is_not_put_away(tmp_path, name, value):
+    dataset = Dataset(open_store(tmp_path / "f"))
+    task = Task(gpus(1, 1)[0], 0)
+    tables = tables_of(task, [1.0, 1.1], **{name: value})
+    with pytest.raises(NotPossibleError, match=rf"GPU 0 of node-0: the result can't be right: {name} is"):
+        dataset.put(task, tables)
+    assert dataset.done() == set()
+
+
+def test_windows_of_more_power_than_any_gpu_draws_are_not_put_away(tmp_path):
+    task = Task(gpus(1, 1)[0], 0)
+    with pytest.raises(NotPossibleError, match="W, which no GPU draws"):
+        Dataset(open_store(tmp_path / "f")).put(task, tables_of(task, [1e-3, 1e-3], [700.0, 700.0], power_w=700.0))
+
+
+@pytest.mark.parametrize("table", ["runs", "windows"])
+def test_a_file_of_another_gpu_under_this_one_s_name_is_no_result(tmp_path, table):
+    boards, settings, dataset = two_gpus(tmp_path)
+    path = file_of(tmp_path, table, "GPU-0001")
+    path.write_bytes(file_of(tmp_path, table, "GPU-0000").read_bytes())
+    assert f"{path} can't be read: it is repeat 0 of GPU-0000 of node-0" in read_fleet(tmp_path / "f").damaged
+    work, done = fake_work(dataset, boards)
+    run_fleet(settings, boards, dataset, work)
+    assert done == [("GPU-0001", 0)]
+
+
+def test_a_file_of_another_repeat_is_no_result_though_nothing_says_whose_it_is(tmp_path):
+    """As of a fleet that an earlier version has written."""
+    two_gpus(tmp_path)
+    path = file_of(tmp_path, "runs", "GPU-0001")
+    table = pq.ParquetFile(file_of(tmp_path, "runs", "GPU-0001", 1)).read()
+    pq.write_table(table.replace_schema_metadata(None), path)
+    assert f"{path} can't be read: it holds another repeat" in read_fleet(tmp_path / "f").damaged
+
+
+# --- two at once, and children that are killed ------------------------------------------------------------
+
+
+def test_two_fleets_into_one_folder_do_not_both_run(tmp_path):
+    boards = gpus(1, 1)
+    settings = FleetSettings("gemm", repeats=1)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    inner, done = fake_work(dataset, boards)
+
+    def work(todo, note, hear):
+        with pytest.raises(NotPossibleError, match=r"another jouletrace \(pid \d+\) is running a fleet into"):
+            run_fleet(settings, boards, Dataset(open_store(tmp_path / "f")), inner)
+        assert done == []
+        inner(todo, note, hear)
+
+    run_fleet(settings, boards, dataset, work)
+    assert done == [("GPU-0000", 0)]
+
+
+def test_a_fleet_with_a_killed_process_does_not_end_well(tmp_path, capsys, monkeypatch):
+    boards = gpus(1, 2)
+
+    def fails(settings, boards, others, place, command):
+        return fake_work(Dataset(open_store(place)), boards, fails={("GPU-0001", 0)})[0]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("jouletrace.fleet.open.local", fails)
+    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (boards, []))
+    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda boards: {})
+    said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "f", "--json")
+    assert said.code == 3
+    assert json.loads(said.out)["failures"][0]["text"] == "gone"
+    line = "1 of 2 results could not be had: gone; the same command with -o f does what is missing"
+    assert said.err.splitlines()[-1] == f"jouletrace: {line}"

@@ -8,6 +8,7 @@ import zipfile
 from dataclasses import asdict
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from fleet_data import fleet, tables_of, vars_of
@@ -294,6 +295,19 @@ def test_a_file_that_is_cut_off_is_named_though_no_figure_rests_on_it(tmp_path, 
         f"raw/{inside}.zip is cut off: that Run can't be opened by itself",
         f"failed/{inside}.json can't be read: why that result is missing isn't known",
     ]
+
+
+def test_a_run_that_cannot_be_right_is_left_out_and_said():
+    absurd = profile_run()
+    for name in ("value", "low", "high"):
+        index = absurd.results.schema.get_field_index(name)
+        field, values = absurd.results.schema.field(index), absurd.results[name]
+        absurd.results = absurd.results.set_column(index, field, pc.multiply(values, 1e20))
+    found = fleet_of([profile_run(), absurd], places=["good.zip", "absurd.zip"])
+    assert len(found.groups[0].runs["gpu"]) == 1
+    (line,) = found.damaged
+    assert line.startswith("absurd.zip can't be right: time_s is 6.7")
+    assert line.endswith("which no measurement gives: left out")
 
 
 def test_runs_that_tell_less_than_others_are_named():

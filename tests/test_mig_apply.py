@@ -18,10 +18,11 @@ from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.devices.simulated.mig_state import MigFailures, SimulatedCrash, SimulatedMig
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.mig import journal
-from jouletrace.mig.apply import PendingResetError, apply, restore
+from jouletrace.mig.apply import CHANGE, PendingResetError, restore, written_down
+from jouletrace.mig.apply import divide as divide_held
 from jouletrace.mig.layout import Layout, layout_of
 from jouletrace.mig.plan import make_plan
+from jouletrace.profiler.locks import hold, journal_of, noted
 
 DEVICE = "sim:a100-80"
 PLANS = (
@@ -35,8 +36,15 @@ PLANS = (
 )
 
 
-def divide(backend, *items):
-    return apply(make_plan(items, backend), backend, DEVICE)
+def divide(backend, *items, say=lambda text: None):
+    """Without the watcher of ``apply``, which has no part in what happens in this process."""
+    with hold(backend.info, "dividing") as held:
+        return divide_held(held, make_plan(items, backend), backend, DEVICE, say)
+
+
+def forget(backend):
+    with hold(backend.info, "forgetting") as held:
+        held.forget(CHANGE)
 
 
 def board(tmp_path):
@@ -57,9 +65,8 @@ def test_the_old_division_is_on_disk_before_anything_changes(tmp_path):
     backend.failures.crash_after = 0
     with pytest.raises(SimulatedCrash):
         divide(backend, "7g.80gb")
-    entry = journal.read(backend.info.id)
-    assert entry.before == Layout(False)
-    assert str(entry.target) == "7g.80gb at 0:8"
+    assert written_down(backend.info) == Layout(False)
+    assert str(Layout.from_dict(noted(backend.info, CHANGE)["target"])) == "7g.80gb at 0:8"
 
 
 def test_a_second_plan_still_goes_back_to_the_first_division(tmp_path):
@@ -73,11 +80,11 @@ def test_what_is_there_already_is_left_alone(tmp_path):
     backend = board(tmp_path)
     divide(backend, "4g.40gb", "3g.40gb")
     before = [(one.id, one.compute) for one in backend.instances()]
-    journal.forget(backend.info.id)
+    forget(backend)
     backend.failures.refuse_after = 0  # any change would be refused
     divide(backend, "4g.40gb", "3g.40gb")
     assert [(one.id, one.compute) for one in backend.instances()] == before
-    assert journal.read(backend.info.id) is None
+    assert written_down(backend.info) is None
 
 
 def test_only_what_differs_is_destroyed(tmp_path):
@@ -94,7 +101,7 @@ def test_processes_are_named_and_nothing_changes(tmp_path):
     with pytest.raises(NotPossibleError, match=r"python3 \(pid 4711\), a process \(pid 12\)"):
         divide(backend, "7g.80gb")
     assert layout_of(backend) == Layout(False)
-    assert journal.read(backend.info.id) is None
+    assert written_down(backend.info) is None
 
 
 def test_without_permission_nothing_changes_and_nothing_is_left_behind(tmp_path):
@@ -110,13 +117,13 @@ def test_without_permission_nothing_changes_and_nothing_is_left_behind(tmp_path)
 def test_a_change_refused_half_way_brings_the_old_division_back(tmp_path):
     backend = board(tmp_path)
     divide(backend, "3g.40gb", "3g.40gb")
-    journal.forget(backend.info.id)
+    forget(backend)
     before = layout_of(backend)
     refuse_once(backend, after=3)
     with pytest.raises(MigRefusedError, match="999"):
         divide(backend, "1g.10gb", "1g.10gb", "4g.40gb")
     assert layout_of(backend) == before
-    assert journal.read(backend.info.id) is None
+    assert written_down(backend.info) is None
 
 
 def test_a_refused_second_plan_goes_back_to_the_first_and_keeps_the_journal(tmp_path):
@@ -146,7 +153,7 @@ def test_ctrl_c_brings_the_old_division_back(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        apply(make_plan(["3g.40gb", "1g.10gb"], backend), backend, DEVICE, interrupt)
+        divide(backend, "3g.40gb", "1g.10gb", say=interrupt)
     assert layout_of(backend) == Layout(False)
 
 
@@ -161,7 +168,7 @@ def test_a_mode_that_waits_for_a_reset_says_what_to_do_and_goes_on_after_it(tmp_
         restore(backend)
     backend.reset()
     assert restore(backend) == Layout(False)
-    assert journal.read(backend.info.id) is None
+    assert written_down(backend.info) is None
 
 
 def test_restore_takes_back_a_mode_that_is_only_pending(tmp_path):
@@ -188,7 +195,7 @@ def test_a_journal_that_cannot_be_written_stops_everything(tmp_path, monkeypatch
 def test_a_damaged_journal_is_never_overwritten(tmp_path):
     backend = board(tmp_path)
     divide(backend, "7g.80gb")
-    journal.path_of(backend.info.id).write_text('{"version": 1')
+    journal_of(backend.info).write_text('{"version": 1')
     with pytest.raises(BadInputError, match="can't be read"):
         divide(backend, "3g.40gb")
     with pytest.raises(BadInputError, match="can't be read"):
@@ -197,7 +204,7 @@ def test_a_damaged_journal_is_never_overwritten(tmp_path):
 
 def test_two_at_once_are_refused(tmp_path):
     backend = board(tmp_path)
-    with journal.locked(backend.info.id), pytest.raises(NotPossibleError, match="another jouletrace"):
+    with hold(backend.info, "dividing"), pytest.raises(NotPossibleError, match="another jouletrace"):
         divide(backend, "7g.80gb")
 
 
@@ -208,7 +215,7 @@ def _killed_on_the_way(path):
         if "creating a compute" in text:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    apply(make_plan(["3g.40gb", "2g.20gb"], backend), backend, DEVICE, die)
+    divide(backend, "3g.40gb", "2g.20gb", say=die)
 
 
 def test_after_sigkill_another_process_brings_the_old_division_back(tmp_path):
@@ -229,7 +236,7 @@ def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeyp
         backend = SimulatedMig(DEVICE)
         if run % 2:  # a board that was divided before
             divide(backend, *PLANS[rng.integers(len(PLANS))])
-            journal.forget(backend.info.id)
+            forget(backend)
         old = layout_of(backend)
         for _ in range(rng.integers(1, 4)):
             backend.failures = MigFailures()
@@ -250,7 +257,7 @@ def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeyp
         backend.failures = MigFailures()
         restore(backend)
         assert layout_of(backend) == old, run
-        assert journal.read(backend.info.id) is None
+        assert written_down(backend.info) is None
     assert crashes > 100
     assert refusals > 50
 
@@ -258,7 +265,7 @@ def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeyp
 def test_nvml_divides_and_goes_back_like_the_simulated_board():
     fake = FakeMigNvml("h100-80")
     backend = NvmlMigBackend(fake.board.uuid, Nvml(fake))
-    now = apply(make_plan(["2x1c.3g.40gb", "2g.20gb", "1g.10gb+me"], backend), backend, fake.board.uuid)
+    now = divide(backend, "2x1c.3g.40gb", "2g.20gb", "1g.10gb+me")
     assert now == layout_of(fake.mig)
     assert len(now.parts) == 3
     assert restore(backend) == Layout(False)
@@ -299,7 +306,7 @@ def refuse_once(backend, after):
 def test_the_journal_is_plain_json(tmp_path):
     backend = board(tmp_path)
     divide(backend, "2x1c.3g.40gb")
-    data = json.loads(journal.path_of(backend.info.id).read_text())
+    data = json.loads(journal_of(backend.info).read_text())["changes"][CHANGE]
     assert data["before"] == {"on": False, "parts": []}
     assert [c["slices"] for c in data["target"]["parts"][0]["compute"]] == [1, 1]
 

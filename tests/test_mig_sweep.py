@@ -11,8 +11,7 @@ from commands import command
 from jouletrace.devices.simulated.mig_state import SimulatedMig
 from jouletrace.devices.simulated.mig_tables import profiles
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.mig import journal
-from jouletrace.mig.apply import apply
+from jouletrace.mig.apply import apply, written_down
 from jouletrace.mig.jobs import read_jobs
 from jouletrace.mig.layout import Layout, layout_of
 from jouletrace.mig.packing import Order, pack, read_orders
@@ -104,7 +103,7 @@ def test_a_sweep_resumes_where_it_was_cut_off(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         swept(tmp_path, wanted, backend, begin=interrupt)
     assert layout_of(backend) == Layout(False), "the board is as before"
-    assert journal.read(backend.info.id) is None
+    assert written_down(backend.info) is None
     begun = []
     store = swept(tmp_path, wanted, backend, begin=lambda number, count, what: begun.append((number, count)))
     assert begun == [(4, 4)]
@@ -145,7 +144,7 @@ def test_the_board_is_as_the_user_had_divided_it(tmp_path):
     before = layout_of(backend)
     swept(tmp_path, settings("1g.5gb"), backend)
     assert layout_of(backend) == before
-    assert journal.read(backend.info.id).before == Layout(False), "mig restore still goes back to where it began"
+    assert written_down(backend.info) == Layout(False), "mig restore still goes back to where it began"
 
 
 def test_csv_and_parquet_say_the_same_with_units(tmp_path):

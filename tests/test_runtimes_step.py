@@ -153,7 +153,7 @@ def test_a_workload_is_exported_and_runs_on_its_own_inputs(tmp_path, monkeypatch
     assert made.built.facts["export"]["difference"] < 1e-5
     assert made.step.replay(3).seconds > 0
     assert len(made.step.node_times(2).nodes) > 0  # its file is still there
-    folder = made.step._folder.name
+    folder = made.step._folder.path
     made.step.close()
     with pytest.raises(FileNotFoundError):
         open(folder)  # noqa: SIM115

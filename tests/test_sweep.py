@@ -1,10 +1,12 @@
 """Grids of profiles: resumed, with points that fail, and under power limits that come back."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,15 +16,17 @@ from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
 from jouletrace.devices.power_limit import check_limit
 from jouletrace.devices.simulated.power_limit import SimulatedPowerLimit
-from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler import power_limits
-from jouletrace.profiler.power_limits import changing, journal_of, open_limiter, restore
+from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.profiler import locks
+from jouletrace.profiler.locks import journal_of
+from jouletrace.profiler.power_limits import changing, open_limiter, restore
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.sweep import Grid, entries, run_sweep
 from jouletrace.report.comparison.sweep import front, render
 from jouletrace.run import load, save
 from make_runs import profile_run
 
+HERE = Path(__file__).parent
 SETTINGS = ProfileSettings(device="sim:h100")
 GRID = Grid(("deit-t",), batch=(1, 8, 64))
 
@@ -157,6 +161,64 @@ def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
         entries(tmp_path / "s")
 
 
+@pytest.mark.parametrize("folder", ["../../precious", "..", ".", "", "a/b", "/tmp", None, 3])
+def test_a_record_that_names_a_folder_outside_of_the_sweep_deletes_nothing(tmp_path, folder):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("x")
+    record = tmp_path / "s" / "sweep.json"
+    data = json.loads(record.read_text())
+    data["points"][0]["folder"] = str(tmp_path / "precious") if folder == "/tmp" else folder
+    record.write_text(json.dumps(data))
+    before = sorted(tmp_path.rglob("*"))
+    runner = Runner()
+    with pytest.raises(BadInputError, match=r"sweep\.json: the folder .* does not lie in .*points"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    with pytest.raises(BadInputError, match="does not lie in"):
+        entries(tmp_path / "s")
+    assert runner.ran == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_point_of_a_sweep_that_is_a_link_to_elsewhere_is_not_touched(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    home = tmp_path / "s" / "points"
+    home.rename(tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInputError, match="does not lie in"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 3
+
+
+def test_two_points_of_one_folder_are_refused(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
+    record = tmp_path / "s" / "sweep.json"
+    data = json.loads(record.read_text())
+    data["points"][0]["folder"] = data["points"][1]["folder"]
+    record.write_text(json.dumps(data))
+    with pytest.raises(BadInputError, match="two points have one folder"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+
+
+def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
+    def runner(workload, settings, folder, limit_s):
+        with pytest.raises(NotPossibleError, match=r"is running a sweep into .*s: wait for it to end"):
+            run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+        Runner()(workload, settings, folder, limit_s)
+
+    assert len(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)) == 3
+
+
+def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, monkeypatch):
+    runner = Runner(b8=RecorderDiedError("a run was killed by signal 9"))
+    monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": runner})
+    said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
+    assert said.code == 3
+    assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "failed"]
+    line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
+    assert said.err.splitlines()[-1] == f"jouletrace: {line}"
+
+
 # the table
 
 
@@ -194,7 +256,7 @@ def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
     assert [device for _, device in runner.ran] == ["sim:h100?cap=300&run=0", "sim:h100?cap=400&run=1"]
     limiter = open_limiter("sim:h100")
     assert limiter.limit_w() == 700.0
-    assert not journal_of(limiter.info.id).exists()
+    assert not journal_of(limiter.info).exists()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("a bug")])
@@ -205,32 +267,40 @@ def test_the_power_limit_comes_back_after_ctrl_c_and_after_a_bug(tmp_path, error
 
 
 CRASH = """
-import os, sys
+import os
+from commands import children_of
 from jouletrace.profiler.power_limits import changing, open_limiter
 limiter = open_limiter("sim:h100")
-with changing(limiter):
+with changing(limiter, "sim:h100"):
     limiter.set_limit(300.0)
+    for watcher in children_of(os.getpid()):
+        os.kill(watcher, 9)
     os.kill(os.getpid(), 9)
 """
 
 
-def test_after_a_crash_the_next_sweep_or_restore_brings_the_power_limit_back(tmp_path, capsys):
-    subprocess.run([sys.executable, "-c", CRASH], check=False)
+def test_after_a_crash_of_all_the_next_sweep_or_restore_brings_the_power_limit_back(tmp_path, capsys):
+    """As after a power cut: the watcher is gone too."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
     limiter = open_limiter("sim:h100")
     assert limiter.limit_w() == 300.0
-    with pytest.raises(BadInputError, match="has not been taken back"), changing(limiter):
-        pass
     assert command(capsys, "sweep", "--restore", "-d", "sim:h100").err == "the power limit is 700 W again\n"
     assert limiter.limit_w() == 700.0
     assert restore(limiter) is None
-    subprocess.run([sys.executable, "-c", CRASH], check=False)
+    subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
+    assert limiter.limit_w() == 300.0
     limited(tmp_path, Runner())
     assert limiter.limit_w() == 700.0
 
 
 def test_two_at_once_are_refused(tmp_path):
     limiter = open_limiter("sim:h100")
-    with changing(limiter), pytest.raises(NotPossibleError, match="another jouletrace"), changing(limiter):
+    with (
+        changing(limiter, "sim:h100"),
+        pytest.raises(NotPossibleError, match="another jouletrace"),
+        changing(limiter, "sim:h100"),
+    ):
         pass
 
 
@@ -240,21 +310,22 @@ def test_without_permission_nothing_is_run_and_nothing_left_behind(tmp_path, mon
     with pytest.raises(NotPossibleError, match="needs root"):
         limited(tmp_path, runner)
     assert runner.ran == []
+    assert not journal_of(open_limiter("sim:h100").info).exists()
 
 
 def test_a_damaged_journal_is_not_overwritten():
     limiter = open_limiter("sim:h100")
-    journal_of(limiter.info.id).parent.mkdir(parents=True, exist_ok=True)
-    journal_of(limiter.info.id).write_text("{")
-    with pytest.raises(BadInputError, match="can't be read"), changing(limiter):
+    journal_of(limiter.info).parent.mkdir(parents=True, exist_ok=True)
+    journal_of(limiter.info).write_text("{")
+    with pytest.raises(BadInputError, match="can't be read"), changing(limiter, "sim:h100"):
         pass
-    assert journal_of(limiter.info.id).read_text() == "{"
+    assert journal_of(limiter.info).read_text() == "{"
 
 
 def test_a_journal_that_cannot_be_written_changes_nothing(monkeypatch):
     limiter = open_limiter("sim:h100")
-    monkeypatch.setattr(power_limits.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space left")))
-    with pytest.raises(NotPossibleError, match="nothing was changed"), changing(limiter):
+    monkeypatch.setattr(locks.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space left")))
+    with pytest.raises(NotPossibleError, match="nothing was changed"), changing(limiter, "sim:h100"):
         limiter.set_limit(300.0)
     assert limiter.limit_w() == 700.0
 
@@ -332,7 +403,7 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
     process = subprocess.Popen(
         [*arguments, "--power-limit", "300", "--yes"], cwd=toy, stderr=subprocess.PIPE, text=True
     )
-    wait_for(lambda: journal_of(open_limiter("sim:h100").info.id).exists())
+    wait_for(lambda: journal_of(open_limiter("sim:h100").info).exists())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

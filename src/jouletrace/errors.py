@@ -46,7 +46,7 @@ class RecorderDiedError(JouletraceError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM: treated as Ctrl-C, though no terminal has sent it to the programs we started."""
+    """SIGTERM or SIGHUP: treated as Ctrl-C, though no terminal has sent it to the programs we started."""
 
 
 SIMULATE_GPU = "--device sim:h100 simulates a GPU"

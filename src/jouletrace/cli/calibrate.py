@@ -34,7 +34,9 @@ def calibrate(
 
     form = check_form(form, json)
     if plot is not None:
-        from jouletrace.report.calibration_plot import write_plot
+        from jouletrace.report.calibration_plot import check_place, write_plot
+
+        check_place(plot)
     if not 10 <= seconds <= 600:
         raise BadInputError(f"--seconds {seconds:g}: between 10 and 600 s")
     with Place(output, "calibration") as place:

@@ -23,6 +23,9 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, KeyboardInterrupt):
         complain("interrupted")
         return INTERRUPTED
+    if isinstance(error, SystemExit) and isinstance(error.code, str):  # the workload's own, which says why
+        complain(error.code)
+        return BadInputError.exit_code
     if isinstance(error, (BrokenPipeError, SystemExit)):  # rich makes the second of the first
         _drop_output()  # the reader has left (`| head`): nothing more to say
         return 0

@@ -11,7 +11,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import opened, say
-from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
 if TYPE_CHECKING:
     from jouletrace.fleet.findings import Findings
@@ -83,7 +83,10 @@ def run(
     top: Top = 10,
     json: options.Json = False,
 ) -> None:
-    """Run the same load on every GPU, each repeat in a fresh process, and say how much they differ."""
+    """Run the same load on every GPU, each repeat in a fresh process, and say how much they differ.
+
+    Where results are missing in the end the exit code is 3.
+    """
     from jouletrace.cli.fleet_progress import FleetProgress
     from jouletrace.fleet.dataset import Dataset
     from jouletrace.fleet.engine import run_fleet
@@ -152,6 +155,10 @@ def run(
     )
     results = _opened([place])
     _print(results, _find(results), top=top, json=json)
+    if found.failed:
+        reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
+        again = f"the same command with -o {place} does what is missing"
+        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results could not be had: {reasons}; {again}")
 
 
 def report(
@@ -159,7 +166,7 @@ def report(
         list[str], typer.Argument(metavar="FLEET", help="Folder or URL of a fleet run; or Runs, a device each or more.")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it as one HTML file, too; an old one is replaced.")
+        Path | None, typer.Option("--output", "-o", help="Write it as one HTML file, too; an older report is replaced.")
     ] = None,
     actions: Annotated[
         Path | None, typer.Option(metavar="CSV", help="Write what to do with each GPU: inspect, keep, undecided.")
@@ -180,12 +187,9 @@ def report(
     _print(fleet, found, top=top, json=json)
     if actions is not None:
         from jouletrace.fleet.actions import actions as decide
-        from jouletrace.fleet.actions import to_csv
+        from jouletrace.fleet.actions import write_csv
 
-        try:
-            actions.write_text(to_csv(decide(fleet, found, slow), fleet.simulated), encoding="utf-8")
-        except OSError as error:
-            raise BadInputError(f"cannot write {actions}: {error.strerror}") from None
+        write_csv(decide(fleet, found, slow), fleet.simulated, actions)
         say(f"wrote {actions}")
     if output is not None:
         from jouletrace.fleet.html import write

@@ -26,6 +26,9 @@ def main() -> NoReturn:
         from jouletrace.cli.failures import complain
 
         signal.signal(signal.SIGTERM, _terminated)
+        hangup = getattr(signal, "SIGHUP", None)  # a dropped connection; under nohup it is to go on
+        if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
+            signal.signal(hangup, _terminated)
         if not _have_output():
             complain("standard output is closed: open it, or send it to /dev/null")
             sys.exit(_WRONG_USE)

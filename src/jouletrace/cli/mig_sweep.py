@@ -10,7 +10,7 @@ import typer
 
 from jouletrace.cli.mig import Device, JsonOut
 from jouletrace.cli.output import put, say
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 
 
 def sweep(
@@ -90,6 +90,10 @@ def sweep(
         print(json_module.dumps({"schema": 1, "simulated": simulated, "rows": rows}, indent=1))
     else:
         put(summary(store.rows, simulated=simulated))
+    lost = [row for row in store.rows if row["status"] == "failed" and row["reason"] != "out_of_memory"]
+    if lost:
+        reasons = "; ".join(list(dict.fromkeys(str(row["detail"]) for row in lost))[:3])
+        raise NotPossibleError(f"{len(lost)} of {len(store.rows)} rows have no figures: {reasons}")
 
 
 def pack(

@@ -90,7 +90,7 @@ class Place:
     ``.zip`` is packed when it is done. Where nothing could be measured, nothing is left.
 
     Attributes:
-        folder: The folder to record into.
+        folder: The folder to record into, absolute: the workload may change the current one.
 
     Raises:
         BadInputError: If the place is taken or can't be written; known before anything is measured.
@@ -100,26 +100,29 @@ class Place:
         from jouletrace.run.store import check_free, fresh_folder
 
         packed = output is not None and output.suffix.lower() == ".zip"
-        self._zip = check_free(output) if output is not None and packed else None
+        self._zip = check_free(output).absolute() if output is not None and packed else None
         self._saved: Path | None = None
         if output is None:
-            self.folder = fresh_folder("runs", name)
+            folder = fresh_folder("runs", name)
         elif self._zip is not None:
-            self.folder = fresh_folder(self._zip.parent, f"{self._zip.stem}-recording")
+            folder = fresh_folder(self._zip.parent, f"{self._zip.stem}-recording")
         else:
-            self.folder = check_free(output)
+            folder = check_free(output)
+        self.folder = folder.absolute()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        from jouletrace.run.files import shown
+
         if self._saved is not None:
-            say(f"saved {self._saved}")
+            say(f"saved {shown(self._saved)}")
         elif isinstance(error, JouletraceError) and not isinstance(error, _KEPT):
             # It was refused, or is not possible here: what the recorder saw meanwhile tells nothing.
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self.folder.is_dir() and any(self.folder.iterdir()):
-            say(f"what was recorded is in {self.folder}")
+            say(f"what was recorded is in {shown(self.folder)}")
         elif self.folder.is_dir():
             self.folder.rmdir()
 

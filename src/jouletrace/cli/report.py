@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def report(
     runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; an old one is replaced.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; an older report is replaced.")] = Path(
         "report.html"
     ),
     show: Annotated[

@@ -12,7 +12,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.compare import Format
 from jouletrace.cli.output import say
-from jouletrace.errors import BadInputError, check_format
+from jouletrace.errors import BadInputError, NotPossibleError, check_format
 
 Value = TypeVar("Value", int, float, str)
 
@@ -50,14 +50,14 @@ def sweep(
 ) -> None:
     """Profile a grid of workloads and options, a Run a point.
 
-    Points that run out of memory, fail or hang are recorded and the grid goes on. Give the same command with the same
-    -o to resume.
+    Points that run out of memory, fail or hang are recorded and the grid goes on; where some have failed or hung, the
+    exit code is 3. Give the same command with the same -o to resume.
     """
     from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.profiler.session import command_line
     from jouletrace.profiler.settings import ProfileSettings
-    from jouletrace.profiler.sweep import POINTS, Grid, restore_limit, run_sweep
+    from jouletrace.profiler.sweep import POINTS, SETTLED, Grid, restore_limit, run_sweep
     from jouletrace.report.comparison.sweep import FORMATS, render
     from jouletrace.run.store import fresh_folder
 
@@ -106,6 +106,11 @@ def sweep(
             say(f"saved {folder}" + (f"; show its Runs with: jouletrace show {folder / POINTS}/*" if runs else ""))
     sys.stdout.write(render(found, "json" if json else form))
     sys.stdout.flush()
+    open_points = [entry for entry in found if entry.outcome not in SETTLED]
+    if open_points:
+        reasons = "; ".join(list(dict.fromkeys(entry.reason for entry in open_points))[:3])
+        again = f"the same command with -o {folder} tries again"
+        raise NotPossibleError(f"{len(open_points)} of {len(found)} points could not be measured: {reasons}; {again}")
 
 
 def _values(text: str | None, option: str, kind: Callable[[str], Value]) -> tuple[Value, ...]:

@@ -6,14 +6,17 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jouletrace.fleet.findings import Findings
 from jouletrace.fleet.results import Fleet
+from jouletrace.fleet.store import FolderStore
 from jouletrace.report.document import printable
 from jouletrace.report.scale import fixed
+from jouletrace.run.files import check_replaceable
 from jouletrace.spreadsheets import csv_cells
 
 INSPECT, KEEP, UNDECIDED = "inspect", "keep", "undecided"
@@ -129,6 +132,17 @@ def _slowness(off: float | None, low: float | None, high: float | None, verdict:
         UNDECIDED: f"which may or may not be within the limit of {100 * limit:g} %: more repeats would tell",
     }
     return f"{numbers}, {words[verdict]}"
+
+
+def write_csv(found: Sequence[Action], simulated: bool, path: Path) -> None:
+    """Write the actions for a spreadsheet; an older file of such is replaced.
+
+    Raises:
+        BadInputError: If another file is there, or it can't be written.
+    """
+    text = to_csv(found, simulated)
+    check_replaceable(path, (text.partition("\n")[0],), "a table of actions")
+    FolderStore(str(path.parent)).write(path.name, text.encode())
 
 
 def to_csv(found: Sequence[Action], simulated: bool) -> str:

@@ -14,22 +14,22 @@ from __future__ import annotations
 import io
 import json
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.fleet.plan import FleetSettings, Task
-from jouletrace.fleet.rows import TABLES, Measured, to_parquet
+from jouletrace.fleet.rows import TABLES, Measured, check_possible, to_parquet
 from jouletrace.fleet.store import Store
 from jouletrace.run import save
 from jouletrace.run.header import jsonable
+from jouletrace.run.scratch import Scratch
 
 ABOUT = "fleet.json"
 SCHEMA = 1
@@ -43,6 +43,9 @@ _BESIDE = (
     ("raw", ".zip", "that Run can't be opened by itself"),
 )
 """Folders whose files no figure of a report rests on, the ending of these, and what is lost with one."""
+
+_JUDGED = ("runs", "windows")
+"""Tables that figures of a report rest on."""
 
 _NAME = re.compile(r"\w+/node=([^/]+)/gpu=([^/]+)/repeat-([0-9]+)\.parquet")
 
@@ -106,17 +109,28 @@ class Dataset:
         return found
 
     def add(self, task: Task, found: Measured) -> None:
-        """Put away a Run; its row of figures last, which says that all is there."""
-        with tempfile.TemporaryDirectory(prefix="jouletrace-") as folder:
-            packed = save(found.run, Path(folder) / "run.zip")
+        """Put away a Run; its row of figures last, which says that all is there.
+
+        Raises:
+            NotPossibleError: If its figures are none that a measurement gives.
+            BadInputError: If it can't be written.
+        """
+        with Scratch() as scratch:
+            packed = save(found.run, scratch.path / "run.zip")
             self.store.write(_place("raw", task, "zip"), packed.read_bytes())
         self.put(task, found.tables())
 
     def put(self, task: Task, tables: dict[str, pa.Table]) -> None:
-        """Put away the tables of a task, ``runs`` last."""
+        """Put away the tables of a task, ``runs`` last; see ``add``."""
+        for name in _JUDGED:
+            try:
+                check_possible(tables.get(name, TABLES[name].empty_table()))
+            except ValueError as error:
+                raise NotPossibleError(f"{task.gpu}: the result can't be right: {error}") from None
+        about = _about(task.gpu.node, task.gpu.id, task.repeat)
         for name in ("samples", "iterations", "windows", "runs"):
             if name in tables:
-                self.store.write(_place(name, task, "parquet"), to_parquet(tables[name]))
+                self.store.write(_place(name, task, "parquet"), to_parquet(tables[name], about))
         self.store.remove(_place("failed", task, "json"))
 
     def fail(self, task: Task, reason: str, text: str) -> None:
@@ -128,7 +142,8 @@ class Dataset:
     def done(self, gpus: set[str] | None = None) -> set[tuple[str, str, int]]:
         """Node, GPU and repeat of all results that are there, whole; of these GPUs only, if any are given.
 
-        What was half written when its host went down counts as missing, and so is measured again.
+        What was half written when its host went down counts as missing, and so is measured again; likewise what is
+        another GPU's, or holds figures that no measurement gives.
         """
         return self._whole("runs", gpus) & self._whole("windows", gpus)
 
@@ -189,7 +204,7 @@ class Dataset:
             if gpus is not None and gpu not in gpus:
                 continue
             try:
-                part = _read(self.store.read(name) or b"", schema, alone=table == "runs")
+                part = self._part(name, table, schema)
             except (pa.ArrowException, OSError, ValueError, BadInputError) as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 damaged.append(f"{self.store.root}/{name} can't be read: {reason}")
@@ -204,17 +219,27 @@ class Dataset:
         return whole, damaged
 
     def _whole(self, table: str, gpus: set[str] | None) -> set[tuple[str, str, int]]:
-        """What has a file of a table that is there to its end, where Parquet says what is in it."""
+        """What has a file of a table that can be used."""
         found = set()
         for name in self.store.names(table, ".parquet"):
             key = _parts(name)
             if key is None or (gpus is not None and key[1] not in gpus):
                 continue
             with suppress(pa.ArrowException, OSError, ValueError, BadInputError):
-                rows = pq.read_metadata(io.BytesIO(self.store.read(name) or b"")).num_rows
-                if table != "runs" or rows == 1:
-                    found.add(key)
+                self._part(name, table, TABLES[table])
+                found.add(key)
         return found
+
+    def _part(self, name: str, table: str, schema: pa.Schema) -> pa.Table:
+        """The file of a result.
+
+        Raises:
+            ValueError: If it is damaged, of another result than its name says, or holds impossible figures.
+        """
+        part = _read(self.store.read(name) or b"", schema, _about(*_parts(name) or ("", "", 0)), alone=table == "runs")
+        if table in _JUDGED:
+            check_possible(part)
+        return part
 
 
 _END = 1024
@@ -252,8 +277,19 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read(data: bytes, schema: pa.Schema, alone: bool = False) -> pa.Table:
-    """A file of a table; ``alone`` if it must hold one row.
+def _about(node: str, gpu: str, repeat: int) -> dict[str, str]:
+    """What a file says in its metadata of the result that it belongs to, whatever its name is."""
+    return {"node": node, "gpu": gpu, "repeat": str(repeat)}
+
+
+def _read(data: bytes, schema: pa.Schema, about: dict[str, str], alone: bool = False) -> pa.Table:
+    """A file of a table.
+
+    Args:
+        data: Its bytes.
+        schema: Of the columns that are wanted.
+        about: Which result it is of, by its name.
+        alone: Whether it must hold one row.
 
     Raises:
         ValueError: If it holds something else.
@@ -262,12 +298,17 @@ def _read(data: bytes, schema: pa.Schema, alone: bool = False) -> pa.Table:
     with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, pre_buffer=False) as file:
         there = set(file.schema_arrow.names)
         part = file.read(columns=[name for name in schema.names if name in there], use_threads=False)
+    said = {key.decode(): value.decode() for key, value in (part.schema.metadata or {}).items()}
+    if any(said.get(key, value) != value for key, value in about.items()):
+        raise ValueError("it is repeat {repeat} of {gpu} of {node}".format(**{**about, **said}))
     if alone and len(part) != 1:
         raise ValueError(f"it holds {len(part)} rows, not one")
     if "repeat" in schema.names and ("repeat" not in there or part["repeat"].null_count):
         raise ValueError("it holds another table")
+    if "repeat" in schema.names and pc.any(pc.not_equal(part["repeat"], int(about["repeat"]))).as_py():
+        raise ValueError("it holds another repeat")
     if part.schema.equals(schema):
-        return part
+        return pa.Table.from_arrays(part.columns, schema=schema)  # with our units, whoever wrote the file
     columns = [part[f.name].cast(f.type) if f.name in there else pa.nulls(len(part), f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -92,13 +92,24 @@ def run_fleet(
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
-        NotPossibleError: If not one result could be had.
+        NotPossibleError: If not one result could be had, or another fleet on this host writes there.
     """
-    watch = watch or Unwatched()
     if not gpus:
         raise NotPossibleError("no GPU to measure")
+    with dataset.store.alone("running a fleet"):
+        return _run(settings, gpus, dataset, work, command, excluded or {}, watch or Unwatched())
+
+
+def _run(
+    settings: FleetSettings,
+    gpus: Sequence[FleetGpu],
+    dataset: Dataset,
+    work: Work,
+    command: str,
+    excluded: dict[str, str],
+    watch: Watch,
+) -> Summary:
     dataset.begin(settings, command, [asdict(gpu) for gpu in gpus])
-    excluded = excluded or {}
     wanted = len(gpus) * settings.repeats
     asked_for = {(gpu.node, gpu.id, n) for gpu in gpus for n in range(settings.repeats)}
     there = dataset.done({gpu.id for gpu in gpus}) & asked_for

@@ -22,10 +22,11 @@ from jouletrace.fleet.spread import FIGURES
 from jouletrace.fleet.store import FolderStore, Store, open_store
 from jouletrace.fleet.words import PERCENT, SAME_TIME, reason
 from jouletrace.report.document import Footnotes, printable
-from jouletrace.report.html import assets, tables
+from jouletrace.report.html import REPORT_MARKS, assets, tables
 from jouletrace.report.html.tables import Cell, Heading, Table
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, split, unit_for
 from jouletrace.run import Estimate
+from jouletrace.run.files import check_replaceable
 
 _COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("clock_mhz", "SM (MHz)", 0),
@@ -70,7 +71,7 @@ class Section:
 
 
 def write(fleet: Fleet, found: Sequence[Findings], path: Path, limit: float = LIMIT) -> Path:
-    """Write the report; a file that is there is replaced.
+    """Write the report; an older report that is there is replaced.
 
     Args:
         fleet: The results.
@@ -79,9 +80,10 @@ def write(fleet: Fleet, found: Sequence[Findings], path: Path, limit: float = LI
         limit: Relative slowness that is worth a look.
 
     Raises:
-        BadInputError: If it can't be written.
+        BadInputError: If another file is there, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
+    check_replaceable(path, REPORT_MARKS, "a report")
     page = render(fleet, found, limit)
     FolderStore(str(path.parent)).write(path.name, page.encode())
     return path

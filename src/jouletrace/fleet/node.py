@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.fleet.cooling import MARGIN_C
 from jouletrace.fleet.plan import CALLS_PORT, COLLECTIVE, FleetGpu, FleetSettings, Task, rounds
 from jouletrace.fleet.process import Child, Hear, listen
+from jouletrace.profiler.locks import Watch
+from jouletrace.run.scratch import Scratch
 
 HEAD_START_S = 0.2
 """From when all are ready to when all begin: every process must have got its order by then."""
@@ -87,11 +88,11 @@ class Node:
             BadInputError: If there is no room for what they record meanwhile.
         """
         try:
-            scratch = tempfile.TemporaryDirectory(prefix="jouletrace-fleet-", ignore_cleanup_errors=True)
+            scratch = Scratch()
         except OSError as error:
             raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
-        with scratch:  # ours, since a child that is killed leaves what it has recorded
-            self._in_folder(group, scratch.name, note, hear)
+        with scratch, Watch():  # ours, since a child that is killed leaves what it has recorded
+            self._in_folder(group, str(scratch.path), note, hear)
 
     def _in_folder(self, group: Sequence[Task], scratch: str, note: Note, hear: Hear) -> None:
         noises: list[Child] = []

@@ -16,7 +16,7 @@ from jouletrace.fleet.dataset import ABOUT, Dataset
 from jouletrace.fleet.imported import identity
 from jouletrace.fleet.names import Owner, gpu_names
 from jouletrace.fleet.plan import COLLECTIVE
-from jouletrace.fleet.rows import RUNS, WINDOWS, Measured
+from jouletrace.fleet.rows import RUNS, WINDOWS, Measured, check_possible
 from jouletrace.fleet.store import open_store
 from jouletrace.run import Run
 
@@ -165,12 +165,18 @@ def fleet_of(
         if found.row["time_s"] is None:
             lines.append(f"{origin} has no time of an iteration: left out")
             continue
+        table = found.tables()["windows"].select(WINDOWS.names)
+        try:
+            check_possible(pa.Table.from_pylist([found.row], schema=RUNS))
+            check_possible(table)
+        except ValueError as error:
+            lines.append(f"{origin} can't be right: {error}: left out")
+            continue
         if not run.complete:
             lines.append(f"{origin} did not end by itself: its figures rest on what was recorded until then")
         seen[gpu] = seen.get(gpu, 0) + 1
         place = {"node": device.host or "host", "gpu": gpu}
         rows.append({**place, **found.row})
-        table = found.tables()["windows"].select(WINDOWS.names)
         for name, value in reversed(place.items()):
             table = table.add_column(0, name, pa.array([value] * len(table), pa.string()))
         windows.append(table)

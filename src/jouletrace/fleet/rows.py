@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,20 @@ SAMPLES = _schema(
 )
 
 TABLES = {"runs": RUNS, "windows": WINDOWS, "iterations": ITERATIONS, "samples": SAMPLES}
+
+_POSSIBLE = {
+    "s": (0.0, 1e7),
+    "J": (0.0, 1e11),
+    "W": (0.0, 1e4),
+    "MHz": (0.0, 1e5),
+    "Cel": (-100.0, 300.0),
+    "1": (0.0, 1.0),
+    "pct": (0.0, 100.0),
+}
+"""By unit: what a measurement of one GPU can give, generously."""
+
+_MORE_THAN_NOTHING = ("time_s", "latency_s")
+_ROUNDING = 1e-9
 
 _THERMAL = ("sw_thermal", "hw_thermal")
 _HARDWARE = ("hw_slowdown", "hw_thermal", "hw_power_brake")
@@ -267,11 +282,43 @@ class Measured:
         return pa.table(columns, schema=SAMPLES)
 
 
-def to_parquet(table: pa.Table) -> bytes:
-    """A table as the bytes of a Parquet file."""
+def to_parquet(table: pa.Table, about: Mapping[str, str] | None = None) -> bytes:
+    """A table as the bytes of a Parquet file.
+
+    Args:
+        table: The table.
+        about: Goes into the file's metadata.
+    """
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    labelled = table.replace_schema_metadata({**(table.schema.metadata or {}), **(about or {})})
+    pq.write_table(labelled, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue()
+
+
+def check_possible(table: pa.Table) -> None:
+    """Refuse figures that no measurement of a GPU gives: negative, infinite or absurdly large ones.
+
+    Args:
+        table: Of runs, windows or iterations, with the units of ``TABLES``.
+
+    Raises:
+        ValueError: Names the first such column, its value and what is possible.
+    """
+    for field in table.schema:
+        low, high = _POSSIBLE.get(((field.metadata or {}).get(b"unit") or b"").decode(), (None, None))
+        if low is None or high is None or field.type != _NUMBER:
+            continue
+        values = table[field.name].drop_null().to_numpy()  # NaN is for what isn't known, as null is
+        wrong = (values < low - _ROUNDING) | (values > high + _ROUNDING)
+        if field.name in _MORE_THAN_NOTHING:
+            wrong |= values == 0
+        if wrong.any():
+            raise ValueError(f"{field.name} is {values[wrong][0]:g}, which no measurement gives")
+    if {"time_s", "energy_j"} <= set(table.column_names):
+        power = pc.divide(table["energy_j"], table["time_s"]).drop_null().to_numpy()
+        wrong = power > _POSSIBLE["W"][1]
+        if wrong.any():
+            raise ValueError(f"energy_j over time_s is {power[wrong][0]:g} W, which no GPU draws")
 
 
 def _phase_start(run: Run, name: str) -> int | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import uuid
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.locks import alone_in
 from jouletrace.run.files import write_whole
 
 
@@ -52,6 +54,16 @@ class Store(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
 
+    def alone(self, doing: str) -> AbstractContextManager[None]:
+        """Nobody else on this host writes there meanwhile, as far as that can be known; other hosts may.
+
+        Args:
+            doing: For the message to whoever is refused: "running a fleet".
+
+        Raises:
+            NotPossibleError: If somebody else does, who is named.
+        """
+
 
 def open_store(root: str | Path) -> Store:
     """The store at a path or URL ("s3://bucket/fleet", "memory://fleet").
@@ -68,7 +80,7 @@ class FolderStore:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._root = Path(root)
+        self._root = Path(root).absolute()
 
     def write(self, name: str, data: bytes) -> None:
         """See ``Store.write``."""
@@ -107,6 +119,10 @@ class FolderStore:
     def remove(self, name: str) -> None:
         """See ``Store.remove``."""
         (self._root / name).unlink(missing_ok=True)
+
+    def alone(self, doing: str) -> AbstractContextManager[None]:
+        """See ``Store.alone``."""
+        return alone_in(self._root, doing)
 
 
 class RemoteStore:
@@ -158,6 +174,10 @@ class RemoteStore:
         """See ``Store.remove``."""
         if self._files.exists(self._at(name)):
             self._guarded(f"remove {self.root}/{name}", self._files.rm_file, self._at(name))
+
+    def alone(self, doing: str) -> AbstractContextManager[None]:
+        """See ``Store.alone``: what fsspec reaches has no locks."""
+        return nullcontext()
 
     def _put(self, partial: str, target: str, data: bytes) -> None:
         self._files.makedirs(target.rpartition("/")[0], exist_ok=True)

@@ -7,13 +7,20 @@ missing. It can be cut off anywhere and begun again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigBackend, MigRefusedError
-from jouletrace.errors import JouletraceError, NotPossibleError
-from jouletrace.mig import journal
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.mig.backend import open_backend
 from jouletrace.mig.layout import Layout, Part, layout_of
 from jouletrace.mig.plan import Plan
+from jouletrace.profiler.locks import Hold, Watch, hold, journal_of, noted
+from jouletrace.run import DeviceInfo
+
+CHANGE = "mig"
+"""By this name it is in the journal."""
 
 Say = Callable[[str], None]
 
@@ -23,36 +30,63 @@ class PendingResetError(NotPossibleError):
 
 
 def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a board by a plan, the old division written down first.
-
-    If it is refused half way, or interrupted by Ctrl-C, the old division is brought back.
+    """Divide a board by a plan, for good; it is as before if this process is killed on the way.
 
     Args:
         plan: For this board.
         backend: The board.
         device: What the user calls it, for messages.
-        say: Told each step.
+        say: Called with each step.
+
+    Returns:
+        What the board is now.
+
+    Raises:
+        NotPossibleError: As ``divide``, and if another jouletrace changes this board.
+    """
+    with hold(backend.info, "dividing") as held:
+        before = layout_of(backend)
+        with restored_if_killed(held, backend, device, before) as watch:
+            try:
+                return divide(held, plan, backend, device, say)
+            finally:
+                if _is(backend, before) or _is(backend, plan.layout):
+                    watch.done()
+
+
+def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
+    """Divide a board by a plan, the old division written down first.
+
+    If it is refused half way, or interrupted by Ctrl-C, the old division is brought back.
+
+    Args:
+        held: The hold on the board.
+        plan: For this board.
+        backend: The board.
+        device: What the user calls it, for messages.
+        say: Called with each step.
 
     Returns:
         What the board is now.
 
     Raises:
         NotPossibleError: If processes use the board (named), the user may not, or it needs a reset.
+        BadInputError: If what an earlier command has written down can't be read.
     """
-    with journal.locked(backend.info.id):
-        refuse_if_used(backend)
-        before = layout_of(backend)
-        if plan.layout.satisfied_by(before):
-            return before
-        journal.write(backend.info.id, device, before, plan.layout)
-        try:
-            converge(backend, plan.layout, say)
-        except PendingResetError:
-            raise
-        except (JouletraceError, KeyboardInterrupt) as error:
-            _go_back(backend, device, before, error, say)
-            raise
-        return layout_of(backend)
+    refuse_if_used(backend)
+    before = layout_of(backend)
+    if plan.layout.satisfied_by(before):
+        return before
+    first = written_down(backend.info) or before  # several plans in a row go back to where it began
+    held.note(CHANGE, {"device": device, "before": first.to_dict(), "target": plan.layout.to_dict()})
+    try:
+        converge(backend, plan.layout, say)
+    except PendingResetError:
+        raise
+    except (JouletraceError, KeyboardInterrupt) as error:
+        _go_back(held, backend, device, before, error, say)
+        raise
+    return layout_of(backend)
 
 
 def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
@@ -64,30 +98,68 @@ def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
     Raises:
         NotPossibleError: As ``apply``; what was written down is kept then.
     """
-    with journal.locked(backend.info.id):
-        entry = journal.read(backend.info.id)
-        if entry is None:
+    with hold(backend.info, "bringing back the division of") as held:
+        before = written_down(backend.info)
+        if before is None:
             return None
-        if not (entry.before.satisfied_by(layout_of(backend)) and not backend.mode().needs_reset):
+        if not (before.satisfied_by(layout_of(backend)) and not backend.mode().needs_reset):
             refuse_if_used(backend)
-            converge(backend, entry.before, say)
-        journal.forget(backend.info.id)
+            converge(backend, before, say)
+        held.forget(CHANGE)
         return layout_of(backend)
 
 
-def return_to(layout: Layout, backend: MigBackend, say: Say = lambda text: None) -> None:
+def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda text: None) -> bool:
     """Bring back a division that was there a while ago, however an earlier one is written down.
 
+    Returns:
+        Whether anything had to be changed.
+
     Raises:
-        NotPossibleError: As ``apply``.
+        NotPossibleError: As ``divide``.
     """
-    with journal.locked(backend.info.id):
-        if not layout.satisfied_by(layout_of(backend)):
-            refuse_if_used(backend)
-            converge(backend, layout, say)
-        entry = journal.read(backend.info.id)
-        if entry is not None and entry.before.satisfied_by(layout):
-            journal.forget(backend.info.id)
+    changes = not layout.satisfied_by(layout_of(backend)) or backend.mode().pending != layout.on
+    if changes:
+        refuse_if_used(backend)
+        converge(backend, layout, say)
+    first = written_down(backend.info)
+    if first is not None and first.satisfied_by(layout):
+        held.forget(CHANGE)
+    return changes
+
+
+def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Layout) -> AbstractContextManager[Watch]:
+    """Should this process end before all is done, killed or not, another one brings ``before`` back."""
+    return held.watched(
+        "jouletrace.mig.apply:put_back",
+        f"jouletrace mig restore --device {device}",
+        device=device if backend.info.simulated else backend.info.id,
+        before=before.to_dict(),
+    )
+
+
+def put_back(held: Hold, device: str, before: dict[str, Any]) -> str | None:
+    """Bring back the division of a board whose holder has died; for ``watcher``."""
+    backend = open_backend(device)
+    try:
+        layout = Layout.from_dict(before)
+        return f"it is divided as before again ({layout})" if return_to(held, layout, backend) else None
+    finally:
+        backend.close()
+
+
+def written_down(board: DeviceInfo) -> Layout | None:
+    """What a board was before jouletrace first divided it; None if jouletrace has changed nothing.
+
+    Raises:
+        BadInputError: If it can't be read: whoever overwrote it would lose the old layout.
+    """
+    entry = noted(board, CHANGE)
+    try:
+        return Layout.from_dict(entry["before"]) if entry is not None else None
+    except (KeyError, TypeError, ValueError):
+        path = journal_of(board)
+        raise BadInputError(f"the journal {path} holds no division; look at it, then remove it") from None
 
 
 def refuse_if_used(backend: MigBackend) -> None:
@@ -167,7 +239,7 @@ def _create(backend: MigBackend, target: Layout, say: Say) -> None:
             backend.create_compute(number, share.slices, share.placement)
 
 
-def _go_back(backend: MigBackend, device: str, before: Layout, cause: BaseException, say: Say) -> None:
+def _go_back(held: Hold, backend: MigBackend, device: str, before: Layout, cause: BaseException, say: Say) -> None:
     """What the board was before this command; an earlier one's journal stays."""
     try:
         converge(backend, before, say)
@@ -176,9 +248,14 @@ def _go_back(backend: MigBackend, device: str, before: Layout, cause: BaseExcept
             f"{cause or 'interrupted'}; and the old division could not be brought back ({error}): "
             f"run jouletrace mig restore --device {device}"
         ) from None
-    entry = journal.read(backend.info.id)
-    if entry is not None and entry.before == before:
-        journal.forget(backend.info.id)
+    if written_down(backend.info) == before:
+        held.forget(CHANGE)
+
+
+def _is(backend: MigBackend, layout: Layout) -> bool:
+    with suppress(JouletraceError):
+        return layout.satisfied_by(layout_of(backend))
+    return False
 
 
 def _named(process: Process) -> str:

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 from jouletrace.errors import BadInputError
 from jouletrace.mig.jobs import Job
+from jouletrace.run.files import shown
+from jouletrace.run.header import RUN_JSON
 from jouletrace.spreadsheets import csv_cells
 
 ROWS, ABOUT = "rows.jsonl", "sweep.json"
@@ -113,19 +115,21 @@ class RowStore:
         self._path = folder / ROWS
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if (folder / RUN_JSON).exists():
+                raise BadInputError(f"{shown(folder)} holds a Run, not a sweep: give a new --output")
             told = folder / ABOUT
             if told.exists():
                 before = json.loads(told.read_text())
                 different = [key for key in about if before.get(key) != about[key]]
                 if different:
                     raise BadInputError(
-                        f"{folder} holds another sweep ({', '.join(different)} differ): give a new --output"
+                        f"{shown(folder)} holds another sweep ({', '.join(different)} differ): give a new --output"
                     )
             else:
                 told.write_text(json.dumps(about, indent=1))
             self.rows = self._read()
         except (OSError, ValueError) as error:
-            raise BadInputError(f"{folder}: the sweep can't be kept there ({error})") from None
+            raise BadInputError(f"{shown(folder)}: the sweep can't be kept there ({error})") from None
 
     def has(self, key: str) -> bool:
         """Whether a point is done, or has failed."""

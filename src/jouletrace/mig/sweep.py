@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.devices.simulated.device import SimulatedGpu
 from jouletrace.errors import BadInputError
-from jouletrace.mig.apply import Say, apply, return_to
+from jouletrace.mig.apply import Say, divide, restored_if_killed, return_to
 from jouletrace.mig.bench import Bench, JobFailedError
 from jouletrace.mig.jobs import Job
 from jouletrace.mig.layout import layout_of
@@ -18,6 +19,7 @@ from jouletrace.mig.point import PointSettings, measure_point
 from jouletrace.mig.rows import RowStore, failed_row, point_key
 from jouletrace.mig.slices import open_bench, slices_of
 from jouletrace.mig.wishes import read_wishes
+from jouletrace.profiler.locks import Hold, alone_in, hold
 
 Begin = Callable[[int, int, str], None]
 """Told before each point: its number, how many there are, and what it is."""
@@ -65,22 +67,34 @@ def sweep(
 
     Raises:
         BadInputError: If a profile doesn't exist or doesn't fit so often.
-        NotPossibleError: If the board can't be divided, or the exporter doesn't answer.
+        NotPossibleError: If the board can't be divided, the exporter doesn't answer, or another sweep is running
+            into the folder.
     """
-    groups = _groups(backend, settings)
+    groups, folder = _groups(backend, settings), folder.absolute()
+    with alone_in(folder, "running a sweep"):
+        return _swept(device, backend, settings, groups, folder, say, begin)
+
+
+def _swept(
+    device: str,
+    backend: MigBackend,
+    settings: SweepSettings,
+    groups: list[tuple[Profile, int]],
+    folder: Path,
+    say: Say,
+    begin: Begin,
+) -> RowStore:
     about = {"board": backend.info.id, "name": backend.info.name, "point": asdict(settings.point)}
     store = RowStore(folder, about)
-    gpu = SimulatedGpu(device) if backend.info.simulated else None
     points = [(group, job) for group in groups for job in settings.jobs]
     done = 0
-    before = layout_of(backend)
-    try:
+    with _held(device, backend, say) as held, _simulated(device, backend) as gpu:
         for profile, count in groups:
             todo = [job for job in settings.jobs if not store.has(point_key(profile.name, count, job))]
             done += len(settings.jobs) - len(todo)
             if not todo:
                 continue
-            apply(make_plan([profile.name] * count, backend), backend, device, say)
+            divide(held, make_plan([profile.name] * count, backend), backend, device, say)
             bench = open_bench(backend, slices_of(backend)[:count], settings.dcgm_url, gpu)
             try:
                 for job in todo:
@@ -91,12 +105,34 @@ def sweep(
                 bench.unload()
                 if gpu is None:
                     bench.close()
-    finally:
-        return_to(before, backend, say)
-        if gpu is not None:
-            gpu.close()
     store.export()
     return store
+
+
+@contextmanager
+def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
+    """The board, which nobody else changes meanwhile, and which is divided as before in the end."""
+    with hold(backend.info, "sweeping over slices of") as held:
+        before = layout_of(backend)
+        with restored_if_killed(held, backend, device, before) as watch:
+            try:
+                yield held
+            finally:
+                return_to(held, before, backend, say)
+                watch.done()
+
+
+@contextmanager
+def _simulated(device: str, backend: MigBackend) -> Iterator[SimulatedGpu | None]:
+    """The simulated board, if it is one."""
+    if not backend.info.simulated:
+        yield None
+        return
+    gpu = SimulatedGpu(device)
+    try:
+        yield gpu
+    finally:
+        gpu.close()
 
 
 def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile, int]]:

@@ -30,6 +30,7 @@ from jouletrace.run.store import check_free, save
 from jouletrace.steps.base import Step
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
+from jouletrace.workloads.leaving import no_silent_exit
 
 _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
@@ -110,7 +111,7 @@ def run_ab(
         stated = {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()}
         workload: dict[str, Any] = {"name": " against ".join(names)}
         session = Session("ab", [device], folder=folder, command=command, workload=workload, settings=stated)
-        with session, ExitStack() as stack:
+        with session, no_silent_exit(), ExitStack() as stack:
             if settings.calibrated:
                 calibrations.attach(session.run, device)
             progress.begin("building both workloads", 0)
@@ -132,8 +133,8 @@ def run_ab(
     except BadInputError as error:
         raise BrokenOffError(str(error)) from error  # a check that fits nothing: what was measured stays
     add_results(run, comparison)
-    if folder is not None:
-        save(run, folder, overwrite=True)
+    if session.folder is not None:
+        save(run, session.folder, overwrite=True)
     return run, comparison
 
 
@@ -177,7 +178,7 @@ def ab(
         settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **options)
     except TypeError as error:
         raise BadInputError(f"ab(): {str(error).partition(') ')[2] or error}") from None
-    place = check_free(save_to) if save_to is not None else None
+    place = check_free(save_to).absolute() if save_to is not None else None
     one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
     how = AbSettings(margin=margin, max_time_s=max_time)
     return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()")[1]

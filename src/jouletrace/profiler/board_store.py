@@ -23,9 +23,9 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
 
 
-def board_file(board: str, ending: str = ".json") -> Path:
+def board_file(board: str) -> Path:
     """The file about a board in the cache folder."""
-    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}{ending}"
+    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}.json"
 
 
 def recall(board: str) -> dict[str, Any]:

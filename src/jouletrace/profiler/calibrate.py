@@ -104,8 +104,8 @@ def calibrate(
             run.warn("not_stored", "the calibration could not be written to the cache folder; it is in this Run only")
     finally:
         device.close()
-    if folder is not None:
-        save(run, folder, overwrite=True)
+    if session.folder is not None:
+        save(run, session.folder, overwrite=True)
     return run
 
 

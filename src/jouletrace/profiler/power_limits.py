@@ -1,19 +1,18 @@
-"""Changing a board's power limit for a while: what it was is on disk first, and comes back however this ends."""
+"""Changing a GPU's power limit for a while: what it was is on disk first, and comes back however this ends."""
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.board_store import board_file, cache_folder
-from jouletrace.profiler.journal import locked_journal, write_journal
+from jouletrace.profiler.board_store import cache_folder
+from jouletrace.profiler.locks import Hold, hold, journal_of
+
+CHANGE = "power_limit"
+"""By this name it is in the journal."""
 
 
 def open_limiter(device: str) -> PowerLimiter:
@@ -45,55 +44,60 @@ def restore(limiter: PowerLimiter) -> float | None:
 
     Raises:
         BadInputError: If what was written down can't be read.
-        NotPossibleError: If it can't be set; what was written down is kept.
+        NotPossibleError: If another jouletrace changes this GPU, or the limit can't be set: what was written down
+            is kept.
     """
-    before = _read(limiter.info.id)
-    if before is None:
-        return None
-    limiter.set_limit(before)
-    journal_of(limiter.info.id).unlink()
-    return before
+    with hold(limiter.info, "bringing back the power limit of") as held:
+        return _restore(held, limiter)
 
 
 @contextmanager
-def changing(limiter: PowerLimiter) -> Iterator[None]:
-    """What is set on the board meanwhile is taken back at the end, after an exception and Ctrl-C too.
+def changing(limiter: PowerLimiter, device: str) -> Iterator[None]:
+    """What is set on the GPU meanwhile is taken back at the end, after an exception, Ctrl-C and ``kill -9`` too.
 
-    After a crash ``restore`` does it: what the limit was is on the disk before this yields.
+    What an earlier run has left changed is taken back first.
+
+    Args:
+        limiter: The GPU's.
+        device: What the user calls the GPU.
 
     Raises:
-        NotPossibleError: If another jouletrace changes this board's limit, or nothing can be written down.
-        BadInputError: If an earlier change has not been taken back.
+        NotPossibleError: If another jouletrace changes this GPU, or nothing can be written down.
+        BadInputError: If what an earlier run has written down can't be read.
     """
-    board = limiter.info.id
-    with locked_journal(journal_of(board), f"changing the power limit of {board}"):
-        if _read(board) is not None:
-            raise BadInputError(f"an earlier change of the power limit of {board} has not been taken back yet")
-        before = limiter.limit_w()
-        _write(board, before)
-        try:
-            yield
-        finally:
-            limiter.set_limit(before)
-            journal_of(board).unlink(missing_ok=True)
+    opens = device if limiter.info.simulated else limiter.info.id
+    by_hand = f"jouletrace sweep --restore --device {device}"
+    with hold(limiter.info, "changing the power limit of") as held:
+        _restore(held, limiter)
+        with held.watched("jouletrace.profiler.power_limits:put_back", by_hand, device=opens) as watch:
+            held.note(CHANGE, {"before_w": limiter.limit_w()})
+            try:
+                yield
+            finally:
+                _restore(held, limiter)
+                watch.done()
 
 
-def journal_of(board: str) -> Path:
-    """Where what the limit was is written down."""
-    return board_file(board, "-power-limit-journal.json")
-
-
-def _read(board: str) -> float | None:
-    path = journal_of(board)
+def put_back(held: Hold, device: str) -> str | None:
+    """Bring back the limit of a GPU whose holder has died; for ``watcher``."""
+    limiter = open_limiter(device)
     try:
-        return float(json.loads(path.read_text())["before_w"])
-    except FileNotFoundError:
+        before = _restore(held, limiter)
+    finally:
+        limiter.close()
+    return None if before is None else f"its power limit is {before:g} W again"
+
+
+def _restore(held: Hold, limiter: PowerLimiter) -> float | None:
+    entry = held.noted(CHANGE)
+    if entry is None:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"the journal {path} can't be read ({error}); look at it, then remove it") from None
-
-
-def _write(board: str, before_w: float) -> None:
-    path = journal_of(board)
-    data = {"board": board, "before_w": before_w, "time_ns": time.time_ns(), "pid": os.getpid()}
-    write_journal(path, data)
+    try:
+        before = float(entry["before_w"])
+    except (KeyError, TypeError, ValueError):
+        path = journal_of(limiter.info)
+        raise BadInputError(f"the journal {path} holds no power limit; look at it, then remove it") from None
+    if limiter.limit_w() != before:
+        limiter.set_limit(before)
+    held.forget(CHANGE)
+    return before

@@ -23,6 +23,7 @@ from jouletrace.run.store import save
 from jouletrace.steps import check_outputs
 from jouletrace.steps.nodes import KnowsNodes
 from jouletrace.workloads.base import Workload
+from jouletrace.workloads.leaving import no_silent_exit
 
 
 def profile_workload(
@@ -65,7 +66,7 @@ def profile_workload(
             workload={"name": found.name},
             settings=settings.to_dict(),
         )
-        with session:
+        with session, no_silent_exit():
             if settings.calibrated:
                 calibrations.attach(session.run, device)
             _warn_of_others(session, device)
@@ -79,7 +80,7 @@ def profile_workload(
             run = session.finish()
     finally:
         device.close()
-    return finish(run, folder)
+    return finish(run, session.folder)
 
 
 def finish(run: Run, folder: Path | None) -> Run:

@@ -54,7 +54,7 @@ def profile(
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a workload of that name brings its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
-    place = check_free(save_to) if save_to is not None else None
+    place = check_free(save_to).absolute() if save_to is not None else None
     packed = place is not None and place.suffix.lower() == ".zip"
     label = workload if isinstance(workload, str) else workload.name
     command = f"jouletrace.profile({label})"

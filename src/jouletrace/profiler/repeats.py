@@ -52,7 +52,7 @@ def profile_repeats(
     Raises:
         BadInputError, NotPossibleError: What the first process that failed said.
     """
-    progress = progress or Silent()
+    progress, folder = progress or Silent(), folder.absolute()
     places = [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
     try:
         for number, place in enumerate(places, start=1):

@@ -7,9 +7,7 @@ and ``run.json`` is on disk from the first second.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +26,8 @@ from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.spooled import SpooledRows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.files import shown
+from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.store import SPOOL, save, save_header
 from jouletrace.sampling import open_recorder
@@ -41,9 +41,13 @@ class Session:
     Args:
         kind: ``Run.kind``.
         devices: What to record; they must share one clock.
-        folder: Where the Run goes; None to keep it in memory (spooled to a temporary folder).
+        folder: Where the Run goes, wherever the program changes its folder to; None to keep it in memory (spooled
+            to a temporary folder).
         command, workload, settings: As in ``Run``.
         power_s: Ask for power that stands still between updates at least so often.
+
+    Attributes:
+        folder: As given, absolute.
     """
 
     def __init__(
@@ -59,8 +63,9 @@ class Session:
     ) -> None:
         self.devices = list(devices)
         self.clock: Clock = devices[0].clock
-        self.folder = folder
-        self._home = folder or Path(tempfile.mkdtemp(prefix="jouletrace-"))
+        self.folder = folder.absolute() if folder is not None else None
+        self._scratch = Scratch() if self.folder is None else None
+        self._home = self._scratch.path if self._scratch is not None else Path(self.folder or "")
         self.run = Run(
             kind=kind,
             command=command,
@@ -179,7 +184,9 @@ class Session:
                 self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
             self._on_disk.append(columns)
         except OSError as error:
-            raise RecorderDiedError(f"spans can't be written to {self._home}: {error.strerror or error}") from None
+            raise RecorderDiedError(
+                f"spans can't be written to {shown(self._home)}: {error.strerror or error}"
+            ) from None
 
     def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
         """Add a span for each entry of a trace, within one for each iteration.
@@ -242,6 +249,8 @@ class Session:
                 self._beside.close()
             if self._on_disk is not None:
                 self._on_disk.close()
+                if not self._on_disk.path.exists():
+                    raise RecorderDiedError(f"the spans in {shown(self._on_disk.path)} were removed by somebody")
         except RecorderDiedError as error:
             died = error
             self.run.warn("failed", str(error))
@@ -250,10 +259,10 @@ class Session:
         self.run.environment = environment()
         self.snapshot()
         self.run.complete = complete and died is None
-        if self.folder is not None:
-            save(self.run, self.folder, overwrite=True)
+        if self._scratch is not None:
+            self._scratch.remove()
         else:
-            shutil.rmtree(self._home, ignore_errors=True)
+            save(self.run, self._home, overwrite=True)
         if died is not None:
             raise died
         return self.run

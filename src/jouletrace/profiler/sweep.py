@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter, check_limit
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
+from jouletrace.profiler.locks import LOCK, alone_in
 from jouletrace.profiler.power_limits import changing, open_limiter, restore
 from jouletrace.profiler.prepare import resolve
 from jouletrace.profiler.progress import Progress, Silent
@@ -22,7 +24,7 @@ from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.comparison.sweep import AXES, DONE, Entry
 from jouletrace.run import load
-from jouletrace.run.files import safe_name, write_whole
+from jouletrace.run.files import safe_name, shown, write_whole
 
 RECORD = "sweep.json"
 POINTS = "points"
@@ -91,14 +93,35 @@ def run_sweep(
     Raises:
         BadInputError: If a point makes no sense, the folder holds another sweep, or power limits would
             be changed without permission.
-        NotPossibleError: If not one point could be measured, or the power limit can't be set.
+        NotPossibleError: If not one point could be measured, the power limit can't be set, or another sweep is
+            running into the folder.
     """
-    progress = progress or Silent()
+    progress, folder = progress or Silent(), folder.absolute()
     points = grid.points()
     _check(points, settings)
     if not limit_s > 0:
         raise BadInputError(f"--point-limit {limit_s:g}: must be more than 0 s")
-    record = _Record(folder, settings, command)
+    with alone_in(folder, "running a sweep"):
+        record = _Record(folder, settings, command)
+        _measure(points, settings, record, grid, permitted, limit_s, progress, runner)
+    of_grid = [entry for entry in entries(folder) if entry.point in points]
+    if not any(entry.outcome == DONE for entry in of_grid):
+        reasons = dict.fromkeys(entry.reason for entry in of_grid)
+        raise NotPossibleError(f"not one of {len(points)} points could be measured: {'; '.join(reasons)}")
+    return of_grid
+
+
+def _measure(
+    points: Sequence[dict[str, Any]],
+    settings: ProfileSettings,
+    record: _Record,
+    grid: Grid,
+    permitted: bool,
+    limit_s: float,
+    progress: Progress,
+    runner: Runner,
+) -> None:
+    """Measure what the record says is missing."""
     with _limiter(grid, settings.device, permitted) as limiter:
         record.add(points)
         for number, point in enumerate(points, start=1):
@@ -111,12 +134,6 @@ def run_sweep(
                 limiter.set_limit(point["power_limit_w"])
                 own = replace(own, device=limiter.spec(own.device))
             record.note(point, *_outcome(runner, point["workload"], numbered(own, number), place, limit_s))
-    found = entries(folder)
-    of_grid = [entry for entry in found if entry.point in points]
-    if not any(entry.outcome == DONE for entry in of_grid):
-        reasons = dict.fromkeys(entry.reason for entry in of_grid)
-        raise NotPossibleError(f"not one of {len(points)} points could be measured: {'; '.join(reasons)}")
-    return of_grid
 
 
 def entries(folder: Path) -> list[Entry]:
@@ -127,10 +144,10 @@ def entries(folder: Path) -> list[Entry]:
     """
     record = _read_record(folder)
     if record is None:
-        raise BadInputError(f"no sweep in {folder}: it holds no {RECORD}")
+        raise BadInputError(f"no sweep in {shown(folder)}: it holds no {RECORD}")
     found = []
     for row in record["points"]:
-        place = folder / POINTS / row["folder"]
+        place = _place_of(folder, row)
         run = load(place) if row["outcome"] == DONE else None
         found.append(Entry(row["point"], row["outcome"], row["reason"], str(place), run))
     return found
@@ -191,8 +208,7 @@ def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter 
             said = ", ".join(f"{watts:g}" for watts in grid.power_limit_w)
             name = f"{limiter.info.name} ({limiter.info.id})"
             raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to do it")
-        restore(limiter)  # what a killed sweep has left
-        stack.enter_context(changing(limiter))
+        stack.enter_context(changing(limiter, device))
         yield limiter
 
 
@@ -203,15 +219,17 @@ class _Record:
         self._folder = folder
         there = _read_record(folder)
         if there is None:
-            if folder.exists() and any(folder.iterdir()):
-                raise BadInputError(f"{folder} holds something else than a sweep")
+            if any(other.suffix != LOCK for other in folder.iterdir()):
+                raise BadInputError(f"{shown(folder)} holds something else than a sweep")
             self._data: dict[str, Any] = {"schema": 1, "settings": settings.to_dict(), "points": []}
         else:
             self._data = there
             differing = [key for key, value in settings.to_dict().items() if there["settings"].get(key) != value]
             if differing:
                 option = "--" + differing[0].removesuffix("_s").replace("_", "-")
-                raise BadInputError(f"{folder} is a sweep with another {option}: resume with the same, or start afresh")
+                raise BadInputError(
+                    f"{shown(folder)} is a sweep with another {option}: resume with the same, or start afresh"
+                )
         self._data["command"] = command
 
     def add(self, points: Sequence[dict[str, Any]]) -> None:
@@ -231,13 +249,13 @@ class _Record:
     def outcome(self, point: dict[str, Any]) -> str:
         """What became of a point; a Run that has gone missing is measured again."""
         row = self._row(point)
-        if row["outcome"] == DONE and not (self._folder / POINTS / row["folder"]).exists():
+        if row["outcome"] == DONE and not _place_of(self._folder, row).exists():
             return "pending"
         return str(row["outcome"])
 
     def clear(self, point: dict[str, Any]) -> Path:
         """The place of a point's Run, with what an earlier attempt left removed."""
-        place = self._folder / POINTS / str(self._row(point)["folder"])
+        place = _place_of(self._folder, self._row(point))
         shutil.rmtree(place, ignore_errors=True)
         return place
 
@@ -254,7 +272,7 @@ class _Record:
         try:
             write_whole(path, json.dumps(self._data, indent=1).encode())
         except OSError as error:
-            raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+            raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
 
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
@@ -262,15 +280,31 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
     try:
         data = json.loads(path.read_text())
         for row in data["points"]:
-            row["point"]["workload"], row["folder"], row["outcome"], row["reason"]
+            row["point"]["workload"], row["outcome"], row["reason"], _place_of(folder, row)
+        if len({row["folder"] for row in data["points"]}) < len(data["points"]):
+            raise ValueError("two points have one folder")
         dict(data["settings"])
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise BadInputError(f"cannot write {folder}: it, or what it should be in, is a file") from None
+        raise BadInputError(f"cannot write {shown(folder)}: it, or what it should be in, is a file") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{path} can't be read as the record of a sweep: {error!r}") from None
+        raise BadInputError(f"{shown(path)} can't be read as the record of a sweep: {error!r}") from None
     return dict(data)
+
+
+def _place_of(folder: Path, row: dict[str, Any]) -> Path:
+    """Where the Run of a point lies, which is removed before the point is measured again.
+
+    Raises:
+        BadInputError: If that is not inside of the sweep's own folder: nothing else may be touched.
+    """
+    name, home = row["folder"], folder / POINTS
+    place = Path(os.path.realpath(home / str(name)))
+    own = isinstance(name, str) and name != "" and Path(name).name == name
+    if not own or place != Path(os.path.realpath(folder)) / POINTS / name:
+        raise BadInputError(f"{shown(folder / RECORD)}: the folder {name!r} of a point does not lie in {shown(home)}")
+    return home / str(name)
 
 
 def _slug(point: dict[str, Any]) -> str:

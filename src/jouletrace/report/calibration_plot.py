@@ -19,12 +19,14 @@ from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.report.scale import NBSP, NONE, figure, number
 from jouletrace.run import DeviceInfo, Estimate, Run
 from jouletrace.run.channels import CHANNEL_UNITS
+from jouletrace.run.files import check_replaceable
 
 if TYPE_CHECKING:
     from jouletrace.energy.fit import Fit
 
 Floats = NDArray[np.float64]
 
+_TITLE = "calibration – jouletrace</title>"
 WAYS = ("load goes on", "load goes off")
 _READING, _MODEL, _RESIDUAL = "#2a6f97", "#c1121f", "#6c757d"
 _MOST_POINTS = 4000
@@ -58,19 +60,20 @@ def write_plot(run: Run, path: Path | str) -> Path:
 
     Args:
         run: A Run of ``calibrate``, with the pulses in its spans.
-        path: The HTML file to write; one that is there is replaced.
+        path: The HTML file to write; an older drawing that is there is replaced.
 
     Returns:
         The path.
 
     Raises:
-        BadInputError: If the Run holds no pulses of a load, or the file can't be written.
+        BadInputError: If the Run holds no pulses of a load, another file is there, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
     if len(pulse_edges(run)) == 0:
         raise BadInputError("nothing to draw: the Run holds no pulses of a load, so it is no calibration")
     _need_plotly()
     target = Path(path)
+    check_place(target)
     page = _page(run)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +81,15 @@ def write_plot(run: Run, path: Path | str) -> Path:
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise BadInputError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
     return target
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where something else than an older drawing lies, before anything is measured.
+
+    Raises:
+        BadInputError: If it does.
+    """
+    check_replaceable(path, (_TITLE,), "a drawing of a calibration")
 
 
 def folded(fit: Fit, way: int) -> Folded:
@@ -129,7 +141,7 @@ def _page(run: Run) -> str:
     return "\n".join(
         [
             "<!DOCTYPE html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{simulated}calibration – jouletrace</title>',
+            f'<html lang="en"><head><meta charset="utf-8"><title>{simulated}{_TITLE}',
             f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body>",
             f"<h1>{simulated}Calibration of power sensors</h1>",
             f'<p class="note">{_when(run)}Load: {escape(str(run.workload.get("load") or "unknown"))}, '

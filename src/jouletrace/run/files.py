@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from jouletrace.errors import BadInputError
+
 _LONGEST = 80
+_HEAD = 1 << 20
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
@@ -39,6 +44,35 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable and os.name == "posix":  # elsewhere a folder can't be opened
         _sync_folder(path.parent)
+
+
+def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:
+    """Refuse to write over anything but an older file of the same kind: it may be what is being read.
+
+    A path that can't be looked at is left to whoever writes it.
+
+    Args:
+        path: Where a file is to go.
+        marks: Words of which a file of its kind holds one near its beginning.
+        what: Its kind: "a report".
+
+    Raises:
+        BadInputError: If another file is there.
+    """
+    with suppress(OSError, ValueError):
+        if not path.is_file() or path.stat().st_size == 0:  # a device takes what it is given
+            return
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        if not any(mark.encode() in head for mark in marks):
+            raise BadInputError(f"{shown(path)} exists and is not {what} of jouletrace: only such a file is replaced")
+
+
+def shown(path: Path) -> str:
+    """A path as somebody in the current folder would write it, for messages."""
+    with suppress(OSError, ValueError):  # the folder may be gone
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
 
 
 def safe_name(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import tables
-from jouletrace.run.files import safe_name, write_whole
+from jouletrace.run.files import safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON, decode, encode
 from jouletrace.run.limits import check_entry, check_table
 from jouletrace.run.model import Run
@@ -53,14 +53,14 @@ def check_free(path: Path | str) -> Path:
     target = Path(path)
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise BadInputError(f"{target} exists; results never go over older ones")
+            raise BadInputError(f"{shown(target)} exists; results never go over older ones")
         parent = target.absolute().parent
         while not parent.exists():
             parent = parent.parent
     except OSError as error:
-        raise BadInputError(f"cannot write {target}: {error.strerror or error}") from None
+        raise BadInputError(f"cannot write {shown(target)}: {error.strerror or error}") from None
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise BadInputError(f"cannot write {target}: {parent} is not a writable folder")
+        raise BadInputError(f"cannot write {shown(target)}: {parent} is not a writable folder")
     return target
 
 
@@ -99,7 +99,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
                 (target / name).unlink(missing_ok=True)
             shutil.rmtree(target / SPOOL, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise BrokenOffError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
+        raise BrokenOffError(f"cannot write {shown(target)}: {getattr(error, 'strerror', None) or error}") from None
     return target
 
 
@@ -112,7 +112,7 @@ def save_header(run: Run, folder: Path) -> None:
     try:
         write_whole(folder / RUN_JSON, encode(run))
     except (OSError, ValueError) as error:
-        raise BadInputError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from None
+        raise BadInputError(f"cannot write {shown(folder)}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def load(path: Path | str) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.scratch import Scratch
 from jouletrace.runtimes.engine import Feed, TensorSpec
 from jouletrace.runtimes.libraries import require
 from jouletrace.runtimes.vocabulary import vocabularies
@@ -88,8 +88,8 @@ class OnnxRuntime:
 
     def node_times(self, n: int) -> NodeTimes:
         """See ``Engine.node_times``; nodes are those of the optimised graph."""
-        with tempfile.TemporaryDirectory(prefix="jouletrace-") as folder:
-            session = self._open(profile=Path(folder) / "nodes")
+        with Scratch() as scratch:
+            session = self._open(profile=scratch.path / "nodes")
             for number in range(2):  # the first runs plan their memory
                 session.run(self._names, self._feeds[number % len(self._feeds)])
             anchor_ns = time.time_ns()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import RunWarning
+from jouletrace.run.scratch import Scratch
 from jouletrace.runtimes.engine import Engine, Feed
 from jouletrace.runtimes.export import ExportOptions, export_onnx
 from jouletrace.runtimes.feeds import batch_of, random_feeds
@@ -88,16 +88,16 @@ def make(
         feeds = random_feeds(engine.inputs, options, workload.name)
         facts = _facts_of_file(workload, options, feeds)
         return _made(engine, feeds, streams, Built(engine.results, None, [], facts, batch_of(feeds)))
-    folder = tempfile.TemporaryDirectory(prefix="jouletrace-")
+    folder = Scratch()
     try:
-        exported = export_onnx(workload, options, Path(folder.name) / "model.onnx", ExportOptions())
+        exported = export_onnx(workload, options, folder.path / "model.onnx", ExportOptions())
         engine = _open(exported.path, backend, cuda, threads, streams)
         built = exported.built
         feeds = [_feed(inputs, list(exported.signature.inputs)) for inputs in built.inputs]
         facts = {**built.facts, "export": exported.facts}
         return _made(engine, feeds, streams, Built(engine.results, None, [], facts, built.items), folder)
     except BaseException:
-        folder.cleanup()
+        folder.remove()
         raise
 
 
@@ -114,7 +114,7 @@ def _made(
     feeds: Sequence[Feed],
     streams: int,
     built: Built,
-    folder: tempfile.TemporaryDirectory[str] | None = None,
+    folder: Scratch | None = None,
 ) -> Made:
     engine.bind(feeds)
     built.facts |= {"backend": engine.name, "mode": engine.name}

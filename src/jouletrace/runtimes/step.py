@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BrokenOffError
+from jouletrace.run.scratch import Scratch
 from jouletrace.runtimes.engine import Engine
 from jouletrace.steps.base import Interval
 from jouletrace.steps.nodes import NodeTimes
@@ -25,7 +25,7 @@ class RuntimeStep:
         streams: How many iterations run at once.
     """
 
-    def __init__(self, engine: Engine, streams: int = 1, folder: TemporaryDirectory[str] | None = None) -> None:
+    def __init__(self, engine: Engine, streams: int = 1, folder: Scratch | None = None) -> None:
         """Run an engine that is bound.
 
         Args:
@@ -93,7 +93,7 @@ class RuntimeStep:
             self._pool.shutdown()
         self._engine.close()
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.remove()
 
     def _advance(self, n: int) -> range:
         """Numbers of the next iterations; input sets rotate across calls too."""

@@ -29,6 +29,7 @@ from typing import Any
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import JouletraceError, RecorderDiedError
+from jouletrace.run.scratch import remove_left_behind
 from jouletrace.sampling.collector import TAIL_S, Collector
 from jouletrace.sampling.schedule import Schedule
 
@@ -127,6 +128,8 @@ def run(config: Config) -> None:
     finally:
         for device in devices:
             device.close()
+        if os.getppid() != config.parent:  # it may have recorded for nobody but itself, and can't clean up any more
+            remove_left_behind()
 
 
 def _record(collector: Collector, control: Control, start_ns: int) -> None:

@@ -116,6 +116,7 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
         NotPossibleError: If a library is missing, or an operator needs values.
     """
     from jouletrace.steps.trial import user_code
+    from jouletrace.workloads.deferred import check_ran
     from jouletrace.workloads.environment import require_device
 
     require_device("cpu")
@@ -124,7 +125,7 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
         try:
             with user_code(built, "; a simulated board calls it with tensors that have shapes and no values"):
                 # an optimiser makes its state in the first iteration, and not again
-                count_operators(lambda: built.call(0), built.module)
+                count_operators(lambda: check_ran(built.call(0), workload.name), built.module)
                 operators = count_operators(lambda: built.call(0), built.module)
             built.facts["least_memory_bytes"] = least_memory(built, operators)
         finally:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.workloads.base import Built
+from jouletrace.workloads.deferred import check_ran
+from jouletrace.workloads.leaving import no_silent_exit
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.user_errors import one_line
 
@@ -23,13 +25,14 @@ def trial(built: Built, device: torch.device | None = None) -> Any:
         device: The CUDA device to wait for; None on the CPU.
 
     Raises:
-        BadInputError: If the workload raises: its type, text and place in one line.
+        BadInputError: If the workload raises: its type, text and place in one line; or if it returns before its work
+            is done.
         NotPossibleError: If memory runs out.
     """
     outputs = None
     with user_code(built):
         for i in range(len(built.inputs)):
-            outputs = built.call(i)
+            outputs = check_ran(built.call(i), name_of(built))
         if device is not None:
             import torch
 
@@ -52,7 +55,7 @@ def user_code(built: Built, under: str = "", failure: type[BadInputError] = BadI
     """
     what = name_of(built)
     try:
-        with memory_guard(what):
+        with memory_guard(what), no_silent_exit():
             yield
     except JouletraceError:
         raise

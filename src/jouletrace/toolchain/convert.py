@@ -91,7 +91,9 @@ def convert(
     if not path.absolute().parent.is_dir():
         raise BadInputError(f"cannot write {path}: there is no folder {path.parent}")
     try:
-        return path, _written(found, how, path, program, say)
+        # a workload of Python may change the current folder
+        where = path if isinstance(found, ModelFile) else path.absolute()
+        return path, _written(found, how, where, program, say)
     except OSError as error:
         raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 

@@ -51,14 +51,14 @@ class Recording:
 
         Args:
             device: What to record.
-            folder: Where the Run and the programs' files go.
+            folder: Where the Run and the programs' files go, wherever the current folder is then.
             typed: For ``Run.command``.
             workload: As in ``Run``.
             settings: Likewise.
             limit_s: Seconds after which a program is ended.
             say: Told each command before it runs.
         """
-        self.folder = folder
+        self.folder = folder.absolute()
         self.commands: list[str] = []
         self._limit_s, self._say = limit_s, say
         self._device = device

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.workloads.leaving import no_silent_exit
 from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.user_errors import one_line
 
@@ -70,7 +71,7 @@ def importable(place: str) -> Iterator[None]:
 
 def _import(place: str) -> ModuleType:
     try:
-        with importable(place):
+        with importable(place), no_silent_exit():
             return _import_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModuleNotFoundError as error:
         missing = error.name or ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.deferred import check_runs
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.facts import common_facts
 from jouletrace.workloads.generation import Generation, make_generation
@@ -81,11 +82,12 @@ def build_object(
             dimension of its first tensor.
 
     Raises:
-        BadInputError: If the options don't fit.
+        BadInputError: If the options don't fit, or a call of ``target`` returns before its body has run.
         NotPossibleError: If the device isn't there or has no memory left.
     """
     import torch
 
+    check_runs(target, name)
     if options.config:
         raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
     if options.input_sets != 1:

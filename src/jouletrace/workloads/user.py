@@ -7,7 +7,9 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.deferred import check_ran, check_runs
 from jouletrace.workloads.environment import require_device
+from jouletrace.workloads.leaving import no_silent_exit
 from jouletrace.workloads.loader import check_place, importable, load_callable, split
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.objects import build_object
@@ -46,10 +48,16 @@ class UserWorkload:
         check_options(self.name, options)
         on = require_device(device)
         make = load_callable(self._place, self._callable)
+        check_runs(make, self.name)
         arguments = self._arguments(make, device, options)
         try:
-            with memory_guard(f"{self.name} on {device}"), importable(self._place), seeded(options.seed, on):
-                returned = make(**arguments)
+            with (
+                memory_guard(f"{self.name} on {device}"),
+                importable(self._place),
+                seeded(options.seed, on),
+                no_silent_exit(),
+            ):
+                returned = check_ran(make(**arguments), self.name)
         except JouletraceError:
             raise
         except (Exception, SystemExit) as error:

@@ -11,6 +11,7 @@ from typing import Any
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.detail.rows import PartRow, by_cost
 from jouletrace.run import Estimate, Run
+from jouletrace.run.files import check_replaceable
 from jouletrace.run.header import jsonable
 from jouletrace.run.store import check_free
 from jouletrace.spreadsheets import csv_cells
@@ -114,15 +115,18 @@ def write_files(
         The three paths.
 
     Raises:
-        BadInputError: If one is there already and is not to be written over, or the place can't be written.
+        BadInputError: If one is there already and is not to be written over, or is something else, or the place can't
+            be written.
     """
     target = Path(path)
     stem = target.with_suffix("") if target.suffix.lower() == ".csv" else target
     places = [stem.with_name(stem.name + end) for end in (".csv", "_top10_energy.csv", ".json")]
-    for place in places:
-        if not (overwrite and place.is_file()):
-            check_free(place)
     heads = columns(noun, simulated=runs[0].simulated)
+    for place, mark in zip(places, (*[",".join(heads[:2])] * 2, '"energy_missing"'), strict=True):
+        if overwrite and place.is_file():
+            check_replaceable(place, (mark,), f"a table of {noun}s or what goes with one")
+        else:
+            check_free(place)
     every = records(runs, tables, noun)
     top = costliest(every, tables, TOP)
     try:

@@ -103,8 +103,8 @@ def monitor(
         if process is not None:
             process.close()
     analysis.analyse_recorded(run)
-    if folder is not None:
-        save(run, folder, overwrite=True)
+    if session.folder is not None:
+        save(run, session.folder, overwrite=True)
     return run, code
 
 

@@ -10,6 +10,7 @@ imported when one is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class _Loop:
 
     def __init__(self, label: str, options: dict[str, Any]) -> None:
         self._label, self._options = label, options
+        if isinstance(place := options.get("save_to"), str | PathLike):
+            options["save_to"] = Path(place).absolute()  # where the callback was made, not where training begins
         self._recording: Recording | None = None
         self._open: list[live.range] = []
         self.run: Run | None = None

@@ -15,7 +15,6 @@ disk once a second, so that a recording may be as long as it likes.
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
@@ -29,6 +28,7 @@ from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.programs import current
 from jouletrace.profiler.programs.marks import Marks, Opened
 from jouletrace.profiler.programs.recording import OnUpdate, Recording, is_seconds
+from jouletrace.workloads.deferred import deferred
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -124,8 +124,7 @@ class range(ContextDecorator):
         Raises:
             BadInputError: If a call of it returns before its body has run.
         """
-        asks = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-        if any(ask(func) for ask in asks):
+        if deferred(func):
             why = "a call of it returns before its body runs; write `with jt.range(...):` inside of it"
             raise BadInputError(f"range {self.name!r} can't decorate {func.__qualname__}: {why}")
         return super().__call__(func)

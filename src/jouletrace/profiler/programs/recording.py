@@ -31,6 +31,7 @@ from jouletrace.profiler.programs.so_far import SoFar
 from jouletrace.profiler.programs.within import Within
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
+from jouletrace.run.files import shown
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.store import check_free, save
 
@@ -65,7 +66,7 @@ class Recording:
         self.label = label
         self.run: Run | None = None
         self.rank = this_rank()
-        self._whole = Path(save_to) if save_to is not None else None
+        self._whole = Path(save_to).absolute() if save_to is not None else None  # the program may change its folder
         # Within another recording it will be saved nowhere, so that its place may be taken.
         self._place = self._checked_place() if current.current is None else None
         self._specs = list(devices)
@@ -103,7 +104,11 @@ class Recording:
                 self._open()
                 current.claim(self)  # now that it takes the marks of other threads
             else:
-                lost = f", and nothing goes to {self._whole}" if self._whole is not None and outer is not self else ""
+                lost = (
+                    f", and nothing goes to {shown(self._whole)}"
+                    if self._whole is not None and outer is not self
+                    else ""
+                )
                 self._within.append(Within(self.label, outer, lost))
                 self._outer = outer or self._outer
                 return self
@@ -216,7 +221,7 @@ class Recording:
         parts = parts_of(self._whole)
         for taken in (parts / RUN_JSON, self._whole if self._whole.is_file() else parts / RUN_JSON):
             if taken.exists():
-                raise BadInputError(f"{taken} exists; results never go over older ones")
+                raise BadInputError(f"{shown(taken)} exists; results never go over older ones")
         return check_free(parts / self.rank.name)
 
     def _open(self) -> None:

@@ -9,15 +9,18 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
-from jouletrace.run.files import write_whole
+from jouletrace.run.files import check_replaceable, write_whole
 
-__all__ = ["render", "write"]
+__all__ = ["REPORT_MARKS", "render", "write"]
+
+REPORT_MARKS = ('<meta name="generator" content="jouletrace',)
+"""What tells our own pages."""
 
 
 def write(
     runs: Sequence[Run], path: Path | str, comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()
 ) -> Path:
-    """Write the report of one Run, or of several, into one file; one that is there is replaced.
+    """Write the report of one Run, or of several, into one file; an older report that is there is replaced.
 
     Args:
         runs: What to report on; at least one.
@@ -29,10 +32,11 @@ def write(
         The path.
 
     Raises:
-        BadInputError: If there is no Run, or the file can't be written.
+        BadInputError: If there is no Run, another file is there, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
     target = Path(path)
+    check_replaceable(target, REPORT_MARKS, "a report")
     page = render(runs, comparisons, notes)
     try:
         write_whole(target, page.encode())

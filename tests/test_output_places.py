@@ -1,0 +1,279 @@
+"""Where results go: where they were asked for, though the program changes its folder, and never over an input."""
+
+import json
+import os
+import shutil
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import jouletrace as jt
+from commands import command, wait_for
+from fleet_data import fleet
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.calibrate import calibrate
+from jouletrace.profiler.detail.files import write_files
+from jouletrace.profiler.detail.rows import layer_rows
+from jouletrace.profiler.session import Session
+from jouletrace.run import save
+from live_runs import REAL, spans_of
+from make_runs import profile_run
+
+WANDERS = """
+import os
+
+def go():
+    os.makedirs("elsewhere", exist_ok=True)
+    os.chdir("elsewhere")
+
+def wanders(batch=1):
+    import torch
+    go()
+    return torch.nn.Linear(256, 256), torch.randn(batch, 256)
+
+def loses_itself():
+    def call(x):
+        go()
+    return call, (1,)
+"""
+QUICK = ("-d", "sim:h100", "--warmup", "0.2", "--max-time", "1")
+
+
+@pytest.fixture
+def program(workspace):
+    pytest.importorskip("torch")
+    (workspace / "toy.py").write_text(WANDERS)
+    return workspace
+
+
+def move(folder):
+    (folder / "elsewhere").mkdir()
+    os.chdir(folder / "elsewhere")
+
+
+# --- a program that changes its folder ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["myrun", "myrun.zip"])
+def test_a_recording_is_saved_where_it_began(workspace, name):
+    with jt.record("loop", devices=REAL, save_to=name) as recording:
+        jt.step()
+        with jt.range("half"):
+            time.sleep(0.05)
+        move(workspace)
+        with jt.range("half"):
+            time.sleep(0.05)
+        jt.step()
+    saved = jt.load(workspace / name)
+    assert saved.complete
+    assert len(spans_of(saved, "range")) == 2
+    assert saved.spans.equals(recording.run.spans)
+    assert list((workspace / "elsewhere").iterdir()) == []
+
+
+def test_the_recording_of_a_rank_is_saved_where_it_began(workspace, monkeypatch):
+    for variable, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(variable, value)
+    with jt.record("loop", devices=REAL, save_to="myrun"):
+        move(workspace)
+    assert jt.load(workspace / "myrun" / "rank-1").complete
+
+
+def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(workspace):
+    def cleans_up():
+        with jt.record(devices=REAL, save_to="r"):
+            jt.step()
+            wait_for(lambda: list((workspace / "r" / "spool").glob("spans.live*")))
+            shutil.rmtree(workspace / "r")
+            (workspace / "r").mkdir()
+
+    with pytest.raises(jt.RecorderDiedError, match="were removed by somebody"):
+        cleans_up()
+    assert not jt.load(workspace / "r").complete
+
+
+def test_a_trainer_s_callback_saves_where_it_was_made(workspace, monkeypatch):
+    pytest.importorskip("transformers")
+    ours = jt.trainer_callback("tiny", devices=REAL, save_to="run")
+    move(workspace)
+    ours.on_train_begin(None, None, None)
+    time.sleep(0.05)
+    ours.on_train_end(None, None, SimpleNamespace())
+    assert jt.load(workspace / "run").complete
+
+
+@pytest.mark.parametrize("name", ["out", "out.zip"])
+@pytest.mark.parametrize("what", ["profile", "ab"])
+def test_a_function_that_changes_the_folder_is_saved_where_it_was_asked_for(workspace, what, name):
+    torch = pytest.importorskip("torch")
+
+    def wanders(x):
+        (workspace / "elsewhere").mkdir(exist_ok=True)
+        os.chdir(workspace / "elsewhere")
+        return x @ x
+
+    options = {"device": "sim:h100", "save_to": name, "warmup_s": 0.2, "max_time_s": 1.0}
+    if what == "profile":
+        jt.profile(wanders, torch.ones(64, 64), **options)
+    elif name.endswith(".zip"):
+        pytest.skip("ab has no zip")
+    else:
+        del options["max_time_s"]
+        jt.ab(wanders, lambda x: x @ x, torch.ones(64, 64), max_time=1.0, **options)
+    assert jt.load(workspace / name).complete
+    assert len(jt.load(workspace / name).results) > 0
+    assert list((workspace / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out", "out.zip", None])
+def test_profile_of_a_workload_that_changes_the_folder(program, capsys, name):
+    output = ("-o", name) if name else ()
+    said = command(capsys, "profile", "toy.py:wanders", *QUICK, *output, "--json")
+    assert said.code == 0, said.err
+    (place,) = [program / name] if name else (program / "runs").iterdir()
+    assert jt.load(place).complete
+    assert list((program / "elsewhere").iterdir()) == []
+    assert said.err.splitlines()[-1] in (f"saved {place}", f"saved {place.relative_to(program)}")
+
+
+@pytest.mark.slow
+def test_repeats_of_a_workload_that_changes_the_folder(program, capsys):
+    said = command(capsys, "profile", "toy.py:wanders", *QUICK, "-o", "out", "--repeats", "2", "--json")
+    assert said.code == 0, said.err
+    assert jt.load(program / "out").complete
+
+
+def test_sweep_over_a_workload_that_changes_the_folder(program, capsys):
+    said = command(capsys, "sweep", "toy.py:wanders", *QUICK, "-o", "s", "--json")
+    assert said.code == 0, said.err
+    (point,) = json.loads(said.out)["points"]
+    assert point["outcome"] == "done"
+    assert jt.load(program / "s" / "points" / "toy.py-wanders").complete
+
+
+def test_mig_sweep_over_a_workload_that_changes_the_folder(program, capsys):
+    arguments = ("--profiles", "1g.5gb", "--models", "toy.py:wanders", "-d", "sim:a100-40", "--seconds", "1")
+    said = command(capsys, "mig", "sweep", *arguments, "-o", "s", "--json")
+    assert said.code == 0, said.err
+    assert (program / "s" / "sweep.csv").is_file()
+    assert list((program / "elsewhere").iterdir()) == []
+
+
+def test_convert_of_a_workload_that_changes_the_folder(program, capsys):
+    pytest.importorskip("onnxscript")
+    said = command(capsys, "convert", "toy.py:wanders", "--to", "onnx", "-o", "model.onnx")
+    assert said.code == 0, said.err
+    assert (program / "model.onnx").is_file()
+    assert list((program / "elsewhere").iterdir()) == []
+
+
+def test_a_session_saves_where_it_began(workspace, monkeypatch):
+    """What every other kind of Run rests on."""
+    save_header = Session.save_header
+
+    def wander(session):
+        save_header(session)
+        (workspace / "elsewhere").mkdir(exist_ok=True)
+        os.chdir(workspace / "elsewhere")
+
+    monkeypatch.setattr(Session, "save_header", wander)
+    calibrate("sim:h100", seconds=10, folder=type(workspace)("out"))
+    assert jt.load(workspace / "out").calibration
+
+
+# --- outputs that would go over an input --------------------------------------------------------------
+
+
+@pytest.fixture
+def there(workspace):
+    """Runs and a fleet, whose bytes must stay as they are."""
+    save(profile_run(), workspace / "R")
+    save(profile_run(scale=2.0), workspace / "other")
+    save(profile_run(), workspace / "z.zip")
+    fleet(workspace / "F", [1.0, 1.01], repeats=2)
+    (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
+    (workspace / "empty").touch()
+    os.link(workspace / "R" / "run.json", workspace / "hard.html")
+    os.symlink(workspace / "z.zip", workspace / "soft.html")
+    return workspace
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet.json", "thesis.html"]
+
+
+@pytest.mark.parametrize("place", [*INPUTS, "hard.html", "soft.html"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "R", "-o"),
+        ("report", "z.zip", "-o"),
+        ("fleet", "report", "F", "-o"),
+        ("fleet", "report", "F", "--actions"),
+    ],
+    ids=["report", "report-zip", "fleet-report", "fleet-actions"],
+)
+def test_a_report_goes_over_no_other_file(there, capsys, arguments, place):
+    pytest.importorskip("plotly")
+    before = contents(there)
+    said = command(capsys, *arguments, place)
+    kind = "a table of actions" if "--actions" in arguments else "a report"
+    assert said.code == 2
+    complaint = f"jouletrace: {place} exists and is not {kind} of jouletrace: only such a file is replaced"
+    assert said.err.splitlines()[-1] == complaint
+    assert contents(there) == before
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "perfetto", "svg"])
+@pytest.mark.parametrize(("run", "place"), [("R", "R"), ("R", "R/run.json"), ("z.zip", "z.zip"), ("R", "other")])
+def test_an_export_goes_over_nothing(there, capsys, form, run, place):
+    before = contents(there)
+    said = command(capsys, "export", run, "-f", form, "-o", place)
+    if said.code == 0:  # zip adds its own ending
+        assert contents(there).items() > before.items()
+    else:
+        assert (said.code, contents(there)) == (2, before)
+
+
+@pytest.mark.parametrize("place", INPUTS)
+def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(there, capsys, place):
+    pytest.importorskip("plotly")
+    before = contents(there)
+    said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
+    assert said.code == 2
+    assert f"{place} exists and is not a drawing of a calibration of jouletrace" in said.complaint
+    assert contents(there) == before
+
+
+def test_what_a_report_writes_it_replaces_as_before(there, capsys):
+    pytest.importorskip("plotly")
+    for place in ("new.html", "empty", "R/report.html"):
+        for run in ("R", "other"):
+            assert command(capsys, "report", run, "-o", place).code == 0
+    assert (there / "new.html").read_text().startswith("<!DOCTYPE html>")
+    for _ in range(2):
+        assert command(capsys, "fleet", "report", "F", "-o", "f.html", "--actions", "a.csv").code == 0
+    assert command(capsys, "report", "R", "-o", "/dev/null").code == 0
+    assert jt.load("R").complete
+
+
+def test_tables_of_parts_go_over_older_ones_only(there):
+    run = profile_run(kernels=2)
+    write_files("parts", [run], [layer_rows(run)], "layer")
+    write_files("parts", [run], [layer_rows(run)], "layer", overwrite=True)
+    before = contents(there)
+    with pytest.raises(BadInputError, match=r"R/run.json exists and is not a table of layers"):
+        write_files("R/run", [run], [layer_rows(run)], "layer", overwrite=True)
+    assert contents(there) == before
+
+
+def test_a_mig_sweep_goes_into_no_run(there, capsys):
+    before = contents(there)
+    arguments = ("--profiles", "1g.5gb", "--models", "gemm", "-d", "sim:a100-40", "-o", "R")
+    said = command(capsys, "mig", "sweep", *arguments)
+    assert (said.code, said.complaint) == (2, "jouletrace: R holds a Run, not a sweep: give a new --output")
+    assert contents(there) == before
