@@ -5,6 +5,7 @@ A stream that a crash cut off is readable up to its last whole batch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,9 +13,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from jouletrace.errors import BadInputError
 from jouletrace.run import tables
+from jouletrace.run.files import open_regular
+from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 
 SUFFIX = ".arrows"
+_MOST_BATCHES = 10_000
 
 
 class SpoolWriter:
@@ -56,28 +61,65 @@ class SpoolWriter:
 
 
 def read_spool(folder: Path | str, table: str) -> pa.Table:
-    """All whole batches of a table in a spool folder, cut-off streams included."""
+    """All whole batches of a table in a spool folder, cut-off streams included.
+
+    Raises:
+        BadInputError: If a file is too large, or of something else.
+    """
     parts = [tables.empty(table)]
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
         if path.name != f"{table}{SUFFIX}" and not path.name.startswith(f"{table}."):
             continue
         batches = _whole_batches(path)
         if batches:
-            parts.append(tables.conform(pa.Table.from_batches(batches), table))
+            try:
+                parts.append(tables.conform(pa.Table.from_batches(batches), table))
+            except (pa.ArrowException, KeyError) as error:
+                raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
     return tables.conform(pa.concat_tables(parts), table)
 
 
 def _whole_batches(path: Path) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
     try:
-        with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                batch.validate(full=True)
-                batches.append(batch)
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > max(MOST_FILE_BYTES, stated_bytes()):
+                raise BadInputError(f"{path} is larger than any recording: refused")
+            source = pa.BufferReader(file.read())  # which knows where it ends, whatever lengths stand in it
+        schema = pa.ipc.read_schema(pa.ipc.read_message(source))
+        while True:
+            message = pa.ipc.read_message(source)
+            if _is_packed(message):
+                raise BadInputError(f"{path} is compressed, as no recording is: refused")
+            batch = pa.ipc.read_record_batch(message, schema)
+            batch.validate(full=True)
+            batches.append(batch)
+            if len(batches) > _MOST_BATCHES:  # a batch takes some kilobytes besides its rows
+                batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
     except (pa.ArrowException, OSError, EOFError):
-        # The writer was killed inside a batch (or before the schema was out); keep what is whole.
+        # The end; or the writer was killed inside a batch (or before the schema was out): keep what is whole.
         pass
     return batches
+
+
+def _is_packed(message: pa.ipc.Message) -> bool:
+    """Whether the buffers of a record batch are compressed: a few bytes may then come to any length.
+
+    Arrow's messages are FlatBuffers (``Message.fbs``): a table begins with the distance to its list of fields, where
+    a field that isn't stated is 0. Field 2 of a message is its batch, and field 3 of that is its compression.
+    """
+    data = message.metadata.to_pybytes()
+
+    def field(table: int, number: int) -> int:
+        fields = table - int.from_bytes(data[table : table + 4], "little", signed=True)
+        place = fields + 4 + 2 * number
+        if place + 2 > fields + int.from_bytes(data[fields : fields + 2], "little"):
+            return 0
+        return int.from_bytes(data[place : place + 2], "little")
+
+    root = int.from_bytes(data[:4], "little")
+    at = root + field(root, 2)
+    return field(at + int.from_bytes(data[at : at + 4], "little"), 3) != 0
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -5,12 +5,18 @@ All times are integer nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+from jouletrace.run.limits import Allowance, check_table
+
+_BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
 UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device")
@@ -147,25 +153,70 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 """Columns without which a table isn't one of ours; a version may add others."""
 
 
-def read(source: Any, name: str) -> pa.Table:
+def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table:
     """Read the table ``name`` from Parquet, checked byte by byte.
 
+    Columns that this version doesn't know are left alone.
+
+    Args:
+        source: The file, opened to be read in any order.
+        name: Of the table.
+        allowance: What may come out of it, which is spent; by its size if None.
+
     Raises:
-        ValueError: In one line, if it is damaged or a column of ``REQUIRED`` is missing.
+        ValueError: In one line, if it is damaged, a column of ``REQUIRED`` is missing, or more would come out of
+            it than is allowed.
     """
     try:
-        # Arrow's thread pools may abort a process that ends right after a read: go without them.
-        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file:
-            table = file.read(use_threads=False)
-        missing = [column for column in REQUIRED[name] if column not in table.column_names]
+        if allowance is None:
+            allowance = Allowance(source.seek(0, os.SEEK_END))
+        there = check_table(source, name, set(TABLES[name].names), allowance)
+        missing = [column for column in REQUIRED[name] if column not in there]
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}")
-        table = conform(table, name)
+        table = _laid_out(_decode(source, there, allowance), name, allowance)
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ValueError(lines[0]) from None
     return table
+
+
+def _decode(source: Any, columns: list[str], allowance: Allowance) -> pa.Table:
+    """The columns as stored; of texts each distinct one once, however often it occurs."""
+    source.seek(0)
+    left, batches = allowance.left, []
+    # Arrow's thread pools may abort a process that ends right after a read: go without them.
+    with pq.ParquetFile(
+        source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=columns
+    ) as file:
+        schema = pa.schema([file.schema_arrow.field(column) for column in columns])
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False):
+            left -= batch.nbytes
+            if left < 0:
+                allowance.check(allowance.left - left)
+            batches.append(batch)
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def _laid_out(table: pa.Table, name: str, allowance: Allowance) -> pa.Table:
+    """The same by the schema ``name``, once it is known what texts that are stored once come to in full."""
+    texts = 0
+    for field in TABLES[name]:
+        if pa.types.is_string(field.type) and field.name in table.column_names:
+            column = table.column(field.name)
+            if pa.types.is_dictionary(column.type):
+                texts += sum(_text_bytes(chunk) for chunk in column.chunks)
+    allowance.check(texts + table.nbytes)
+    table = conform(table, name)
+    allowance.spend(table.nbytes)
+    return table
+
+
+def _text_bytes(column: pa.DictionaryArray) -> int:
+    """Bytes of all texts of a column, each as often as it occurs."""
+    lengths = pc.fill_null(pc.binary_length(column.dictionary), 0)
+    return pc.sum(lengths.cast(pa.int64()).take(column.indices)).as_py() or 0
 
 
 def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
