@@ -178,7 +178,7 @@ def _of_kind(
     named = []
     for number, name in enumerate(spans.names):
         if number in repeated:
-            each, codes = repeated[number], _own_flags(response)
+            each, codes = repeated[number], [*_own_flags(response), *record.flags]
             total = each.scaled(int(count[number]))
         else:
             total, each, codes = followed.sum(np.flatnonzero(spans.code == number))

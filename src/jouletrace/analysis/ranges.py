@@ -215,7 +215,7 @@ def _energy(
         shortest = _SHORTEST * response.period_s
         siblings = [k for k in siblings if float(np.median(k.seconds)) >= shortest]
         short[key] = _of_repetitions(record, response, siblings)
-    return short[key].get(kind.path, Estimate.null("too_few_windows", "repeated")), []
+    return short[key].get(kind.path, Estimate.null("too_few_windows", "repeated")), record.flags
 
 
 def _follow(kind: _Kind) -> NDArray[np.bool_]:

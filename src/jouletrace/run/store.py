@@ -201,6 +201,16 @@ def read_header(files: RunFiles, where: str) -> tuple[Run, Checksums, bool | Non
     return run, checksums, sealed
 
 
+def load_header(path: Path) -> Run:
+    """A Run without its tables: what is known of one that is being recorded, too.
+
+    Raises:
+        BadInputError: If there is no Run, or its ``run.json`` can't be read.
+    """
+    with run_files(path) as files:
+        return read_header(files, str(path))[0]
+
+
 def _assemble(files: RunFiles, source: Path) -> Run:
     run, checksums, sealed = read_header(files, str(source))
     allowance = Allowance(files.packed)
@@ -235,8 +245,7 @@ def _is_place_of(run: Run, folder: Path) -> bool:
     if not any((folder / name).exists() for name in FILES):
         return True
     try:
-        with run_files(folder) as files:
-            there, _, _ = read_header(files, str(folder))
+        there = load_header(folder)
     except BadInputError:
         return False
     return not there.complete and (there.created_ns, there.command) == (run.created_ns, masked(run.command))
