@@ -81,11 +81,16 @@ def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
     channel = run.channel(device, POWER)
     if channel is None:
         return None
-    stamps, watts = run.series(device, POWER)
-    response = response_of(channel)
-    if not channel.gapless and _oversampled(stamps, response.period_s):
-        stamps, watts = published(stamps, watts, response.period_s)
-    return clean(stamps, watts, response.period_s, most_w=most_w(run, device)), response
+    limit_w = most_w(run, device)
+
+    def computed() -> tuple[Record, Response]:
+        stamps, watts = run.series(device, POWER)
+        response = response_of(channel)
+        if not channel.gapless and _oversampled(stamps, response.period_s):
+            stamps, watts = published(stamps, watts, response.period_s)
+        return clean(stamps, watts, response.period_s, most_w=limit_w), response
+
+    return run.remember(("power_record", repr(channel), limit_w), computed)
 
 
 def most_w(run: Run, device: str) -> float:

@@ -126,7 +126,7 @@ def _without_glitches(
         gained = energy[later] - energy[i]
         goes_on = _plausible(np.where(gained < 0, gained + wrap, gained), time[later] - time[i], most_w)
         if i >= back and goes_on.any():
-            back = i + 2 + int(np.argmax(goes_on))
+            back = int(i) + 2 + int(np.argmax(goes_on))
             keep[i + 1 : back] = False
     return keep
 

@@ -27,6 +27,9 @@ UNSEEN_SHARE = 0.25
 the record. Sums of an H100's record under its power cap miss the energy counter by 0.0045 × power × √seconds,
 which is that share of the 6 % by which readings fluctuate there (docs/results/bursts-h100.md)."""
 
+_TAIL = 14.0
+"""Time constants beyond a reading's memory in which it forgets all but a millionth of a thousandth."""
+
 _SHORT, _LONG = 12, 120
 """Readings in a sum that is too short to judge, and in one that is long enough."""
 
@@ -174,14 +177,29 @@ def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response
     step = response.period_s / 8
     since, until = cells[first] - response.memory_s, cells[last] + response.memory_s
     bounds = since + step * np.arange(int((until - since) / step) + 2)
-    taken = time_s[first + 1 : last + 1]
-    share = response.step(taken[:, None] - bounds)
-    weight = np.diff(cells[first : last + 1]) @ (share[:, :-1] - share[:, 1:])
-    missed = np.diff(np.clip(bounds, cells[first], cells[last])) - weight
+    taken, width = time_s[first + 1 : last + 1], np.diff(cells[first : last + 1])
+    missed = np.diff(np.clip(bounds, cells[first], cells[last])) - _seen(taken, width, bounds, response)
     # Two passes of a recursive filter are the exponential kernel, without its n² entries.
     decay = np.exp(-step / response.noise_tau_s)
     ahead, behind = _decaying(missed, decay), _decaying(missed[::-1], decay)[::-1]
     return float(missed @ (ahead + behind - missed))
+
+
+def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> Floats:
+    """Weight of each bin's power in a sum of readings, each of which counts for its width; of the bins' shape.
+
+    A reading has forgotten what is long past: only bins in its memory are looked at.
+    """
+    step = bounds[1] - bounds[0]
+    forgotten = response.memory_s + _TAIL * max(response.rise_s, response.tail_s)
+    ahead = int(np.ceil(max(-response.lag_s, 0.0) / step)) + 1
+    number = min(int(np.ceil(forgotten / step)) + ahead + 1, len(bounds) - 1)
+    last = np.floor((taken - bounds[0]) / step).astype(np.intp) + ahead
+    left = np.clip(last - number, 0, len(bounds) - 1 - number)
+    bins = left[:, None] + np.arange(number + 1)
+    share = response.step(taken[:, None] - bounds[bins])
+    seen = width[:, None] * (share[:, :-1] - share[:, 1:])
+    return np.bincount(bins[:, :-1].ravel(), seen.ravel(), len(bounds) - 1)
 
 
 def _decaying(values: Floats, decay: float) -> Floats:

@@ -25,18 +25,17 @@ SCHEMA_VERSION = (1, 2)
 RUN_JSON = "run.json"
 
 _RECORDS = ("devices", "channels", "warnings")
-_TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name not in tables.TABLES}
+_FIELDS = [f.name for f in fields(Run) if f.init and f.name not in tables.TABLES]
+_TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name in _FIELDS}
 _TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair]}
 
 
 def encode(run: Run, checksums: Checksums | None = None) -> bytes:
     """The text of ``run.json``, without what looks secret; ``checksums`` are of the files beside it, by name."""
     header: dict[str, Any] = {"format": FORMAT, "schema_version": f"{SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"}
-    for f in fields(run):
-        if f.name in tables.TABLES:
-            continue
-        value = getattr(run, f.name)
-        header[f.name] = [item.to_dict() for item in value] if f.name in _RECORDS else value
+    for name in _FIELDS:
+        value = getattr(run, name)
+        header[name] = [item.to_dict() for item in value] if name in _RECORDS else value
     header = masked_all(jsonable(header))
     header["checksums"] = {**(checksums or {}), **blank(RUN_JSON)}
     return seal(json.dumps(header, indent=1, allow_nan=False).encode(), RUN_JSON)

@@ -6,9 +6,10 @@ here on.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,9 @@ from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
 from jouletrace.run.metrics import METRICS
+from jouletrace.run.series import SampleIndex
+
+T = TypeVar("T")
 
 MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
@@ -67,6 +71,7 @@ class Run:
     windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
     results: pa.Table = field(default_factory=lambda: tables.empty("results"))
     counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
+    _indexed: tuple[pa.Table, SampleIndex] | None = field(default=None, init=False, compare=False)
 
     def __repr__(self) -> str:
         """What it is in a line; ``jouletrace.show`` and the tables have the rest."""
@@ -100,10 +105,22 @@ class Run:
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
         """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays."""
-        rows = self.samples.filter(
-            pc.and_(pc.equal(self.samples["device"], device), pc.equal(self.samples["channel"], channel))
-        )
-        return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+        return self._index().series(device, channel)
+
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` makes of the samples, computed once for as long as ``samples`` is the same table."""
+        kept = self._index().kept
+        if key not in kept:
+            kept[key] = compute()
+        found: T = kept[key]
+        return found
+
+    def _index(self) -> SampleIndex:
+        table = self.samples  # another thread may put newer ones there
+        known = self._indexed
+        if known is None or known[0] is not table:
+            known = self._indexed = table, SampleIndex(table)
+        return known[1]
 
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it isn't there.

@@ -273,7 +273,12 @@ def decoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
         return np.empty(0, np.int64), []
     parts = column.unify_dictionaries().chunks
     codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
-    return np.concatenate(codes), [str(text) for text in parts[0].dictionary.to_pylist()]
+    texts = [str(text) for text in parts[0].dictionary.to_pylist()]
+    first = {text: i for i, text in reversed(list(enumerate(texts)))}
+    found = np.concatenate(codes)
+    if len(first) < len(texts):  # a text that another program wrote twice
+        found = np.append([first[text] for text in texts], -1)[found]
+    return found, texts
 
 
 def empty(name: str) -> pa.Table:
