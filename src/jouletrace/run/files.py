@@ -75,8 +75,11 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
     """
     # A pipe that nobody writes to would be waited for.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
         os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     with os.fdopen(handle, "rb") as file:
         yield file

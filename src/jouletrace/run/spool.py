@@ -6,7 +6,8 @@ A stream that a crash cut off is readable up to its last whole batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +20,8 @@ from jouletrace.run.files import open_regular
 from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 
 SUFFIX = ".arrows"
-_MOST_BATCHES = 10_000
+_PIECE = 1000
+"""Batches that are put together at a time: one takes some kilobytes besides its rows."""
 
 
 class SpoolWriter:
@@ -68,24 +70,40 @@ def read_spool(folder: Path | str, table: str) -> pa.Table:
     """
     parts = [tables.empty(table)]
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
-        if path.name != f"{table}{SUFFIX}" and not path.name.startswith(f"{table}."):
-            continue
-        batches = _whole_batches(path)
-        if batches:
-            try:
-                parts.append(tables.conform(pa.Table.from_batches(batches), table))
-            except (pa.ArrowException, KeyError) as error:
-                raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
+        if path.name == f"{table}{SUFFIX}" or path.name.startswith(f"{table}."):
+            parts += _whole_pieces(path, table)
     return tables.conform(pa.concat_tables(parts), table)
 
 
-def _whole_batches(path: Path) -> list[pa.RecordBatch]:
+def _whole_pieces(path: Path, table: str) -> list[pa.Table]:
+    """All whole batches of a file, some thousand to a piece that is in memory of its own."""
+    pieces: list[pa.Table] = []
     batches: list[pa.RecordBatch] = []
+
+    def take() -> None:
+        if batches:
+            try:
+                pieces.append(tables.conform(pa.Table.from_batches(batches), table).combine_chunks())
+            except (pa.ArrowException, KeyError) as error:
+                raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
+            batches.clear()
+
+    for batch in _whole_batches(path):
+        batches.append(batch)
+        if len(batches) == _PIECE:
+            take()
+    take()
+    return pieces
+
+
+def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
     try:
         with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > max(MOST_FILE_BYTES, stated_bytes()):
+            size = os.fstat(file.fileno()).st_size
+            if size > max(MOST_FILE_BYTES, stated_bytes()):
                 raise BadInputError(f"{path} is larger than any recording: refused")
-            source = pa.BufferReader(file.read())  # which knows where it ends, whatever lengths stand in it
+            # Which knows where it ends, whatever lengths stand in it.
+            source = pa.BufferReader(mmap(file.fileno(), 0, access=ACCESS_READ) if size else b"")
         schema = pa.ipc.read_schema(pa.ipc.read_message(source))
         while True:
             message = pa.ipc.read_message(source)
@@ -93,13 +111,10 @@ def _whole_batches(path: Path) -> list[pa.RecordBatch]:
                 raise BadInputError(f"{path} is compressed, as no recording is: refused")
             batch = pa.ipc.read_record_batch(message, schema)
             batch.validate(full=True)
-            batches.append(batch)
-            if len(batches) > _MOST_BATCHES:  # a batch takes some kilobytes besides its rows
-                batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
+            yield batch
     except (pa.ArrowException, OSError, EOFError):
-        # The end; or the writer was killed inside a batch (or before the schema was out): keep what is whole.
+        # The end; or the writer was killed inside a batch (or before the schema was out): what is whole is kept.
         pass
-    return batches
 
 
 def _is_packed(message: pa.ipc.Message) -> bool:

@@ -237,12 +237,25 @@ def conform(table: pa.Table, name: str) -> pa.Table:
     Raises:
         pyarrow.ArrowInvalid: If a column can't be cast to its type without loss.
     """
-    schema = TABLES[name]
-    columns = [
-        table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays([_whole(column) for column in columns], schema=schema)
+    schema, there = TABLES[name], set(table.column_names)
+    zeros = pa.py_buffer(np.zeros(len(table) + 1, np.int64))
+    columns = []
+    for f in schema:
+        column = table.column(f.name) if f.name in there else None
+        if column is None or column.null_count == len(table):
+            columns.append(_nulls(len(table), f.type, zeros))
+        else:
+            columns.append(_whole(column.cast(f.type)))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _nulls(length: int, kind: pa.DataType, zeros: pa.Buffer) -> pa.Array:
+    """So many nulls on the same zeros as all others: most columns of most spans are, and took most of the memory."""
+    if pa.types.is_dictionary(kind):
+        codes = _nulls(length, kind.index_type, zeros)
+        return pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
+    buffers = [zeros, zeros, *([pa.py_buffer(b"")] if pa.types.is_string(kind) else [])]
+    return pa.Array.from_buffers(kind, length, buffers, null_count=length)
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
