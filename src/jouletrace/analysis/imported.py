@@ -101,7 +101,7 @@ class _Timeline:
 
     @classmethod
     def of(cls, run: Run) -> _Timeline:
-        spans = run.spans
+        spans = run.spans.select(["id", "parent", "kind", "name", "device", "start_ns", "end_ns"])
         timed = spans.filter(pc.and_(pc.is_valid(spans["start_ns"]), pc.is_valid(spans["end_ns"])))
         (kind, kinds), (name, names), (device, devices) = (tables.decoded(timed[c]) for c in ("kind", "name", "device"))
         parent = pc.fill_null(timed["parent"], -1).to_numpy().astype(np.int64)

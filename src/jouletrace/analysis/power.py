@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
@@ -83,14 +84,14 @@ def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
         return None
     limit_w = most_w(run, device)
 
-    def computed() -> tuple[Record, Response]:
+    def computed(_: pa.Table) -> tuple[Record, Response]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if not channel.gapless and _oversampled(stamps, response.period_s):
             stamps, watts = published(stamps, watts, response.period_s)
         return clean(stamps, watts, response.period_s, most_w=limit_w), response
 
-    return run.remember(("power_record", repr(channel), limit_w), computed)
+    return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
 
 
 def most_w(run: Run, device: str) -> float:

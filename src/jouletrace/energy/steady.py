@@ -199,7 +199,7 @@ def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> F
     bins = left[:, None] + np.arange(number + 1)
     share = response.step(taken[:, None] - bounds[bins])
     seen = width[:, None] * (share[:, :-1] - share[:, 1:])
-    return np.bincount(bins[:, :-1].ravel(), seen.ravel(), len(bounds) - 1)
+    return np.asarray(np.bincount(bins[:, :-1].ravel(), seen.ravel(), len(bounds) - 1), np.float64)
 
 
 def _decaying(values: Floats, decay: float) -> Floats:

@@ -64,7 +64,7 @@ def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
 
 def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
     if column is None:
-        return pa.nulls(n, kind)
+        return tables.nulls(n, kind)
     if pa.types.is_dictionary(kind):
         if isinstance(column, str):
             column = Coded(np.zeros(n, np.int32), [column])
@@ -76,6 +76,8 @@ def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
         return tables.array(list(np.asarray(column, dtype=object)), kind)
     dtype = kind.to_pandas_dtype()
     if isinstance(column, Partly):
+        if not np.any(column.valid):
+            return tables.nulls(n, kind)
         values = np.where(column.valid, column.values, 0).astype(dtype, copy=False)
         return pa.array(values, type=kind, mask=~np.asarray(column.valid))
     return pa.array(np.broadcast_to(np.asarray(column), (n,)).astype(dtype, copy=False), type=kind)

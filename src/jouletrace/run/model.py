@@ -71,7 +71,7 @@ class Run:
     windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
     results: pa.Table = field(default_factory=lambda: tables.empty("results"))
     counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
-    _indexed: tuple[pa.Table, SampleIndex] | None = field(default=None, init=False, compare=False)
+    _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
         """What it is in a line; ``jouletrace.show`` and the tables have the rest."""
@@ -105,22 +105,18 @@ class Run:
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
         """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays."""
-        return self._index().series(device, channel)
+        return self.remember("samples", "index", SampleIndex).series(device, channel)
 
-    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` makes of the samples, computed once for as long as ``samples`` is the same table."""
-        kept = self._index().kept
-        if key not in kept:
-            kept[key] = compute()
-        found: T = kept[key]
-        return found
-
-    def _index(self) -> SampleIndex:
-        table = self.samples  # another thread may put newer ones there
-        known = self._indexed
+    def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
+        """What ``compute`` makes of a table, computed once for as long as the table of that name is the same."""
+        table = self.table(name)  # another thread may put a newer one there
+        known = self._kept.get(name)
         if known is None or known[0] is not table:
-            known = self._indexed = table, SampleIndex(table)
-        return known[1]
+            known = self._kept[name] = table, {}
+        if key not in known[1]:
+            known[1][key] = compute(table)
+        found: T = known[1][key]
+        return found
 
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it isn't there.

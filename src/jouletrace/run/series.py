@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +15,6 @@ class SampleIndex:
 
     Args:
         table: The table, whose values stay where they are.
-
-    Attributes:
-        kept: What was computed of these samples, by whatever key the one who computed it chose.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -40,7 +35,6 @@ class SampleIndex:
         self._channels = {name: i for i, name in reversed(list(enumerate(channels)))}
         self._stamps = pc.fill_null(table["time_ns"], 0).to_numpy()
         self._values = table["value"].to_numpy()
-        self.kept: dict[Any, Any] = {}
 
     def series(self, device: str, channel: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Stamps and values of one channel; both empty if there is none."""

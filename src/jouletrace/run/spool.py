@@ -43,7 +43,7 @@ class SpoolWriter:
         """Append rows given by column (absent columns become null) and flush them to the file."""
         length = len(next(iter(columns.values())))
         arrays = [
-            tables.array(columns[f.name], f.type) if f.name in columns else pa.nulls(length, f.type)
+            tables.array(columns[f.name], f.type) if f.name in columns else tables.nulls(length, f.type)
             for f in self._schema
         ]
         self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))

@@ -174,7 +174,7 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
         missing = [column for column in REQUIRED[name] if column not in there]
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}")
-        table = _laid_out(_decode(source, there, allowance), name, allowance)
+        table = _decode(source, name, there, allowance)
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
@@ -182,35 +182,35 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
     return table
 
 
-def _decode(source: Any, columns: list[str], allowance: Allowance) -> pa.Table:
-    """The columns as stored; of texts each distinct one once, however often it occurs."""
+def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> pa.Table:
+    """The table, column by column: what one takes while it is brought to its type is free before the next."""
     source.seek(0)
-    left, batches = allowance.left, []
+    columns: dict[str, pa.ChunkedArray] = {}
     # Arrow's thread pools may abort a process that ends right after a read: go without them.
     with pq.ParquetFile(
-        source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=columns
+        source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=there
     ) as file:
-        schema = pa.schema([file.schema_arrow.field(column) for column in columns])
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False):
-            left -= batch.nbytes
-            if left < 0:
-                allowance.check(allowance.left - left)
-            batches.append(batch)
-    return pa.Table.from_batches(batches, schema=schema)
+        rows = file.metadata.num_rows
+        for field in TABLES[name]:
+            if field.name in there:
+                columns[field.name] = _conform(_column(file, field, allowance), field.type, rows)
+                allowance.spend(columns[field.name].nbytes)
+    found = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
+    return pa.Table.from_arrays(found, schema=TABLES[name])
 
 
-def _laid_out(table: pa.Table, name: str, allowance: Allowance) -> pa.Table:
-    """The same by the schema ``name``, once it is known what texts that are stored once come to in full."""
-    texts = 0
-    for field in TABLES[name]:
-        if pa.types.is_string(field.type) and field.name in table.column_names:
-            column = table.column(field.name)
-            if pa.types.is_dictionary(column.type):
-                texts += sum(_text_bytes(chunk) for chunk in column.chunks)
-    allowance.check(texts + table.nbytes)
-    table = conform(table, name)
-    allowance.spend(table.nbytes)
-    return table
+def _column(file: pq.ParquetFile, field: pa.Field, allowance: Allowance) -> pa.ChunkedArray:
+    """A column as stored; a text that occurs often is there once, and what it comes to in full is allowed for."""
+    left, chunks = allowance.left, []
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
+        chunk = batch.column(0)
+        left -= chunk.nbytes
+        if pa.types.is_string(field.type) and pa.types.is_dictionary(chunk.type):
+            left -= _text_bytes(chunk)
+        if left < 0:
+            allowance.check(allowance.left - left)
+        chunks.append(chunk)
+    return pa.chunked_array(chunks, type=file.schema_arrow.field(field.name).type)
 
 
 def _text_bytes(column: pa.DictionaryArray) -> int:
@@ -237,23 +237,20 @@ def conform(table: pa.Table, name: str) -> pa.Table:
     Raises:
         pyarrow.ArrowInvalid: If a column can't be cast to its type without loss.
     """
-    schema, there = TABLES[name], set(table.column_names)
-    zeros = pa.py_buffer(np.zeros(len(table) + 1, np.int64))
-    columns = []
-    for f in schema:
-        column = table.column(f.name) if f.name in there else None
-        if column is None or column.null_count == len(table):
-            columns.append(_nulls(len(table), f.type, zeros))
-        else:
-            columns.append(_whole(column.cast(f.type)))
+    schema, there, rows = TABLES[name], set(table.column_names), len(table)
+    columns = [_conform(table.column(f.name), f.type, rows) if f.name in there else nulls(rows, f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _nulls(length: int, kind: pa.DataType, zeros: pa.Buffer) -> pa.Array:
-    """So many nulls on the same zeros as all others: most columns of most spans are, and took most of the memory."""
+def _conform(column: pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
+    return nulls(rows, kind) if column.null_count == rows else _whole(column.cast(kind))
+
+
+def nulls(length: int, kind: pa.DataType) -> pa.Array:
+    """So many nulls, in memory that is never written to: most columns of most spans are, and would take the most."""
     if pa.types.is_dictionary(kind):
-        codes = _nulls(length, kind.index_type, zeros)
-        return pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
+        return pa.DictionaryArray.from_arrays(nulls(length, kind.index_type), pa.array([], kind.value_type))
+    zeros = pa.py_buffer(np.zeros(length + 1, np.int64))  # the system's own zeros, as long as nobody writes
     buffers = [zeros, zeros, *([pa.py_buffer(b"")] if pa.types.is_string(kind) else [])]
     return pa.Array.from_buffers(kind, length, buffers, null_count=length)
 
