@@ -18,6 +18,7 @@ from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.work import add_work
+from jouletrace.energy.one_thread import one_thread
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import Run
 
@@ -34,6 +35,7 @@ _CLOCK_SLEW = 1e-3
 """What the host's clock may gain on a steady one: twice what a time daemon slews by."""
 
 
+@one_thread
 def analyse(run: Run) -> Run:
     """Compute ``results`` and ``units`` of a Run afresh from its raw tables; returns the same Run."""
     figures = Figures()

@@ -179,10 +179,8 @@ def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response
     bounds = since + step * np.arange(int((until - since) / step) + 2)
     taken, width = time_s[first + 1 : last + 1], np.diff(cells[first : last + 1])
     missed = np.diff(np.clip(bounds, cells[first], cells[last])) - _seen(taken, width, bounds, response)
-    # Two passes of a recursive filter are the exponential kernel, without its n² entries.
     decay = np.exp(-step / response.noise_tau_s)
-    ahead, behind = _decaying(missed, decay), _decaying(missed[::-1], decay)[::-1]
-    return float(missed @ (ahead + behind - missed))
+    return float(missed @ exponentially_smoothed(missed[None], decay)[0])
 
 
 def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> Floats:
@@ -202,11 +200,17 @@ def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> F
     return np.asarray(np.bincount(bins[:, :-1].ravel(), seen.ravel(), len(bounds) - 1), np.float64)
 
 
-def _decaying(values: Floats, decay: float) -> Floats:
-    """y[n] = values[n] + decay y[n - 1], as a banded system: ``scipy.signal`` takes a second to import."""
-    bands = np.vstack([np.ones(len(values)), np.full(len(values), -decay)])
-    solved, _ = lapack.dtbtrs(bands, values[:, None], uplo="L")
-    return np.asarray(solved[:, 0], np.float64)
+def exponentially_smoothed(values: Floats, decay: float) -> Floats:
+    """Each row times the matrix of ``decay ** |i - j|``, in time that goes with its length; same shape, (n, m).
+
+    Two recursions y[i] = x[i] + decay y[i - 1], ahead and back, hold the diagonal twice. As banded systems:
+    ``scipy.signal`` takes a second to import.
+    """
+    length = values.shape[1]
+    bands = np.vstack([np.ones(length), np.full(length, -decay)])
+    ahead, _ = lapack.dtbtrs(bands, values.T, uplo="L")
+    back, _ = lapack.dtbtrs(bands, values.T, uplo="L", trans="T")
+    return np.asarray((ahead + back).T - values, np.float64)
 
 
 def edge_variance(response: Response) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.energy.neighbourhood import Neighbourhoods
+from jouletrace.energy.one_thread import one_thread
 from jouletrace.energy.posterior import Posterior
 from jouletrace.energy.record import IMPLAUSIBLE, Record
 from jouletrace.energy.response import Response
@@ -67,6 +68,7 @@ class WindowEnergies:
         return len(self.energy_j)
 
 
+@one_thread
 def window_energy(
     record: Record,
     response: Response,
