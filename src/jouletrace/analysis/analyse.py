@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 
 from jouletrace.analysis.clocks import warn_if_not_as_told
 from jouletrace.analysis.communication import add_communication
@@ -17,6 +16,7 @@ from jouletrace.analysis.power import power_record
 from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.energy.one_thread import one_thread
 from jouletrace.errors import BrokenOffError, JouletraceError
@@ -76,7 +76,7 @@ def analyse_recorded(run: Run) -> Run:
 
 def _warn_of_record(run: Run) -> None:
     """Say what is wrong with the readings themselves."""
-    phases = run.spans.filter(pc.equal(run.spans["kind"], "phase"))
+    phases = of_kind(run, "phase")
     start, end = (phases[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
     for device in run.devices:
         found = power_record(run, device.id)

@@ -35,15 +35,23 @@ def published(
     elif at[0] - stamps[0] >= period:
         first = at[0] - round((at[0] - stamps[0]) // period * period)
         at, value = np.append(first, at), np.append(values[0], value)
-    until = np.append(at[1:], stamps[-1] + 1)
-    # An update may be seen up to half a period late before one must have been lost in between.
-    repeats = np.maximum(np.floor((until - at) / period - 0.5), 0).astype(np.int64)
-    total = int(repeats.sum())
-    number = np.arange(1, total + 1) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    again = np.repeat(at, repeats) + np.round(number * period).astype(np.int64)
-    after = np.clip(np.searchsorted(stamps, again), 1, max(len(stamps) - 1, 1))
-    nearest = np.minimum(np.abs(stamps[after - 1] - again), np.abs(stamps[np.minimum(after, len(stamps) - 1)] - again))
-    polled = nearest < period
-    times = np.concatenate([at, again[polled]])
+    # Stood still until the next update; one may be seen up to half a period late before one must have been lost.
+    until = np.append(at[1:], stamps[-1])
+    most = np.maximum(np.floor((until - at) / period - 0.5), 0)
+    # Where a poll came less than a period from when it was published again: looked for from the polls, since
+    # between them may lie years.
+    last = np.searchsorted(at, stamps, side="left") - 1  # the update that it still shows, or at which the next one is
+    shown = last >= 0
+    late = (stamps[shown] - at[last[shown]]) / period
+    owner = np.concatenate([last[shown], last[shown]])
+    number = np.concatenate([np.floor(late), np.ceil(late)])
+    some = (number >= 1) & (number <= most[owner])
+    owner, number = owner[some], number[some]
+    each = np.lexsort((number, owner))
+    owner, number = owner[each], number[each]
+    once = np.append(True, (np.diff(owner) != 0) | (np.diff(number) != 0))[: len(owner)]
+    owner, number = owner[once], number[once]
+    again = at[owner] + np.round(number * period).astype(np.int64)
+    times = np.concatenate([at, again])
     order = np.argsort(times, kind="stable")
-    return times[order], np.concatenate([value, np.repeat(value, repeats)[polled]])[order]
+    return times[order], np.concatenate([value, value[owner]])[order]

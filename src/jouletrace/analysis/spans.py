@@ -25,11 +25,11 @@ def device_phase_edges(run: Run, name: str, device: str) -> Edges:
 
 
 def of_kind(run: Run, kind: str) -> pa.Table:
-    """Name, device, lane and edges of the spans of a kind, looked for once."""
+    """Name, device, lane and edges of the spans of a kind that have times, looked for once."""
 
     def found(spans: pa.Table) -> pa.Table:
         columns = spans.select(["name", "device", "lane", "start_ns", "end_ns"])
-        return columns.filter(pc.equal(spans["kind"], kind)).combine_chunks()
+        return columns.filter(pc.and_(pc.equal(spans["kind"], kind), pc.is_valid(spans["start_ns"]))).combine_chunks()
 
     return run.remember("spans", ("of_kind", kind), found)
 

@@ -30,6 +30,9 @@ which is that share of the 6 % by which readings fluctuate there (docs/results/b
 _TAIL = 14.0
 """Time constants beyond a reading's memory in which it forgets all but a millionth of a thousandth."""
 
+_MOST_PERIODS = 20_000
+"""Of the sensor in a piece of the record: its bins are eighths of them."""
+
 _SHORT, _LONG = 12, 120
 """Readings in a sum that is too short to judge, and in one that is long enough."""
 
@@ -164,12 +167,14 @@ def sum_rate(time_s: Floats, response: Response) -> float:
     starts = np.unique(np.linspace(0, len(cells) - 1 - long, 6).astype(int))
     gains = []
     for start in starts:
+        if (cells[start + long] - cells[start]) / response.period_s > _MOST_PERIODS:
+            continue  # a hole, or far fewer readings than the sensor has updates
         short = _sum_variance(time_s, cells, start, start + long // 3, response)
         gains.append(
             (_sum_variance(time_s, cells, start, start + long, response) - short)
             / (cells[start + long] - cells[start + long // 3])
         )
-    return max(float(np.mean(gains)), 0.0)
+    return max(float(np.mean(gains)), 0.0) if gains else 2 * response.noise_tau_s
 
 
 def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: Response) -> float:

@@ -118,6 +118,8 @@ class _Zip:
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
+        if name not in self._inside:
+            raise BadInputError(f"no Run in {self._source}: it holds no {name}")
         with _readable(self._source):
             data = self._read(self._archive.getinfo(self._inside[name]))
         yield data

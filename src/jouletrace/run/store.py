@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.run import tables
+from jouletrace.run import sound, tables
 from jouletrace.run.checksums import Checksums, checksum, is_sealed, matches
 from jouletrace.run.files import chunks, safe_name, write_whole
 from jouletrace.run.header import RUN_JSON, decode, encode
@@ -222,13 +222,20 @@ def _assemble(files: RunFiles, source: Path) -> Run:
             with files.open(file_name) as file:
                 doubts.look_at(file_name, file, checksums)
                 try:
-                    setattr(run, name, tables.read(file, name, allowance))
+                    table = tables.read(file, name, allowance)
+                    sound.check(table, name)
                 except ValueError as error:
                     raise BadInputError(f"{source}/{file_name} is damaged: {error}") from None
+            setattr(run, name, table)
         elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
             raise BadInputError(f"{source}/{file_name} is missing")
         elif source.is_dir():
-            setattr(run, name, read_spool(source / SPOOL, name))
+            recorded = read_spool(source / SPOOL, name)
+            whole = sound.sound_rows(recorded, name)
+            if len(whole) < len(recorded):
+                message = f"{len(recorded) - len(whole)} rows of {name} were damaged, and were left out"
+                run.warn("rows_left_out", message, str(source))
+            setattr(run, name, whole)
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
     if doubts.unknown and run.complete:
