@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from jouletrace.energy.response import Response
+from jouletrace.importers.power_sensor import nvidia_sensor, polled_response
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 
@@ -114,3 +116,31 @@ def make_run(
     run.spans = tables.from_rows(spans or [], "spans")
     run.windows = tables.from_rows(window_rows or [], "windows")
     return run
+
+
+_LOGGED = [POWER, "energy_counter_j", "temperature_c", "clock_sm_mhz", "clock_memory_mhz", "utilization_gpu_pct"]
+
+
+def log_of_gpus(devices: int, rows: int, channels: int = 1) -> Run:
+    """An imported log with a row each second of every GPU in turn, as ``nvidia-smi`` writes it; ``rows`` in all."""
+    ids, names = [f"GPU-{number:04d}" for number in range(devices)], _LOGGED[:channels]
+    each = rows // devices // channels
+    stamps = np.repeat(START + np.arange(each) * SECOND, devices * channels)
+    owner = np.tile(np.repeat(np.arange(devices), channels), each).astype(np.int32)
+    which = np.tile(np.arange(channels), each * devices).astype(np.int32)
+    noise = np.random.default_rng(1).normal(0, 2, len(stamps))
+    columns = {
+        "time_ns": stamps,
+        "device": pa.DictionaryArray.from_arrays(owner, ids),
+        "channel": pa.DictionaryArray.from_arrays(which, names),
+        "value": np.round(300 + 50 * (stamps // (60 * SECOND) % 2) + noise, 2),
+    }
+    response = polled_response(nvidia_sensor("NVIDIA H100 80GB HBM3"), 1.0, 1e-3, 0.01).to_dict()
+    facts = {name: {"response": response} if name == POWER else {} for name in names}
+    return Run(
+        kind="import",
+        created_ns=START,
+        samples=pa.table(columns),
+        devices=[DeviceInfo(id, "a board", power_limit_w=700.0) for id in ids],
+        channels=[ChannelInfo(id, name, "", "log", 1.0, **facts[name]) for id in ids for name in names],  # type: ignore[arg-type]
+    )

@@ -25,6 +25,51 @@ def test_levels_and_their_difference():
     assert run.result("power_difference_w", 1).value == pytest.approx(400.0, rel=5e-3)
 
 
+def with_glitches(value, every=50, limits=None, enforced=None):
+    """A board that draws 300 W, every 50th reading of which is something else."""
+    rows = readings(300.0, 12.2, noise=0.3)
+    for i in range(100, len(rows) - 50, every):
+        rows[i]["value"] = value
+    device = DeviceInfo(DEVICE, "a board", power_limits_w=limits or {}, power_limit_w=enforced)
+    run = make_run(rows, kind="monitor", spans=phases(("monitor", 0.1, 12.0)))
+    run.devices = [device]
+    return analyse(run)
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "enforced"),
+    [
+        (65_535.0, {"max": 700.0}, 700.0),
+        (2_200.0, {"max": 700.0}, 300.0),
+        (65_535.0, None, None),
+        (1e20, None, None),
+        (1e200, {"max": 700.0}, 700.0),
+        (1e300, None, None),
+        (8_000.0, None, 700.0),
+    ],
+)
+def test_readings_that_no_board_draws_are_left_out_counted_and_flagged(value, limits, enforced):
+    run = with_glitches(value, limits=limits, enforced=enforced)
+    assert run.result("power_w", 1).value == pytest.approx(300.0, rel=2e-3)
+    assert run.result("power_working_w", 1).value in (None, pytest.approx(300.0, rel=2e-3))
+    for metric in ("power_w", "energy_total_j", "power_idle_w"):
+        assert "implausible_readings" in run.result_flags(metric, 1)
+    (warning,) = [warning for warning in run.warnings if warning.code == "record_implausible"]
+    assert "readings of power were beyond what the board can draw and were left out" in warning.message
+
+
+@pytest.mark.parametrize(("value", "limits"), [(1000.0, {"max": 700.0}), (1900.0, None)])
+def test_a_peak_above_the_limit_is_kept(value, limits):
+    run = with_glitches(value, limits=limits)
+    assert run.result("power_w", 1).value > 310
+    assert "implausible_readings" not in run.result_flags("power_w", 1)
+
+
+def test_of_a_board_of_which_no_reading_can_be_there_are_no_figures():
+    run = monitored(readings(65_535.0, 12.2))
+    assert run.result("power_w", 1).value is None
+
+
 def test_energy_is_that_of_the_recording_not_of_what_the_driver_remembered():
     run = monitored(readings(300.0, 12.2, noise=0.3), start=4.0, end=12.0)
     assert run.result("time_s", 1).value == pytest.approx(8.0, abs=0.01)

@@ -34,6 +34,38 @@ def test_steps_are_found_where_the_value_changes():
     assert steps.issues == {}
 
 
+@pytest.mark.parametrize("glitch", [9e29, 1e300, 5e6, 0.0, -1.0])
+@pytest.mark.parametrize("reads", [1, 3])
+def test_a_read_that_jumps_and_comes_back_changes_nothing(glitch, reads):
+    _, load = make()
+    at, energy = polled(load)
+    broken = energy.copy()
+    broken[700 : 700 + reads] = glitch
+    steps = find_steps(at, broken, most_w=2100)
+    assert steps.issues == {"implausible": reads}
+    found, wanted = (bracket(one, T0 + 3 * 10**9, T0 + 12 * 10**9) for one in (steps, find_steps(at, energy)))
+    assert found.energy_j == pytest.approx(wanted.energy_j, rel=1e-3)
+
+
+def test_a_counter_that_jumps_for_good_has_started_anew():
+    _, load = make()
+    at, energy = polled(load)
+    steps = find_steps(at, np.where(np.arange(len(at)) < 1000, energy, energy + 5e6), most_w=2100)
+    assert steps.issues == {"counter_reset": 1}
+    assert bracket(steps, T0 + 3 * 10**9, T0 + 12 * 10**9) is None
+    assert bracket(steps, T0 + 8 * 10**9, T0 + 12 * 10**9).energy_j < 6000
+
+
+def test_a_glitch_in_a_counter_that_wraps_is_told_from_the_wrap():
+    at = T0 + np.arange(100) * 10**8
+    energy = (1000.0 + 20.0 * np.arange(100)) % 2000.0
+    broken = energy.copy()
+    broken[30] = 1.5e6
+    steps = find_steps(at, broken, 2000.0, most_w=1000)
+    assert steps.issues == {"implausible": 1, "counter_wrapped": 1}
+    assert steps.energy_j[-1] - steps.energy_j[0] == pytest.approx(98 * 20.0)
+
+
 def test_energy_between_own_steps_is_exact():
     _, load = make()
     steps = find_steps(*polled(load))

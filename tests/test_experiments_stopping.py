@@ -95,3 +95,11 @@ def test_one_window_has_no_interval_and_none_no_value():
     one = two_stage_estimate(np.array([3.0]), 8)
     assert (one.value, one.low, one.high, one.n) == (3.0, None, None, 1)
     assert two_stage_estimate(np.array([]), 8).reason == "no_windows"
+
+
+@pytest.mark.parametrize("target", [1e-3, 1e-12, 1e-300, 5e-324])
+def test_a_target_that_no_time_suffices_for_asks_for_very_many(target):
+    first = np.array([1.0, 1.01, 0.99, 1.0, 1.02])
+    assert windows_needed(first, target) > 100
+    assert windows_needed(first, target) <= 10**12
+    assert windows_needed(np.ones(5), target) == 5

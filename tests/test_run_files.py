@@ -1,10 +1,11 @@
 """Files are there whole or not at all, and names fit any file system."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from jouletrace.run.files import safe_name, write_whole
+from jouletrace.run.files import open_regular, safe_name, write_whole
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -29,6 +30,57 @@ def test_what_is_broken_off_leaves_the_old_bytes_and_no_half_file(tmp_path, monk
         write_whole(path, b"new", durable=True)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="what is synced is seen in /proc")
+def test_a_file_is_on_the_disk_before_it_gets_its_name_and_its_name_before_it_returns(tmp_path, monkeypatch):
+    synced = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_sync(handle):
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")).partition(".part")[0])
+        fsync(handle)
+
+    def note_name(path, target):
+        synced.append("named")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "replace", note_name)
+    write_whole(tmp_path / "new" / "folder" / "file", b"x")
+    assert synced == ["new", tmp_path.name, f".file.{os.getpid()}", "named", "folder"]
+
+
+@pytest.mark.parametrize(("mode", "kept"), [(0o600, 0o600), (0o640, 0o640)])
+def test_a_file_has_the_permissions_asked_for_from_the_beginning(tmp_path, monkeypatch, mode, kept):
+    seen = []
+    write = Path.write_bytes
+
+    def look(path, data):
+        seen.append(path.stat().st_mode & 0o777)
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", look)
+    write_whole(tmp_path / "file", b"x", mode=mode)
+    assert seen == [kept]
+    assert (tmp_path / "file").stat().st_mode & 0o777 == kept
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_only_an_ordinary_file_is_opened(tmp_path, kind):
+    place = tmp_path / "it"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to("/dev/zero")
+    with (
+        pytest.raises(OSError, match="Is a directory" if kind == "folder" else "not an ordinary file"),
+        open_regular(place),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(

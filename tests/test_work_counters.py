@@ -33,6 +33,21 @@ def test_a_series_that_appears_later_counts_from_zero_and_one_that_goes_away_los
     assert (tally.done, tally.resets) == (7.0, 0)
 
 
+@pytest.mark.parametrize("jump", [9e29, 1e12, 4e5])
+def test_a_jump_that_comes_back_counts_nothing(jump):
+    tally = Tally()
+    for value in (1000.0, 1010.0, 1020.0, jump, 1030.0, 1040.0):
+        tally.add({"": value, "other": 3.0})
+    assert (tally.done, tally.resets, tally.glitches) == (40.0, 0, 1)
+
+
+def test_a_counter_that_starts_again_after_a_burst_is_no_jump():
+    tally = Tally()
+    for value in (1000.0, 1010.0, 3000.0, 1200.0):
+        tally.add({"": value})
+    assert (tally.done, tally.resets, tally.glitches) == (3200.0, 1, 0)
+
+
 def test_one_series_that_resets_is_seen_though_the_sum_grows():
     tally = Tally()
     tally.add({"a": 5.0, "b": 100.0})

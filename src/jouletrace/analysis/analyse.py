@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 
 from jouletrace.analysis.clocks import warn_if_not_as_told
 from jouletrace.analysis.communication import add_communication
@@ -17,13 +16,16 @@ from jouletrace.analysis.power import power_record
 from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
+from jouletrace.energy.one_thread import one_thread
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import Run
 
 _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",
     "negative": "{n} readings were negative and were left out",
+    "implausible": "{n} readings of power were beyond what the board can draw and were left out",
     "clock_stepped_back": "the clock stepped back {n} times while recording; the time lived twice was left out",
     "conflicting_stamps": "{n} stamps occur twice with different readings; the later reading was kept",
 }
@@ -36,6 +38,7 @@ _CLOCK_SLEW = 1e-3
 """What the host's clock may gain on a steady one: twice what a time daemon slews by."""
 
 
+@one_thread
 def analyse(run: Run) -> Run:
     """Compute ``results`` and ``units`` of a Run afresh from its raw tables; returns the same Run."""
     figures = Figures()
@@ -76,7 +79,7 @@ def analyse_recorded(run: Run) -> Run:
 
 def _warn_of_record(run: Run) -> None:
     """Say what is wrong with the readings themselves."""
-    phases = run.spans.filter(pc.equal(run.spans["kind"], "phase"))
+    phases = of_kind(run, "phase")
     start, end = (phases[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
     for device in run.devices:
         found = power_record(run, device.id)

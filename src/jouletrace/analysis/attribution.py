@@ -7,7 +7,7 @@ one by one (``energy.windows``), shorter ones that repeat are told apart by regr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from jouletrace.energy.record import Record
 from jouletrace.energy.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.energy.response import Response
 from jouletrace.energy.windows import Z95, WindowEnergies, window_energy
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Estimate, Run, tables
 
 KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 """Kinds of spans that energy is given to."""
@@ -81,10 +81,13 @@ def power_device(run: Run, device: str | None) -> tuple[str | None, list[str]]:
         alike = [info for info in powered if own.index is not None and info.index == own.index]
         if len(alike) == 1:
             return alike[0].id, []
-    names = [name for name in pc.unique(run.spans["device"]).to_pylist() if name is not None]
-    if len(powered) == 1 and len(names) <= 1:
+    if len(powered) == 1 and run.remember("spans", "devices", _count_devices) <= 1:
         return powered[0].id, ["device_assumed"]
     return None, []
+
+
+def _count_devices(spans: pa.Table) -> int:
+    return len([name for name in pc.unique(spans["device"]).to_pylist() if name is not None])
 
 
 def span_energies(run: Run, kinds: Sequence[str] = KINDS) -> list[NamedEnergy]:
@@ -93,17 +96,31 @@ def span_energies(run: Run, kinds: Sequence[str] = KINDS) -> list[NamedEnergy]:
     Without a power record every figure is null with the reason; nothing is left out.
     """
     found: list[NamedEnergy] = []
-    spans = run.spans.filter(pc.is_in(run.spans["kind"], pa.array(list(kinds))))
-    for device in pc.unique(spans["device"]).to_pylist():
-        of_device = pc.is_null(spans["device"]) if device is None else pc.equal(spans["device"], device)
+    for (device, kind), spans in _by_device_and_kind(run, kinds):
         source, flags = power_device(run, device)
         record = power_record(run, source) if source is not None else None
-        for kind in kinds:
-            rows = spans.filter(pc.and_(of_device, pc.equal(spans["kind"], kind)))
-            if len(rows):
-                reason = no_power_reason(run, device or "")
-                found += _of_kind(_Spans.of(rows), kind, device or "", record, flags, reason)
+        found += _of_kind(spans, kind, device or "", record, flags, no_power_reason(run, device or ""))
     return sorted(found, key=lambda named: -named.time_s)
+
+
+def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[str | None, str], _Spans]]:
+    """The spans of each device and kind: devices in order of appearance, kinds in the order given."""
+    spans = run.spans.select(["kind", "name", "device", "start_ns", "end_ns"])
+    wanted = pc.and_(pc.is_valid(spans["start_ns"]), pc.is_valid(spans["end_ns"]))
+    spans = spans.filter(pc.and_(wanted, pc.is_in(spans["kind"], pa.array(list(kinds)))))
+    (kind, all_kinds), (name, names), (device, devices) = (
+        tables.decoded(spans[column]) for column in ("kind", "name", "device")
+    )
+    start, end = (spans[edge].to_numpy() for edge in ("start_ns", "end_ns"))
+    place = np.array([kinds.index(one) if one in kinds else -1 for one in all_kinds], np.int64)
+    _, first, number = np.unique(device, return_index=True, return_inverse=True)
+    appeared = np.argsort(np.argsort(first))[number.reshape(-1)]
+    group = appeared * len(kinds) + place[kind] if len(kind) else appeared
+    order = np.lexsort((start, group))
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        if len(rows):
+            one = devices[device[rows[0]]] if device[rows[0]] >= 0 else None
+            yield (one, kinds[place[kind[rows[0]]]]), _Spans.of(start[rows], end[rows], name[rows], names)
 
 
 def add_energies(run: Run, figures: Figures, unit_of: Callable[[NamedEnergy], int | None]) -> list[NamedEnergy]:
@@ -136,18 +153,10 @@ class _Spans:
     names: list[str]
 
     @classmethod
-    def of(cls, rows: pa.Table) -> _Spans:
-        timed = rows.filter(pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["end_ns"])))
-        names = timed["name"].combine_chunks()
-        names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
-        if isinstance(names, pa.ChunkedArray):
-            names = names.chunk(0) if names.num_chunks else pa.array([], pa.dictionary(pa.int32(), pa.string()))
-        code = np.asarray(pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False), np.int64)
-        start, end = (timed[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
-        used, code = np.unique(code, return_inverse=True)
-        texts = names.dictionary.to_pylist()
-        order = np.argsort(start, kind="stable")
-        return cls(start[order], end[order], code[order], [texts[i] if i >= 0 else "" for i in used])
+    def of(cls, start: NDArray[np.int64], end: NDArray[np.int64], name: NDArray[np.int64], texts: list[str]) -> _Spans:
+        """Of spans in order of their starts; ``name`` as codes into ``texts``, -1 for none."""
+        used, code = np.unique(name, return_inverse=True)
+        return cls(start, end, code.reshape(-1), [texts[i] if i >= 0 else "" for i in used])
 
 
 def _of_kind(
@@ -178,7 +187,7 @@ def _of_kind(
     named = []
     for number, name in enumerate(spans.names):
         if number in repeated:
-            each, codes = repeated[number], _own_flags(response)
+            each, codes = repeated[number], [*_own_flags(response), *record.flags]
             total = each.scaled(int(count[number]))
         else:
             total, each, codes = followed.sum(np.flatnonzero(spans.code == number))

@@ -7,6 +7,7 @@ import math
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.energy.baseline import quiet_level
+from jouletrace.energy.record import IMPLAUSIBLE
 from jouletrace.run import Estimate, Run
 
 SETTLE_S = 0.3
@@ -54,6 +55,8 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
     apart = (max(by_phase) - min(by_phase)) / 2
     half = math.hypot(statistical, apart)
     flags = ["baseline_drifted"] if 2 * apart > DRIFT * value else []
+    if any(record.implausible(*phase_edges(run, name)).any() for name in PHASES[kind]):
+        flags.append(IMPLAUSIBLE)
     return Estimate(value, value - half, value + half, sum(level.n for level in levels), "idle"), flags
 
 

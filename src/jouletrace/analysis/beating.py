@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import sampling
+from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.energy.beat import beats
-from jouletrace.run import Run
+from jouletrace.run import Run, tables
 
 FLAG = "beats_with_sensor"
 
@@ -102,11 +103,11 @@ def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
     sampled = sampling(run, device)
     if not sampled:
         return []
-    spans = run.spans.filter(pc.equal(run.spans["kind"].cast(pa.string()), "iteration"))
+    spans = of_kind(run, "iteration")
     if run.settings.get("ranks"):  # each has a device of its own, where all steps are of all devices otherwise
         spans = spans.filter(pc.equal(spans["device"].cast(pa.string()), device))
     start, end = (spans[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
-    lane = np.array(spans["lane"].to_pylist(), object).astype(str)
+    lane, _ = tables.decoded(spans["lane"])
     return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_beats(start, lane, sampled))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.power import most_w
 from jouletrace.energy.baseline import temperature_slope
 from jouletrace.energy.counter import find_steps, record_over_counter
 from jouletrace.energy.fit import Fit, fit_response
@@ -42,14 +43,16 @@ def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
     stamps, watts = run.series(device, channel)
     if channel != POWER or not info.gapless:
         stamps, watts = updates(stamps, watts)
-    record = clean(stamps, watts)
+    record = clean(stamps, watts, most_w=most_w(run, device))
     edges = pulse_edges(run)
     # Outside of the pulses the board does what no edge tells of: the warm-up, what the ring held from before.
     keep = (record.time_ns > edges[0] - MARGIN_NS) & (record.time_ns < edges[-1] + MARGIN_NS)
     fit = fit_response(record.time_ns[keep], record.power_w[keep], edges)
     counter_stamps, joules = run.series(device, "energy_counter_j")
     if channel == POWER and len(counter_stamps) > 1:
-        ratio = record_over_counter(record, fit.response, find_steps(counter_stamps, joules))
+        ratio = record_over_counter(
+            record, fit.response, find_steps(counter_stamps, joules, most_w=most_w(run, device))
+        )
         fit = replace(fit, response=replace(fit.response, counter_ratio=ratio.value))
     return fit
 

@@ -8,6 +8,7 @@ shared out.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.spans import device_phase_edges
+from jouletrace.analysis.spans import device_phase_edges, of_kind
 from jouletrace.energy.repeated import repeated_energy
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
 METHOD = "trace"
 PATTERN = r"(?i)\bnccl|^nccl"
@@ -57,18 +58,25 @@ def add_communication(run: Run, figures: Figures) -> None:
 
     Figures are those of one step, where steps were marked, else of the traced stretch.
     """
-    kernels = run.spans.filter(pc.equal(run.spans["kind"].cast("string"), "kernel"))
+    kernels = of_kind(run, "kernel")
     if len(kernels) == 0:
         return
-    moving = pc.match_substring_regex(kernels["name"].cast("string"), PATTERN)
-    moving = moving.to_numpy(zero_copy_only=False).astype(bool)
+    name, names = tables.decoded(kernels["name"])
+    moving = np.append([re.search(PATTERN, text) is not None for text in names], False)[name].astype(bool)
+    owner, owners = tables.decoded(kernels["device"])
     start, end = (kernels[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
+    order = np.argsort(owner, kind="stable")
+    places = np.searchsorted(owner[order], np.arange(len(owners) + 1))
     free = 1 + figures.last_unit()
     for device in run.devices:
-        here = pc.equal(kernels["device"], device.id).to_numpy(zero_copy_only=False).astype(bool)
-        if not (here & moving).any():
+        if device.id not in owners:
             continue
-        found = states(start[here & moving], end[here & moving], start[here & ~moving], end[here & ~moving])
+        number = owners.index(device.id)
+        here = order[places[number] : places[number + 1]]
+        ours, others = here[moving[here]], here[~moving[here]]
+        if not len(ours):
+            continue
+        found = states(start[ours], end[ours], start[others], end[others])
         _add(run, figures, device.id, found, free)
         free += 3
 
@@ -115,10 +123,8 @@ def _covers(start: Ints, end: Ints, at: Ints) -> NDArray[np.bool_]:
 
 def _steps_within(run: Run, device: str) -> int:
     """How many steps the traced stretches of a device hold: it had done all work at both ends of each."""
-    steps = run.spans.filter(
-        pc.and_(pc.equal(run.spans["kind"].cast("string"), "iteration"), pc.equal(run.spans["device"], device))
-    )
-    ends = steps["end_ns"].to_numpy()
+    steps = of_kind(run, "iteration")
+    ends = steps.filter(pc.equal(steps["device"], device))["end_ns"].to_numpy()
     edges = zip(*device_phase_edges(run, "tracing", device), strict=True)
     return sum(int(((ends > since) & (ends <= until)).sum()) for since, until in edges)
 

@@ -69,7 +69,9 @@ def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
     stamps, values = run.series(device, channel)
     starts, ends = phase_edges(run, PHASE)
     if len(starts):
-        inside = ((stamps[:, None] >= starts) & (stamps[:, None] <= ends)).any(axis=1)
+        # More phases have begun by then than have ended before.
+        begun, ended = np.searchsorted(np.sort(starts), stamps, "right"), np.searchsorted(np.sort(ends), stamps, "left")
+        inside = begun > ended
         stamps, values = stamps[inside], values[inside]
     ordered: NDArray[np.float64] = np.asarray(values, dtype=np.float64)[np.argsort(stamps, kind="stable")]
     return ordered[np.isfinite(ordered)]
@@ -96,7 +98,8 @@ def _shares(values: NDArray[np.float64]) -> dict[str, float] | None:
     """Share of readings in which each reason was on; readings are evenly spaced, so of time."""
     if not len(values):
         return None
-    masks, counts = np.unique(values.astype(np.int64), return_counts=True)
+    bits = values[(values >= 0) & (values < 2**53)]
+    masks, counts = np.unique(bits.astype(np.int64), return_counts=True)
     shares: dict[str, float] = {}
     for mask, count in zip(masks, counts, strict=True):
         for name in throttle_names(int(mask)):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import beating, latency
 from jouletrace.analysis.baselines import idle_level
-from jouletrace.analysis.power import METHOD, join, no_power_reason, power_record
+from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.energy.counter import find_steps, record_over_counter
@@ -158,7 +158,7 @@ def _counter_ratio(run: Run, device: str) -> Estimate:
         longest = int(np.argmax(end - begin))
         inside = (stamps >= begin[longest]) & (stamps <= end[longest])
         stamps, joules = stamps[inside], joules[inside]
-    return record_over_counter(record, response, find_steps(stamps, joules))
+    return record_over_counter(record, response, find_steps(stamps, joules, most_w=most_w(run, device)))
 
 
 def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:

@@ -42,9 +42,9 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     record, response = found
     levels = idle_and_working_levels(record.time_ns, record.power_w)
     rounding = printed_step(record.power_w) / math.sqrt(12)
-    figures.add(unit, "power_idle_w", widened(levels.idle, rounding))
-    figures.add(unit, "power_working_w", widened(levels.working, rounding))
-    figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding))
+    figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
+    figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
+    figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
     start, end = _watched(run, device.id, record, response)
     window = energies(run, device.id, [start], [end])
     seconds = (end - start) / 1e9

@@ -156,7 +156,7 @@ def _add_part(figures: Figures, scale: _Scale, unit: int, cost: PartCost) -> Non
 def _add_member(figures: Figures, row: Row, ops: list[Row], found: Findings) -> None:
     """An operator that was measured with others alone: too small to be told from nothing, or not to be had alone."""
     unit = row["id"]
-    pool = next(op["name"] for op in ops if op["id"] == row["parent"])
+    pool = next((op["name"] or "" for op in ops if op["id"] == row["parent"]), "")
     small = pool.startswith(POOLED_OP)
     for metric in ("time_s", "energy_total_j", "energy_active_j"):
         reason = "below_resolution" if small else "measured_together"

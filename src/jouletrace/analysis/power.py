@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.analysis.polled import published
-from jouletrace.energy.record import Record, clean
+from jouletrace.energy.record import Record, clean, most_power_w
 from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.energy.sampling_rate import SamplingRate, repetitions, sampling_rate
 from jouletrace.energy.windows import WindowEnergies, window_energy
@@ -81,11 +82,22 @@ def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
     channel = run.channel(device, POWER)
     if channel is None:
         return None
-    stamps, watts = run.series(device, POWER)
-    response = response_of(channel)
-    if not channel.gapless and _oversampled(stamps, response.period_s):
-        stamps, watts = published(stamps, watts, response.period_s)
-    return clean(stamps, watts, response.period_s), response
+    limit_w = most_w(run, device)
+
+    def computed(_: pa.Table) -> tuple[Record, Response]:
+        stamps, watts = run.series(device, POWER)
+        response = response_of(channel)
+        if not channel.gapless and _oversampled(stamps, response.period_s):
+            stamps, watts = published(stamps, watts, response.period_s)
+        return clean(stamps, watts, response.period_s, most_w=limit_w), response
+
+    return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
+
+
+def most_w(run: Run, device: str) -> float:
+    """The most that a reading of a device's power can be, in watts, by what is known of its limits."""
+    info = next((one for one in run.devices if one.id == device), None)
+    return most_power_w(info.power_limits_w.get("max"), info.power_limit_w) if info else most_power_w(None, None)
 
 
 def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:

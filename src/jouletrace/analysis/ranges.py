@@ -26,7 +26,7 @@ from jouletrace.energy.record import Record
 from jouletrace.energy.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.energy.response import Response
 from jouletrace.energy.windows import WindowEnergies, window_energy
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
 STEP = "step"
 """What a span of kind "iteration" is called among ranges."""
@@ -45,6 +45,9 @@ MOST_REPEATED = 100_000
 
 _SHORTEST = 1 / 400
 """Of a reading: a shorter range is as much its marks as what it does, and a regression would take minutes."""
+
+_DEEPEST = 100
+"""Ranges around a range that has figures of its own."""
 
 _BLOCKS = 40
 _PAUSE = 5.0
@@ -141,40 +144,74 @@ def devices_of(run: Run, path: tuple[str, ...]) -> list[str]:
 
 def _kinds(run: Run) -> list[_Kind]:
     """The marked spans by path, in order of their first start."""
-    spans = run.spans
-    marked = spans.filter(pc.is_in(spans["kind"].cast("string"), value_set=_MARKED))
+    spans = run.spans.select(["id", "parent", "kind", "name", "lane", "start_ns", "end_ns"])
+    marked = spans.filter(pc.and_(pc.is_in(spans["kind"].cast("string"), value_set=_MARKED), pc.is_valid(spans["id"])))
+    # Ids are given at the beginning: a parent's is lower than its children's.
+    marked = marked.take(pa.array(np.argsort(marked["id"].to_numpy(), kind="stable")))
     if len(marked) == 0:
         return []
-    columns = {name: marked[name].to_pylist() for name in ("id", "parent", "kind", "name", "lane")}
     start, end = (marked[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
-    traced = _traced(run, start, end)
-    lanes = {name: i for i, name in enumerate(dict.fromkeys(columns["lane"]))}
-    paths: dict[int, tuple[str, ...]] = {}
-    rows: dict[tuple[str, ...], list[int]] = {}
-    steps: set[tuple[str, ...]] = set()
-    crossed: set[tuple[str, ...]] = set()
-    ends = dict(zip(columns["id"], end.tolist(), strict=True))
-    # Ids are given at the beginning: a parent's is lower than its children's.
-    for row in np.argsort(np.array(columns["id"], np.int64), kind="stable").tolist():
-        iteration = columns["kind"][row] == "iteration"
-        above = paths.get(columns["parent"][row], ())
-        path = (*above, STEP if iteration else str(columns["name"][row]))
-        paths[columns["id"][row]] = path
-        rows.setdefault(path, []).append(row)
-        if iteration:
-            steps.add(path)
-        if end[row] > ends.get(columns["parent"][row], end[row]):
-            crossed |= {path, above}
+    lane, _ = tables.decoded(marked["lane"])
+    paths, which, above = _paths(run, marked)
+    steps, crossed = np.zeros(len(paths), bool), np.zeros(len(paths), bool)
+    steps[which[which >= 0]] = _iterations(marked)[which >= 0]
+    beyond = (above >= 0) & (which >= 0) & (end > end[above])
+    crossed[which[beyond]] = crossed[which[above[beyond]]] = True
+    undisturbed = ~_traced(run, start, end)
+    # By path, and in each by start.
+    order = np.lexsort((start, which))
+    edges = np.searchsorted(which[order], np.arange(len(paths) + 1))
     found = []
-    for path, which in rows.items():
-        chosen = np.array(which)
-        undisturbed = ~traced[chosen]
-        chosen = chosen[undisturbed] if undisturbed.any() else chosen
-        order = chosen[np.argsort(start[chosen], kind="stable")]
-        lane = np.array([lanes[columns["lane"][row]] for row in order.tolist()], np.int64)
-        found.append(_Kind(path, path in steps, start[order], end[order], lane, path in crossed))
+    for number, path in enumerate(paths):
+        rows = order[edges[number] : edges[number + 1]]
+        rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
+        found.append(_Kind(path, bool(steps[number]), start[rows], end[rows], lane[rows], bool(crossed[number])))
     ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks") or ())}
     return sorted(found, key=lambda kind: (ranks.get(kind.path[0], -1), int(kind.start[0])))
+
+
+def _iterations(marked: pa.Table) -> NDArray[np.bool_]:
+    return np.asarray(pc.equal(marked["kind"].cast("string"), "iteration").to_numpy())
+
+
+def _paths(run: Run, marked: pa.Table) -> tuple[list[tuple[str, ...]], Ints, NDArray[np.intp]]:
+    """The paths that there are, the number of each span's, and the span around it; -1 for none.
+
+    Args:
+        run: Is warned of ranges that are nested too deeply, which have no path.
+        marked: The spans, in order of their ids.
+    """
+    name, names = tables.decoded(marked["name"])
+    label = np.where(_iterations(marked), len(names), name)
+    labels = [*names, STEP, "None"]  # the last, which -1 stands for, is of ranges without a name
+    ids = marked["id"].to_numpy()
+    parent = pc.fill_null(marked["parent"], np.iinfo(np.int64).min).to_numpy()
+    place = np.minimum(np.searchsorted(ids, parent), len(ids) - 1)
+    above = np.where((ids[place] == parent) & (place < np.arange(len(ids))), place, -1)
+    paths: list[tuple[str, ...]] = []
+    which = np.full(len(ids), -1, np.int64)
+    here = np.flatnonzero(above < 0)
+    inner = np.argsort(above, kind="stable")[len(here) :]  # by the span around them
+    for _ in range(_DEEPEST):
+        outer = np.where(above[here] < 0, -1, which[above[here]])
+        distinct, number = np.unique((outer + 1) * len(labels) + label[here] % len(labels), return_inverse=True)
+        which[here] = len(paths) + number.reshape(-1)
+        for around, own in zip(*(part.tolist() for part in np.divmod(distinct, len(labels))), strict=True):
+            paths.append((*(paths[around - 1] if around else ()), labels[own]))
+        first = np.searchsorted(above[inner], here, side="left")
+        last = np.searchsorted(above[inner], here, side="right")
+        here = inner[_ranges_of(first, last)]
+        if not len(here):
+            return paths, which, above
+    run.warn("ranges_too_deep", f"ranges within more than {_DEEPEST} others have no figures")
+    return paths, which, above
+
+
+def _ranges_of(first: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.intp]:
+    """All numbers from each first to before its last, one after the other."""
+    count = last - first
+    begin = np.cumsum(count) - count
+    return np.asarray(np.arange(int(count.sum())) + np.repeat(first - begin, count), np.intp)
 
 
 def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
@@ -215,7 +252,7 @@ def _energy(
         shortest = _SHORTEST * response.period_s
         siblings = [k for k in siblings if float(np.median(k.seconds)) >= shortest]
         short[key] = _of_repetitions(record, response, siblings)
-    return short[key].get(kind.path, Estimate.null("too_few_windows", "repeated")), []
+    return short[key].get(kind.path, Estimate.null("too_few_windows", "repeated")), record.flags
 
 
 def _follow(kind: _Kind) -> NDArray[np.bool_]:

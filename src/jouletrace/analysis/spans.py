@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.run import Run
 
+Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-def phase_edges(run: Run, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+
+def phase_edges(run: Run, name: str) -> Edges:
     """Starts and ends (ns) of every phase of that name, in stored order; empty if there is none."""
-    rows = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], name)))
-    return rows["start_ns"].to_numpy().astype(np.int64), rows["end_ns"].to_numpy().astype(np.int64)
+    return _edges(_named(run, name))
 
 
-def device_phase_edges(run: Run, name: str, device: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def device_phase_edges(run: Run, name: str, device: str) -> Edges:
     """As ``phase_edges``, of one device's own phases where it has some: ranks begin and end at their own times."""
-    rows = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], name)))
+    rows = _named(run, name)
     own = rows.filter(pc.equal(rows["device"], device))
-    rows = own if len(own) else rows
+    return _edges(own if len(own) else rows)
+
+
+def of_kind(run: Run, kind: str) -> pa.Table:
+    """Name, device, lane and edges of the spans of a kind that have times, looked for once."""
+
+    def found(spans: pa.Table) -> pa.Table:
+        columns = spans.select(["name", "device", "lane", "start_ns", "end_ns"])
+        return columns.filter(pc.and_(pc.equal(spans["kind"], kind), pc.is_valid(spans["start_ns"]))).combine_chunks()
+
+    return run.remember("spans", ("of_kind", kind), found)
+
+
+def _named(run: Run, name: str) -> pa.Table:
+    rows = of_kind(run, "phase")
+    return rows.filter(pc.equal(rows["name"], name))
+
+
+def _edges(rows: pa.Table) -> Edges:
     return rows["start_ns"].to_numpy().astype(np.int64), rows["end_ns"].to_numpy().astype(np.int64)

@@ -22,7 +22,7 @@ def fill(run: Run) -> WindowEnergies | None:
     """
     if len(run.windows) == 0:
         return None
-    device = run.devices[0].id
+    device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     found = energies(run, device, start, end, _edges(run.windows))
     columns = {name: run.windows[name] for name in run.windows.column_names}

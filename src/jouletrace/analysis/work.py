@@ -19,7 +19,7 @@ from jouletrace.analysis.rows import Figures
 from jouletrace.energy.interval import mean_estimate, total
 from jouletrace.energy.windows import T95
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.channels import WORK, WORK_READ, WORK_RESETS
+from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
 
 METHOD = "counted work"
 
@@ -134,6 +134,12 @@ def _blocks(run: Run) -> _Blocks | str:
     columns = {name: run.series(device, name) for name in (WORK_RESETS, WORK_READ)}
     order = np.argsort(time, kind="stable")
     time, done = time[order].astype(np.int64), done[order]
+    # A sum never falls: a reading above a later one was a jump of the counter that came back.
+    sound = (done <= MOST_WORK) & (done <= np.minimum.accumulate(done[::-1])[::-1])
+    if not sound.all():
+        message = f"{int((~sound).sum())} readings of the counter of work can't be, and were left out"
+        run.warn("work_implausible", message)
+    time, done = time[sound], done[sound]
     if len(time) == 0:
         return "work_never_read"
     at = _edges(time)

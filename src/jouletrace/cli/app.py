@@ -28,6 +28,7 @@ from jouletrace.cli import (
     show,
     sweep,
     trace,
+    verify,
     wrong_use,
 )
 from jouletrace.cli.failures import INTERRUPTED, complain
@@ -100,6 +101,7 @@ app.command("compare")(_guarded(compare.compare))
 app.command("ab")(_guarded(ab.ab))
 app.command("sweep")(_guarded(sweep.sweep))
 app.command("import")(_guarded(import_.import_))
+app.command("verify")(_guarded(verify.verify))
 app.command("merge")(_guarded(merge.merge))
 app.command("export")(_guarded(export.export))
 app.command("convert")(_guarded(convert.convert))

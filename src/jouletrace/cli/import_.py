@@ -49,6 +49,7 @@ def import_(
     from jouletrace.importers.base import ImportOptions
     from jouletrace.report.contract import to_json_object
     from jouletrace.run import save
+    from jouletrace.run.masking import masked_arguments
     from jouletrace.run.store import check_free, fresh_folder
 
     everywhere, by_file = _offsets(offset or [], [str(file) for file in files])
@@ -64,7 +65,7 @@ def import_(
     if output is not None:
         check_free(output)
     run = analyse(import_files(files, chosen))
-    run.command = " ".join(["jouletrace", *sys.argv[1:]])
+    run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
     place = save(run, output if output is not None else fresh_folder("runs", files[0].stem))
     facts = {"schema": 1, "run": str(place), **_facts(run)}
     if json:

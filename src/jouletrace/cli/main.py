@@ -23,6 +23,7 @@ def main() -> NoReturn:
     try:
         import signal
 
+        from jouletrace.cli.encoding import print_any_text
         from jouletrace.cli.failures import complain
 
         signal.signal(signal.SIGTERM, _terminated)
@@ -32,6 +33,7 @@ def main() -> NoReturn:
         if not _have_output():
             complain("standard output is closed: open it, or send it to /dev/null")
             sys.exit(_WRONG_USE)
+        print_any_text()
     except KeyboardInterrupt:
         print("jouletrace: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.energy.integrate import integrate
-from jouletrace.energy.record import Record
+from jouletrace.energy.record import MOST_W, Record
 from jouletrace.energy.response import Response
 from jouletrace.energy.windows import Z95
 from jouletrace.errors import BadInputError
@@ -16,8 +16,14 @@ from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
 
-_MAX_POWER_W = 20_000.0
-"""More than any board draws: a wrap that would mean more is a reset."""
+_MOST_J = 2.0**64 / 1e3
+"""No counter goes beyond: they have 64 bits, and count in millijoules or finer."""
+
+_STEP_S = 2.0
+"""No counter goes longer without a step: so much may come at once."""
+
+_GLITCH_READS = 5
+"""Reads after which a counter that jumped is back where it was going, or has started anew."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class CounterSteps:
         before_ns: Time of the last read of the old one: the step came in between, shape (n,).
         energy_j: The counter after each step, unwrapped, shape (n,).
         resets: Numbers of the steps at which it had started anew; energy across them is unknown.
-        issues: Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan".
+        issues: Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible".
     """
 
     time_ns: NDArray[np.int64]
@@ -47,7 +53,9 @@ class CounterSteps:
         return float(np.median(np.diff(self.time_ns))) / 1e9 if len(self) > 1 else float("nan")
 
 
-def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = None) -> CounterSteps:
+def find_steps(
+    time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = None, *, most_w: float = MOST_W
+) -> CounterSteps:
     """Find the steps in polled reads of a counter.
 
     Args:
@@ -55,6 +63,8 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = N
         energy_j: What they said, in joules, shape (n,).
         wrap_j: Value at which the counter starts over (RAPL's ``max_energy_range_uj``); None if it
             never does. A fall that isn't explained by one wrap is a reset.
+        most_w: The most that the board can draw: a wrap that would mean more is a reset, and so is a rise. Reads
+            that jump so and come back are left out.
 
     Raises:
         BadInputError: If shapes don't match.
@@ -66,20 +76,25 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = N
     finite = np.isfinite(energy)
     if not finite.all():
         issues["nan"] = int((~finite).sum())
-        time, energy = time[finite], energy[finite]
+    sound = finite & (np.abs(np.where(finite, energy, 0.0)) <= _MOST_J)
+    time, energy = time[sound], energy[sound]
     back = int((np.diff(time) < 0).sum())
     if back:
         issues["clock_stepped_back"] = back
         order = np.argsort(time, kind="stable")
         time, energy = time[order], energy[order]
+    kept = _without_glitches(time, energy, most_w, wrap_j)
+    if left_out := int(finite.sum()) - int(kept.sum()):
+        issues["implausible"] = left_out
+    time, energy = time[kept], energy[kept]
 
     change = np.diff(energy)
     offset = np.zeros(len(change))
     resets = []
-    for i in np.flatnonzero(change < 0):
+    for i in np.flatnonzero(~_plausible(change, np.diff(time), most_w)):
         gained = change[i] + (wrap_j or 0.0)
         seconds = max((time[i + 1] - time[i]) / 1e9, 1e-9)
-        if wrap_j is not None and 0 <= gained <= _MAX_POWER_W * seconds:
+        if change[i] < 0 and wrap_j is not None and 0 <= gained <= most_w * seconds:
             offset[i] = wrap_j
             issues["counter_wrapped"] = issues.get("counter_wrapped", 0) + 1
         else:
@@ -89,6 +104,31 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = N
     running = energy + np.append(0.0, np.cumsum(offset))
     at = np.flatnonzero((change != 0) | np.isin(np.arange(1, len(energy)), resets)) + 1
     return CounterSteps(time[at], time[at - 1], running[at], np.searchsorted(at, np.asarray(resets, np.intp)), issues)
+
+
+def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
+    """Whether a board can have drawn so much between two reads; same shape."""
+    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + _STEP_S)))
+
+
+def _without_glitches(
+    time: NDArray[np.int64], energy: Floats, most_w: float, wrap_j: float | None
+) -> NDArray[np.bool_]:
+    """Which reads to keep: not those that jump away, after which the counter goes on as if they had not been."""
+    keep = np.ones(len(time), bool)
+    wrap = wrap_j or 0.0
+    good = _plausible(np.diff(energy), np.diff(time), most_w) | _plausible(
+        np.diff(energy) + wrap, np.diff(time), most_w
+    )
+    back = 0
+    for i in np.flatnonzero(~good):
+        later = slice(i + 2, i + 2 + _GLITCH_READS)
+        gained = energy[later] - energy[i]
+        goes_on = _plausible(np.where(gained < 0, gained + wrap, gained), time[later] - time[i], most_w)
+        if i >= back and goes_on.any():
+            back = int(i) + 2 + int(np.argmax(goes_on))
+            keep[i + 1 : back] = False
+    return keep
 
 
 @dataclass(frozen=True)

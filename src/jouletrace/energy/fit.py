@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.energy.fit_checks import edge_misfit, fit_flags, gain_swings, stragglers
 from jouletrace.energy.fitter import Fitter
 from jouletrace.energy.noise import Fluctuation, fluctuation
+from jouletrace.energy.one_thread import one_thread
 from jouletrace.energy.response import SHAPE, Response
 from jouletrace.energy.stamps import Grid, find_grid
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -39,6 +40,7 @@ class Fit:
     edges_s: NDArray[np.float64]
 
 
+@one_thread
 def fit_response(
     time_ns: ArrayLike,
     power_w: ArrayLike,

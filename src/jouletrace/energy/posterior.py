@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.energy.response import Response
+from jouletrace.energy.steady import exponentially_smoothed
 
 Floats = NDArray[np.float64]
 
@@ -151,16 +152,15 @@ def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
     y = np.where(real, problems.power_w - base[:, None], 0.0)
     noise = np.where(real, problems.noise_w, 1e6)
 
-    distance = np.abs(np.arange(bins)[:, None] - np.arange(bins)) * problems.bin_s
-    correlation = np.exp(-distance / problems.tau_s)
+    decay = float(np.exp(-problems.bin_s / problems.tau_s))
     weighted = kernel * problems.wander_w[:, None, :]
-    smoothed = (weighted.reshape(n * k, bins) @ correlation).reshape(n, k, bins)
+    smoothed = exponentially_smoothed(weighted.reshape(n * k, bins), decay).reshape(n, k, bins)
     inside = np.diff(np.clip(problems.bounds(), target.start_s[:, None], target.end_s[:, None]), axis=1)
     aim = (inside - np.einsum("nk,nkb->nb", target.less_s, kernel)) * problems.wander_w
     covariance = smoothed @ weighted.transpose(0, 2, 1)
     covariance[:, np.arange(k), np.arange(k)] += noise**2
     cross = np.einsum("nkb,nb->nk", smoothed, aim)
-    own = np.einsum("nb,nb->n", aim @ correlation, aim)
+    own = np.einsum("nb,nb->n", exponentially_smoothed(aim, decay), aim)
 
     seen = _seen(problems, response, kernel)
     wanted = _energies(problems, target) - np.einsum("nk,nkc->nc", target.less_s, seen)

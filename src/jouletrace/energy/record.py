@@ -13,6 +13,16 @@ from jouletrace.errors import BadInputError
 HOLE_PERIODS = 2.5
 """Stamps farther apart than this many periods leave time that no reading speaks for."""
 
+MOST_W = 20_000.0
+"""More than any board draws."""
+
+_TIMES_LARGEST, _TIMES_ENFORCED = 3.0, 10.0
+"""No board draws so many times the largest limit that it takes; or its limit of the moment, which may have been
+another one before."""
+
+IMPLAUSIBLE = "implausible_readings"
+"""Flag of figures near which readings were left out since no board draws so much."""
+
 _STEP_RUN = 3
 """So many readings in order after a backward stamp mean that the clock stepped, not that one came late."""
 
@@ -27,8 +37,9 @@ class Record:
         period_s: Nominal or observed update period in seconds; NaN if unknown.
         holes: Stretches that no reading speaks for, int64, shape (h, 2): after, until, in ns.
         issues: Code of each thing found wrong with the raw readings, and how many were touched:
-            "nan", "negative", "out_of_order", "duplicate", "conflicting_stamps", "skipped",
+            "nan", "negative", "implausible", "out_of_order", "duplicate", "conflicting_stamps", "skipped",
             "hole", "clock_stepped_back", "no_samples", "one_sample".
+        implausible_ns: Stamps of readings that were left out since no board draws so much, int64, sorted.
     """
 
     time_ns: NDArray[np.int64]
@@ -36,9 +47,20 @@ class Record:
     period_s: float = float("nan")
     holes: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     issues: dict[str, int] = field(default_factory=dict)
+    implausible_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.time_ns)
+
+    @property
+    def flags(self) -> list[str]:
+        """Codes that qualify every figure of the whole record."""
+        return [IMPLAUSIBLE] if len(self.implausible_ns) else []
+
+    def implausible(self, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.bool_]:
+        """Whether readings within each window [start, end] were left out as implausible; shape of the windows."""
+        first = np.searchsorted(self.implausible_ns, np.asarray(start_ns, np.int64), side="left")
+        return np.asarray(np.searchsorted(self.implausible_ns, np.asarray(end_ns, np.int64), side="right") > first)
 
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Times in seconds since the first stamp: the origin goes first, so nothing is rounded."""
@@ -56,8 +78,25 @@ class Record:
         return np.asarray(np.maximum(end - start, 0.0))
 
 
+def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None) -> float:
+    """The most that a reading of a board can be, in watts: glitches of a sensor or its driver are far beyond.
+
+    Args:
+        largest_limit_w: The largest power limit that the board takes; None if unknown.
+        enforced_limit_w: The one that is in force; None if unknown.
+    """
+    if largest_limit_w:
+        return min(MOST_W, _TIMES_LARGEST * max(largest_limit_w, enforced_limit_w or 0.0))
+    return min(MOST_W, _TIMES_ENFORCED * enforced_limit_w) if enforced_limit_w else MOST_W
+
+
 def clean(
-    time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, hole_periods: float = HOLE_PERIODS
+    time_ns: ArrayLike,
+    value: ArrayLike,
+    period_s: float | None = None,
+    *,
+    hole_periods: float = HOLE_PERIODS,
+    most_w: float = MOST_W,
 ) -> Record:
     """Sort and check raw readings; what is repaired, dropped or missing is counted in ``issues``.
 
@@ -66,9 +105,10 @@ def clean(
         value: Readings in watts, shape (n,).
         period_s: Update period of the sensor; the median spacing if None.
         hole_periods: Stamps farther apart than this many periods are a hole.
+        most_w: The most that the board can draw, see ``most_power_w``.
 
     Returns:
-        The record. Readings that are NaN, infinite or negative are dropped, not replaced. Where a
+        The record. Readings that are NaN, infinite, negative or beyond ``most_w`` are dropped, not replaced. Where a
         clock stepped back, the time lived through twice is dropped and becomes a hole.
 
     Raises:
@@ -86,7 +126,11 @@ def clean(
     _count(issues, "nan", int((~finite).sum()))
     positive = power >= 0
     _count(issues, "negative", int((finite & ~positive).sum()))
-    time, power = time[finite & positive], power[finite & positive]
+    implausible = finite & (power > most_w)
+    _count(issues, "implausible", int(implausible.sum()))
+    left_out = np.sort(time[implausible])
+    good = finite & positive & ~implausible
+    time, power = time[good], power[good]
 
     time, power, twice = _drop_time_lived_twice(time, power, issues)
     time, power = _sorted_unique(time, power, issues)
@@ -95,7 +139,7 @@ def clean(
     holes = _holes(time, period_s, hole_periods, twice, issues)
     if len(time) < 2:
         issues["one_sample" if len(time) else "no_samples"] = 1
-    return Record(time, power, period_s, holes, issues)
+    return Record(time, power, period_s, holes, issues, left_out)
 
 
 def _count(issues: dict[str, int], code: str, n: int) -> None:

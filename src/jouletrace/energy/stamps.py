@@ -15,6 +15,9 @@ _HARDLY = 0.005
 _FEW = 0.05
 """Share of the stamps a tenth of a period and more before the commonest place that counts as few."""
 
+_GAP = 10.0
+"""Periods without a stamp after which a count of them goes wrong."""
+
 _EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the grid's own error
 
 
@@ -119,6 +122,7 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
 def _first_period(time: NDArray[np.float64], guess: float) -> float:
     """Period near ``guess`` at which stamps are most in phase, of ever longer pieces of the record."""
     frequency, reach = 1 / guess, 0.15 / guess
+    time = _longest_stretch(time, guess)
     n = min(_BLOCK, len(time))
     while True:
         piece = time[:n] - time[0]
@@ -129,6 +133,13 @@ def _first_period(time: NDArray[np.float64], guess: float) -> float:
         if n == min(len(time), 16 * _BLOCK):
             return 1 / frequency
         n = min(2 * n, len(time), 16 * _BLOCK)
+
+
+def _longest_stretch(time: NDArray[np.float64], period: float) -> NDArray[np.float64]:
+    """The longest part without a gap over which nobody could count periods."""
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > _GAP * period) + 1, [len(time)]])
+    longest = int(np.argmax(np.diff(edges)))
+    return time[edges[longest] : edges[longest + 1]]
 
 
 def _wrap(x: NDArray[np.float64], period: float) -> NDArray[np.float64]:

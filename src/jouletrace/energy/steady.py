@@ -27,6 +27,12 @@ UNSEEN_SHARE = 0.25
 the record. Sums of an H100's record under its power cap miss the energy counter by 0.0045 × power × √seconds,
 which is that share of the 6 % by which readings fluctuate there (docs/results/bursts-h100.md)."""
 
+_TAIL = 14.0
+"""Time constants beyond a reading's memory in which it forgets all but a millionth of a thousandth."""
+
+_MOST_PERIODS = 20_000
+"""Of the sensor in a piece of the record: its bins are eighths of them."""
+
 _SHORT, _LONG = 12, 120
 """Readings in a sum that is too short to judge, and in one that is long enough."""
 
@@ -161,12 +167,14 @@ def sum_rate(time_s: Floats, response: Response) -> float:
     starts = np.unique(np.linspace(0, len(cells) - 1 - long, 6).astype(int))
     gains = []
     for start in starts:
+        if (cells[start + long] - cells[start]) / response.period_s > _MOST_PERIODS:
+            continue  # a hole, or far fewer readings than the sensor has updates
         short = _sum_variance(time_s, cells, start, start + long // 3, response)
         gains.append(
             (_sum_variance(time_s, cells, start, start + long, response) - short)
             / (cells[start + long] - cells[start + long // 3])
         )
-    return max(float(np.mean(gains)), 0.0)
+    return max(float(np.mean(gains)), 0.0) if gains else 2 * response.noise_tau_s
 
 
 def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: Response) -> float:
@@ -174,21 +182,40 @@ def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response
     step = response.period_s / 8
     since, until = cells[first] - response.memory_s, cells[last] + response.memory_s
     bounds = since + step * np.arange(int((until - since) / step) + 2)
-    taken = time_s[first + 1 : last + 1]
-    share = response.step(taken[:, None] - bounds)
-    weight = np.diff(cells[first : last + 1]) @ (share[:, :-1] - share[:, 1:])
-    missed = np.diff(np.clip(bounds, cells[first], cells[last])) - weight
-    # Two passes of a recursive filter are the exponential kernel, without its n² entries.
+    taken, width = time_s[first + 1 : last + 1], np.diff(cells[first : last + 1])
+    missed = np.diff(np.clip(bounds, cells[first], cells[last])) - _seen(taken, width, bounds, response)
     decay = np.exp(-step / response.noise_tau_s)
-    ahead, behind = _decaying(missed, decay), _decaying(missed[::-1], decay)[::-1]
-    return float(missed @ (ahead + behind - missed))
+    return float(missed @ exponentially_smoothed(missed[None], decay)[0])
 
 
-def _decaying(values: Floats, decay: float) -> Floats:
-    """y[n] = values[n] + decay y[n - 1], as a banded system: ``scipy.signal`` takes a second to import."""
-    bands = np.vstack([np.ones(len(values)), np.full(len(values), -decay)])
-    solved, _ = lapack.dtbtrs(bands, values[:, None], uplo="L")
-    return np.asarray(solved[:, 0], np.float64)
+def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> Floats:
+    """Weight of each bin's power in a sum of readings, each of which counts for its width; of the bins' shape.
+
+    A reading has forgotten what is long past: only bins in its memory are looked at.
+    """
+    step = bounds[1] - bounds[0]
+    forgotten = response.memory_s + _TAIL * max(response.rise_s, response.tail_s)
+    ahead = int(np.ceil(max(-response.lag_s, 0.0) / step)) + 1
+    number = min(int(np.ceil(forgotten / step)) + ahead + 1, len(bounds) - 1)
+    last = np.floor((taken - bounds[0]) / step).astype(np.intp) + ahead
+    left = np.clip(last - number, 0, len(bounds) - 1 - number)
+    bins = left[:, None] + np.arange(number + 1)
+    share = response.step(taken[:, None] - bounds[bins])
+    seen = width[:, None] * (share[:, :-1] - share[:, 1:])
+    return np.asarray(np.bincount(bins[:, :-1].ravel(), seen.ravel(), len(bounds) - 1), np.float64)
+
+
+def exponentially_smoothed(values: Floats, decay: float) -> Floats:
+    """Each row times the matrix of ``decay ** |i - j|``, in time that goes with its length; same shape, (n, m).
+
+    Two recursions y[i] = x[i] + decay y[i - 1], ahead and back, hold the diagonal twice. As banded systems:
+    ``scipy.signal`` takes a second to import.
+    """
+    length = values.shape[1]
+    bands = np.vstack([np.ones(length), np.full(length, -decay)])
+    ahead, _ = lapack.dtbtrs(bands, values.T, uplo="L")
+    back, _ = lapack.dtbtrs(bands, values.T, uplo="L", trans="T")
+    return np.asarray((ahead + back).T - values, np.float64)
 
 
 def edge_variance(response: Response) -> float:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.energy.neighbourhood import Neighbourhoods
+from jouletrace.energy.one_thread import one_thread
 from jouletrace.energy.posterior import Posterior
-from jouletrace.energy.record import Record
+from jouletrace.energy.record import IMPLAUSIBLE, Record
 from jouletrace.energy.response import Response
 from jouletrace.energy.stamps import find_grid
 from jouletrace.energy.steady import Stretches, stretches
@@ -45,12 +46,13 @@ class WindowEnergies:
         sd_model_j: Its part that all windows share: what is not known of the response. A mean over
             windows has it in full. The gain of the sensor is in neither.
         low_j, high_j: 95 % interval, shape (m,).
-        reason: Why there is no energy, or None; length m: "no_samples", "outside_record",
+        reason: Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
             "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the
             energy), "edges_too_dense" (more edges near than the sensor can tell apart).
         flags: Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at
             the mean power, its energy in the interval), "unmodelled" (readings around it don't fit
-            the model, or the calibration said so), "nominal_response".
+            the model, or the calibration said so), "implausible_readings" (some in it were left out),
+            "nominal_response".
     """
 
     energy_j: Floats
@@ -66,6 +68,7 @@ class WindowEnergies:
         return len(self.energy_j)
 
 
+@one_thread
 def window_energy(
     record: Record,
     response: Response,
@@ -120,7 +123,9 @@ def window_energy(
             reason[i] = "edges_too_dense" if dense[i] else "sensor_too_slow"
             mean[i] = statistical[i] = model[i] = np.nan
     sd = np.hypot(statistical, model)
-    flags = [_flags(response, missing[i], misfit[i]) for i in range(m)]
+    # A reading speaks of the time before its stamp.
+    left_out = record.implausible(start, end + round(1e9 * (response.memory_s + response.period_s)))
+    flags = [_flags(response, missing[i], misfit[i], bool(left_out[i])) for i in range(m)]
     return WindowEnergies(mean, sd, statistical, model, mean - T95 * sd, mean + T95 * sd, reason, flags)
 
 
@@ -129,7 +134,7 @@ def _judge(
 ) -> NDArray[np.bool_]:
     """Which windows the record can speak for at all; the others get their reason."""
     if len(record) < 2:
-        reason[:] = ["no_samples"] * len(a)
+        reason[:] = [IMPLAUSIBLE if len(record.implausible_ns) else "no_samples"] * len(a)
         return np.zeros(len(a), bool)
     first = record.seconds(record.time_ns[0]) - response.delay_s - response.period_s / 2
     last = record.seconds(record.time_ns[-1]) - response.delay_s + response.period_s / 2
@@ -139,8 +144,8 @@ def _judge(
     return np.asarray(~(outside | empty | holed))
 
 
-def _flags(response: Response, missing: float, misfit: float) -> tuple[str, ...]:
-    flags = []
+def _flags(response: Response, missing: float, misfit: float, left_out: bool) -> tuple[str, ...]:
+    flags = [IMPLAUSIBLE] if left_out else []
     if missing > 0:
         flags.append("hole_in_record")
     if misfit > _MISFIT or not response.modelled:

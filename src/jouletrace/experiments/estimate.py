@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.energy.beat import beats
+from jouletrace.energy.one_thread import one_thread
 from jouletrace.energy.sampling_rate import SamplingRate
 from jouletrace.experiments import contrasts
 from jouletrace.experiments.arms import DETACH, NULL, REFERENCE, REMOVE, SPIKE, STEP, TOGETHER, Arm
@@ -132,6 +133,7 @@ class Findings:
     flags: tuple[str, ...]
 
 
+@one_thread
 def estimate_parts(windows: pa.Table, parts: Sequence[int]) -> Findings:
     """Everything that the windows of an experiment say; of time alone where no energy is known.
 

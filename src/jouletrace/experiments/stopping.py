@@ -20,6 +20,9 @@ from jouletrace.run import Estimate
 
 CONFIDENCE = 0.95
 
+_MOST = 1e6
+"""Root of the most windows that are ever asked for."""
+
 
 def windows_needed(first: NDArray[np.float64], target: float) -> int:
     """How many windows in all bring the half-width to ``target`` × mean.
@@ -29,15 +32,17 @@ def windows_needed(first: NDArray[np.float64], target: float) -> int:
         target: Wanted half-width relative to the mean.
 
     Returns:
-        At least n0. A mean of zero, or values that aren't finite, ask for nothing more.
+        At least n0, and at most what no time suffices for. A mean of zero, or values that aren't finite, ask for
+        nothing more.
     """
     n0 = len(first)
     mean = float(np.mean(first))
-    wanted = abs(mean) * target
-    if not (math.isfinite(mean) and wanted > 0):
+    if not math.isfinite(mean) or mean == 0:
         return n0
     t = student(0.5 + CONFIDENCE / 2, n0 - 1)
-    return max(n0, math.ceil((t * float(np.std(first, ddof=1)) / wanted) ** 2))
+    relative = t * float(np.std(first, ddof=1)) / abs(mean)
+    # A target near the smallest float would make the quotient infinite.
+    return max(n0, math.ceil((relative / max(target, relative / _MOST)) ** 2)) if relative > 0 else n0
 
 
 def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: str = "windows") -> Estimate:

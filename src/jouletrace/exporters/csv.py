@@ -32,7 +32,8 @@ def write(run: Run, path: Path | str) -> Path:
             table = tables.mark_simulated(table)
         plain = pa.table({_heading(field): _plain(table[field.name]) for field in table.schema})
         try:
-            pacsv.write_csv(plain, target / f"{name}.csv")
+            with (target / f"{name}.csv").open("wb") as file:  # Arrow itself takes no name that isn't UTF-8
+                pacsv.write_csv(plain, file)
         except OSError as error:
             raise BadInputError(f"cannot write {target / name}.csv: {error.strerror or error}") from None
     return target

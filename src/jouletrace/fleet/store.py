@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.locks import alone_in
 from jouletrace.run.files import write_whole
+from jouletrace.run.store import file_mode
 
 
 class Store(Protocol):
@@ -86,7 +87,7 @@ class FolderStore:
         """See ``Store.write``."""
         target = self._root / name
         try:
-            write_whole(target, data)
+            write_whole(target, data, mode=file_mode())
         except OSError as error:
             raise BadInputError(f"cannot write {target}: {error.strerror or error}") from None
 

@@ -85,6 +85,8 @@ def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:
         return tables.array(list(np.asarray(column, dtype=object)), kind)
     dtype = kind.to_pandas_dtype()
     if isinstance(column, Partly):
+        if not np.any(column.valid):
+            return tables.nulls(n, kind)
         values = np.where(column.valid, column.values, 0).astype(dtype, copy=False)
         missing = ~np.asarray(column.valid)
         return pa.array(values, type=kind, mask=missing if missing.any() else None)

@@ -24,7 +24,8 @@ from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
-from jouletrace.run.header import RUN_JSON, decode
+from jouletrace.run.header import RUN_JSON
+from jouletrace.run.store import load_header
 
 FOLDER = "repeats"
 PATIENCE_S = 10.0
@@ -205,10 +206,9 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
 
 def _is_complete(folder: Path) -> bool:
     try:
-        header, _ = decode((folder / RUN_JSON).read_bytes(), str(folder))
-    except (OSError, BadInputError):
+        return load_header(folder).complete
+    except BadInputError:
         return False
-    return header.complete
 
 
 def _child() -> int:

@@ -27,6 +27,7 @@ from jouletrace.profiler.spooled import SpooledRows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
+from jouletrace.run.masking import masked, masked_all, masked_arguments
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.store import SPOOL, save, save_header
@@ -257,6 +258,8 @@ class Session:
         self._pair_clocks()
         self.run.versions = versions()
         self.run.environment = environment()
+        self.run.command = masked(self.run.command)
+        self.run.workload, self.run.settings = masked_all(self.run.workload), masked_all(self.run.settings)
         self.snapshot()
         self.run.complete = complete and died is None
         if self._scratch is not None:
@@ -307,5 +310,5 @@ def _one_line(error: BaseException) -> str:
 
 
 def command_line() -> str:
-    """The command line as typed, for ``Run.command``."""
-    return " ".join(["jouletrace", *sys.argv[1:]])
+    """The command line as typed, for ``Run.command``, without what looks secret."""
+    return " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])

@@ -8,6 +8,9 @@ POWER = "power_w"
 WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 """A counter of real work that was read beside the record: under the Run's first device, though all do the work."""
 
+MOST_WORK = 1e21
+"""No counter of work holds more: what does is no count."""
+
 GAIN_PCT = 5.0
 """Proportional gain error of a board's power sensor by published work; software can't see it."""
 

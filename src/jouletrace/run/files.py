@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, BinaryIO
 
 from jouletrace.errors import BadInputError
 
 _LONGEST = 80
 _HEAD = 1 << 20
 
+_CHUNK = 1 << 20
 
-def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
+
+def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Write a file so that whoever opens it finds the old bytes or the new ones, never half of them.
 
     Folders above it are made. A device or a pipe is written to as it is.
@@ -21,7 +26,9 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
     Args:
         path: The file.
         data: All that it is to hold.
-        durable: Whether it must be on the disk when this returns, so that even a power cut leaves it.
+        durable: Whether it is on the disk when this returns, so that even a power cut leaves it. Without, a power
+            cut may leave the name with nothing behind it.
+        mode: Permissions of the file; None for what the process gives to new files.
 
     Raises:
         OSError: If it can't be written; nothing is left behind then.
@@ -32,8 +39,11 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         path.write_bytes(data)  # a device or a pipe: written to, never replaced by a file
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, durable=durable)
     try:
+        if mode is not None:  # before anything is in it
+            partial.unlink(missing_ok=True)
+            partial.touch(mode)
         partial.write_bytes(data)
         if durable:
             with partial.open("r+b") as file:
@@ -42,7 +52,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    if durable and os.name == "posix":  # elsewhere a folder can't be opened
+    if durable:
         _sync_folder(path.parent)
 
 
@@ -75,6 +85,44 @@ def shown(path: Path) -> str:
     return str(path)
 
 
+def make_folder(folder: Path, *, durable: bool = True) -> None:
+    """Make a folder and those above it that are missing; ``durable`` as of ``write_whole``.
+
+    Raises:
+        OSError: If that is not possible.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    if durable:
+        for place in missing:
+            _sync_folder(place.parent)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open an ordinary file to read: a pipe or a device, which may never end, raises at once.
+
+    Raises:
+        OSError: If it can't be opened, or is no ordinary file.
+    """
+    # A pipe that nobody writes to would be waited for.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    with os.fdopen(handle, "rb") as file:
+        yield file
+
+
+def chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """What is left of a file, in pieces."""
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
 def safe_name(text: str) -> str:
     """A name for a file or folder made of a text: letters, digits, "-", "_" and "."; "" if none are in it."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip("-.")
@@ -82,6 +130,8 @@ def safe_name(text: str) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder can't be opened
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

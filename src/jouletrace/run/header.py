@@ -5,45 +5,50 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
+
+import msgspec
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
-from jouletrace.run.info import ChannelInfo, DeviceInfo, Record, RunWarning, check_types
+from jouletrace.run.checksums import Checksums, blank, seal, understood
+from jouletrace.run.forms import FREE, ClockPair, SensorResponse
+from jouletrace.run.info import ChannelInfo, Integer
+from jouletrace.run.limits import DEEPEST_JSON, MOST_JSON_BYTES, MOST_JSON_VALUES
+from jouletrace.run.masking import masked_all
 from jouletrace.run.model import Run
 
 FORMAT = "jouletrace-run"
-SCHEMA_VERSION = (1, 1)
+SCHEMA_VERSION = (1, 2)
 """Major and minor. A newer minor opens (unknown fields are ignored); a newer major does not."""
 
 RUN_JSON = "run.json"
 
-_RECORDS: dict[str, type[Record]] = {"devices": DeviceInfo, "channels": ChannelInfo, "warnings": RunWarning}
+_RECORDS = ("devices", "channels", "warnings")
+_FIELDS = [f.name for f in fields(Run) if f.init and f.name not in tables.TABLES]
+_TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name in _FIELDS}
+_TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair]}
 
 
-def encode(run: Run, checksums: dict[str, int] | None = None) -> bytes:
-    """The text of ``run.json``; ``checksums`` are the CRC-32 of the files beside it, by name."""
+def encode(run: Run, checksums: Checksums | None = None) -> bytes:
+    """The text of ``run.json``, without what looks secret; ``checksums`` are of the files beside it, by name."""
     header: dict[str, Any] = {"format": FORMAT, "schema_version": f"{SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"}
-    for f in fields(run):
-        if f.name in tables.TABLES:
-            continue
-        value = getattr(run, f.name)
-        header[f.name] = [item.to_dict() for item in value] if f.name in _RECORDS else value
-    header["checksums"] = checksums or {}
-    return json.dumps(jsonable(header), indent=1, allow_nan=False).encode()
+    for name in _FIELDS:
+        value = getattr(run, name)
+        header[name] = [item.to_dict() for item in value] if name in _RECORDS else value
+    header = masked_all(jsonable(header))
+    header["checksums"] = {**(checksums or {}), **blank(RUN_JSON)}
+    return seal(json.dumps(header, indent=1, allow_nan=False).encode(), RUN_JSON)
 
 
-def decode(data: bytes, where: str) -> tuple[Run, dict[str, int]]:
-    """A Run without tables, and those checksums of its files that are numbers, from the text of ``run.json``.
+def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
+    """A Run without tables, and the checksums of its files, from the text of ``run.json``.
 
     Raises:
         BadInputError: If it isn't one, is of a newer major version, or a field has the wrong form.
             ``where`` names the file.
     """
-    try:
-        header = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{where} is not valid JSON: {error}") from None
+    header = _parse(data, where)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise BadInputError(f"{where} is not a jouletrace Run (no format {FORMAT!r})")
     version = str(header.get("schema_version", "?"))
@@ -56,30 +61,84 @@ def decode(data: bytes, where: str) -> tuple[Run, dict[str, int]]:
             f"{where} was written in format {version[:40]}, and this jouletrace reads up to "
             f"{SCHEMA_VERSION[0]}.x: upgrade jouletrace"
         )
-    known = {f.name for f in fields(Run)} - set(tables.TABLES)
-    values = {"id": "", **{key: value for key, value in header.items() if key in known}}
+    return _typed(header, where), understood(header.get("checksums"))
+
+
+def _parse(data: bytes, where: str) -> Any:
+    """The JSON, once it is known that it isn't too large: every value but the first follows one of ``,[{``."""
+    if len(data) > MOST_JSON_BYTES or sum(map(data.count, (b",", b"[", b"{"))) > MOST_JSON_VALUES:
+        raise BadInputError(f"{where} has more than {MOST_JSON_VALUES} values or {MOST_JSON_BYTES >> 20} MiB: refused")
     try:
-        for name, record in _RECORDS.items():
-            values[name] = [record.from_dict(item) for item in values.get(name, [])]
-        run = Run(**values)
-        check_types(run)
-    except (TypeError, AttributeError) as error:
-        raise BadInputError(f"{where} has a field of the wrong form: {error}") from None
-    checksums = header.get("checksums")
-    found = checksums.items() if isinstance(checksums, dict) else ()
-    return run, {name: crc for name, crc in found if isinstance(crc, int) and not isinstance(crc, bool)}
+        try:
+            header = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            if rb"\ud" not in data:
+                raise
+            header = jsonable(json.loads(data))  # half a character, which older versions wrote
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"{where} is not valid JSON: {error}") from None
+    _check_values(header, where)
+    return header
+
+
+def _check_values(header: Any, where: str) -> None:
+    """Refuse what is nested deeper than a person would, and numbers that no table holds."""
+    level: list[Any] = [header]
+    for _ in range(DEEPEST_JSON):
+        for value in level:
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise BadInputError(f"{where} holds a number of more than 64 bits: {str(value)[:20]}...")
+        inner = [value.values() if isinstance(value, dict) else value for value in level if value and _holds(value)]
+        if not inner:
+            return
+        level = [value for values in inner for value in values]
+    raise BadInputError(f"{where} is nested more than {DEEPEST_JSON} deep: refused")
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _typed(header: dict[str, Any], where: str) -> Run:
+    """The Run, each field of its type, and the free ones of the forms that are known."""
+    channels = header.get("channels")
+    if isinstance(channels, list):
+        header["channels"] = [ChannelInfo.renamed(item) if isinstance(item, dict) else item for item in channels]
+    place = ""
+    try:
+        values: dict[str, Any] = {"id": ""}
+        for place, kind in _TYPES.items():
+            if place in header:
+                values[place] = msgspec.convert(header[place], kind)
+        for place, form in FREE.items():
+            msgspec.convert(values.get(place, {}), form)
+        for i, channel in enumerate(values.get("channels", [])):
+            place = f"channels[{i}].response"
+            msgspec.convert(channel.response, SensorResponse)
+            _check_square(channel.response.get("covariance"))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise BadInputError(f"{where} has a field of the wrong form: {place}: {error}") from None
+    return Run(**values)
+
+
+def _check_square(rows: list[list[float]] | None) -> None:
+    if rows and any(len(row) != len(rows) for row in rows):
+        raise ValueError("its covariance is not square")
 
 
 def jsonable(value: Any) -> Any:
-    """Arrays and numbers of NumPy and paths as JSON has them; what isn't finite as null."""
+    """Arrays and numbers of NumPy and paths as JSON has them; what isn't finite as null, half characters spelt out."""
     if isinstance(value, dict):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {_text(str(key)): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
         return [jsonable(item) for item in value]
     if hasattr(value, "tolist"):
         return jsonable(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, str | int) or value is None:
-        return value
-    return str(value)
+    return value if isinstance(value, int) or value is None else _text(str(value))
+
+
+def _text(text: str) -> str:
+    """What no file takes (half a file name, say) is spelt out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

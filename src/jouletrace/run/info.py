@@ -6,31 +6,18 @@ version are ignored when read.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from types import UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Self
 
+import msgspec
+from msgspec import Meta
 
-def check_types(record: object) -> None:
-    """Hold what was read from a file against a dataclass's own type hints, containers by kind only.
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""What the tables and NumPy hold."""
 
-    Raises:
-        TypeError: Names the field, what it should be and what it is.
-    """
-    for name, hint in get_type_hints(type(record)).items():
-        value = getattr(record, name)
-        if not _fits(value, hint):
-            wanted = hint.__name__ if isinstance(hint, type) else str(hint)
-            raise TypeError(f"{name} is a {type(value).__name__}, not {wanted}")
-
-
-def _fits(value: object, hint: Any) -> bool:
-    if isinstance(hint, UnionType):
-        return any(_fits(value, option) for option in get_args(hint))
-    kind = get_origin(hint) or hint
-    if isinstance(value, bool):  # which Python takes for an int
-        return kind is bool
-    return isinstance(value, float | int) if kind is float else isinstance(value, kind)
+Watts = Annotated[float, Meta(ge=0, le=1e9)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Delay = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
 class Record:
@@ -45,12 +32,9 @@ class Record:
         """Build from a dictionary, ignoring keys that this version doesn't know.
 
         Raises:
-            TypeError: If a field is missing or of the wrong type.
+            msgspec.ValidationError: If a field is missing, of the wrong type or out of range.
         """
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # as above
-        record = cls(**{key: value for key, value in data.items() if key in known})
-        check_types(record)
-        return record
+        return msgspec.convert(data, cls)
 
 
 @dataclass
@@ -76,15 +60,15 @@ class DeviceInfo(Record):
     kind: str = "gpu"
     simulated: bool = False
     host: str = ""
-    index: int | None = None
+    index: Integer | None = None
     serial: str | None = None
     pci_bus: str | None = None
     vbios: str | None = None
     ecc: bool | None = None
     driver: str | None = None
-    power_limit_w: float | None = None
-    power_limits_w: dict[str, float] = field(default_factory=dict)
-    memory_bytes: int | None = None
+    power_limit_w: Watts | None = None
+    power_limits_w: dict[str, Watts] = field(default_factory=dict)
+    memory_bytes: Integer | None = None
     persistence: bool | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -116,10 +100,10 @@ class ChannelInfo(Record):
     name: str
     unit: str
     source: str
-    period_s: float | None = None
-    window_s: float | None = None
-    sampling_s: float | None = None
-    delay_s: float | None = None
+    period_s: Seconds | None = None
+    window_s: Seconds | None = None
+    sampling_s: Seconds | None = None
+    delay_s: Delay | None = None
     gapless: bool | None = None
     gain_pct: float | None = None
     origin: str = "nominal"
@@ -128,8 +112,12 @@ class ChannelInfo(Record):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """As ``Record.from_dict``, of older Runs too."""
-        renamed = {"delay_s": data["lag_s"]} if "lag_s" in data and "delay_s" not in data else {}
-        return super().from_dict({**data, **renamed})
+        return super().from_dict(cls.renamed(data))
+
+    @staticmethod
+    def renamed(data: dict[str, Any]) -> dict[str, Any]:
+        """The same with the names of today."""
+        return {**data, "delay_s": data["lag_s"]} if "lag_s" in data and "delay_s" not in data else data
 
 
 @dataclass

@@ -6,9 +6,10 @@ here on.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +20,9 @@ from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
 from jouletrace.run.metrics import METRICS
+from jouletrace.run.series import SampleIndex
+
+T = TypeVar("T")
 
 MODEL_UNIT = 0
 """Id of the unit that stands for the whole model (or the whole recording)."""
@@ -71,6 +75,7 @@ class Run:
     windows: pa.Table = field(default_factory=lambda: tables.empty("windows"))
     results: pa.Table = field(default_factory=lambda: tables.empty("results"))
     counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
+    _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
         """What it is in a line; ``jouletrace.show`` and the tables have the rest."""
@@ -105,10 +110,18 @@ class Run:
 
     def series(self, device: str, channel: str) -> tuple[Any, Any]:
         """Stamps (int64 ns) and values (float64) of one channel in stored order, as NumPy arrays."""
-        rows = self.samples.filter(
-            pc.and_(pc.equal(self.samples["device"], device), pc.equal(self.samples["channel"], channel))
-        )
-        return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+        return self.remember("samples", "index", SampleIndex).series(device, channel)
+
+    def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
+        """What ``compute`` makes of a table, computed once for as long as the table of that name is the same."""
+        table = self.table(name)  # another thread may put a newer one there
+        known = self._kept.get(name)
+        if known is None or known[0] is not table:
+            known = self._kept[name] = table, {}
+        if key not in known[1]:
+            known[1][key] = compute(table)
+        found: T = known[1][key]
+        return found
 
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure from ``results``; null with reason ``not_measured`` if it isn't there.

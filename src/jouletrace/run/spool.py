@@ -5,16 +5,23 @@ A stream that a crash cut off is readable up to its last whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
+from jouletrace.errors import BadInputError
 from jouletrace.run import tables
+from jouletrace.run.files import open_regular
+from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 
 SUFFIX = ".arrows"
+_PIECE = 1000
+"""Batches that are put together at a time: one takes some kilobytes besides its rows."""
 
 
 class SpoolWriter:
@@ -36,7 +43,7 @@ class SpoolWriter:
         """Append rows given by column (absent columns become null) and flush them to the file."""
         length = len(next(iter(columns.values())))
         arrays = [
-            tables.array(columns[f.name], f.type) if f.name in columns else pa.nulls(length, f.type)
+            tables.array(columns[f.name], f.type) if f.name in columns else tables.nulls(length, f.type)
             for f in self._schema
         ]
         self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
@@ -56,28 +63,78 @@ class SpoolWriter:
 
 
 def read_spool(folder: Path | str, table: str) -> pa.Table:
-    """All whole batches of a table in a spool folder, cut-off streams included."""
+    """All whole batches of a table in a spool folder, cut-off streams included.
+
+    Raises:
+        BadInputError: If a file is too large, or of something else.
+    """
     parts = [tables.empty(table)]
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
-        if path.name != f"{table}{SUFFIX}" and not path.name.startswith(f"{table}."):
-            continue
-        batches = _whole_batches(path)
-        if batches:
-            parts.append(tables.conform(pa.Table.from_batches(batches), table))
+        if path.name == f"{table}{SUFFIX}" or path.name.startswith(f"{table}."):
+            parts += _whole_pieces(path, table)
     return tables.conform(pa.concat_tables(parts), table)
 
 
-def _whole_batches(path: Path) -> list[pa.RecordBatch]:
+def _whole_pieces(path: Path, table: str) -> list[pa.Table]:
+    """All whole batches of a file, some thousand to a piece that is in memory of its own."""
+    pieces: list[pa.Table] = []
     batches: list[pa.RecordBatch] = []
+
+    def take() -> None:
+        if batches:
+            try:
+                pieces.append(tables.conform(pa.Table.from_batches(batches), table).combine_chunks())
+            except (pa.ArrowException, KeyError) as error:
+                raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
+            batches.clear()
+
+    for batch in _whole_batches(path):
+        batches.append(batch)
+        if len(batches) == _PIECE:
+            take()
+    take()
+    return pieces
+
+
+def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
     try:
-        with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                batch.validate(full=True)
-                batches.append(batch)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > max(MOST_FILE_BYTES, stated_bytes()):
+                raise BadInputError(f"{path} is larger than any recording: refused")
+            # Which knows where it ends, whatever lengths stand in it.
+            source = pa.BufferReader(mmap(file.fileno(), 0, access=ACCESS_READ) if size else b"")
+        schema = pa.ipc.read_schema(pa.ipc.read_message(source))
+        while True:
+            message = pa.ipc.read_message(source)
+            if _is_packed(message):
+                raise BadInputError(f"{path} is compressed, as no recording is: refused")
+            batch = pa.ipc.read_record_batch(message, schema)
+            batch.validate(full=True)
+            yield batch
     except (pa.ArrowException, OSError, EOFError):
-        # The writer was killed inside a batch (or before the schema was out); keep what is whole.
+        # The end; or the writer was killed inside a batch (or before the schema was out): what is whole is kept.
         pass
-    return batches
+
+
+def _is_packed(message: pa.ipc.Message) -> bool:
+    """Whether the buffers of a record batch are compressed: a few bytes may then come to any length.
+
+    Arrow's messages are FlatBuffers (``Message.fbs``): a table begins with the distance to its list of fields, where
+    a field that isn't stated is 0. Field 2 of a message is its batch, and field 3 of that is its compression.
+    """
+    data = message.metadata.to_pybytes()
+
+    def field(table: int, number: int) -> int:
+        fields = table - int.from_bytes(data[table : table + 4], "little", signed=True)
+        place = fields + 4 + 2 * number
+        if place + 2 > fields + int.from_bytes(data[fields : fields + 2], "little"):
+            return 0
+        return int.from_bytes(data[place : place + 2], "little")
+
+    root = int.from_bytes(data[:4], "little")
+    at = root + field(root, 2)
+    return field(at + int.from_bytes(data[at : at + 4], "little"), 3) != 0
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

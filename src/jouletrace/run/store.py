@@ -7,19 +7,25 @@ import os
 import shutil
 import time
 import zipfile
-import zlib
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.run import tables
-from jouletrace.run.files import safe_name, shown, write_whole
+from jouletrace.run import sound, tables
+from jouletrace.run.checksums import Checksums, checksum, is_sealed, matches
+from jouletrace.run.files import chunks, safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON, decode, encode
-from jouletrace.run.limits import check_entry, check_table
+from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
+from jouletrace.run.masking import masked
 from jouletrace.run.model import Run
+from jouletrace.run.reading import FILES, RunFiles, run_files
 from jouletrace.run.spool import read_spool
 
 SPOOL = "spool"
-_FILES = (*(f"{name}.parquet" for name in tables.TABLES), RUN_JSON)
+MODE_VARIABLE = "JOULETRACE_FILE_MODE"
+"""Environment variable: permissions of the files of a Run in octal digits, 600 if it isn't set."""
+
 _SAYS_INCOMPLETE = ("incomplete", "interrupted", "failed")
 
 
@@ -64,6 +70,43 @@ def check_free(path: Path | str) -> Path:
     return target
 
 
+def file_mode() -> int:
+    """Permissions of the files of a Run: its owner's alone, if the environment doesn't say otherwise.
+
+    Raises:
+        BadInputError: If that isn't a mode.
+    """
+    text = os.environ.get(MODE_VARIABLE, "600")
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0o400 <= mode <= 0o777:
+        raise BadInputError(f"{MODE_VARIABLE}={text}: must be permissions in octal digits, such as 640")
+    return mode
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What is known of the files of a Run by their checksums.
+
+    Attributes:
+        unknown: Files without one.
+        changed: Files that aren't what was saved.
+    """
+
+    unknown: list[str]
+    changed: list[str]
+
+    def look_at(self, name: str, file: BinaryIO, checksums: Checksums) -> None:
+        """Compare a file with its checksum."""
+        file.seek(0)
+        if name not in checksums:
+            self.unknown.append(name)
+        elif not matches(chunks(file), checksums[name]):
+            self.changed.append(name)
+
+
 def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     """Write a Run to a folder, or to one file if the name ends in ".zip".
 
@@ -83,7 +126,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         tables.write(run.table(name), name, sink, simulated=run.simulated)
         files[f"{name}.parquet"] = sink.getvalue()
     # run.json goes last: while recording it says complete=false, and so it stays if this fails.
-    files[RUN_JSON] = encode(run, {name: zlib.crc32(data) for name, data in files.items()})
+    files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
     try:
         if target.suffix.lower() == ".zip":
             if target.exists() and not overwrite:
@@ -92,10 +135,10 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         else:
             if not overwrite and not _is_place_of(run, target):
                 raise BadInputError(f"{target} holds a Run already; results never go over older ones")
-            target.mkdir(parents=True, exist_ok=True)
+            mode = file_mode()
             for name, data in files.items():
-                write_whole(target / name, data)
-            for name in set(_FILES) - set(files):
+                write_whole(target / name, data, mode=mode)
+            for name in set(FILES) - set(files):
                 (target / name).unlink(missing_ok=True)
             shutil.rmtree(target / SPOOL, ignore_errors=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
@@ -110,7 +153,7 @@ def save_header(run: Run, folder: Path) -> None:
         BadInputError: If it can't be written.
     """
     try:
-        write_whole(folder / RUN_JSON, encode(run))
+        write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot write {shown(folder)}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -122,72 +165,81 @@ def load(path: Path | str) -> Run:
     is readable but not what was saved comes with a warning.
 
     Raises:
-        BadInputError: If there is no Run, it is of a newer major version, or a file is damaged.
+        BadInputError: If there is no Run, it is of a newer major version, a file is damaged, or more would come
+            out of it than ``run.limits`` allow.
+    """
+    source = source_of(path)
+    with run_files(source) as files:
+        return _assemble(files, source)
+
+
+def source_of(path: Path | str) -> Path:
+    """Where the Run lies that a path names: the folder of a ``run.json``, or the path itself.
+
+    Raises:
+        BadInputError: If that is no path.
     """
     try:
         source = Path(path)
     except TypeError:
         raise BadInputError(f"load({path!r}): the path of a Run is needed") from None
-    if source.name == RUN_JSON:
-        source = source.parent
-    try:
-        if not source.exists():
-            raise BadInputError(f"no Run at {path}: there is no such file or folder")
-        files = _read_folder(source) if source.is_dir() else _read_zip(source)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise BadInputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    return _assemble(files, source)
+    return source.parent if source.name == RUN_JSON else source
 
 
-def _read_folder(folder: Path) -> dict[str, bytes]:
-    if not (folder / RUN_JSON).is_file():
-        parts = any(folder.glob(f"rank-*/{RUN_JSON}"))
-        hint = f", but parts of ranks: jouletrace merge {folder}" if parts else ""
-        raise BadInputError(f"no Run in {folder}: it holds no {RUN_JSON}{hint}")
-    return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).exists()}
+def read_header(files: RunFiles, where: str) -> tuple[Run, Checksums, bool | None]:
+    """The Run without tables, the checksums of its files, and whether ``run.json`` is what was saved: None if unknown.
+
+    Raises:
+        BadInputError: If it can't be read.
+    """
+    with files.open(RUN_JSON) as file:
+        text = file.read(MOST_JSON_BYTES + 1)
+    run, checksums = decode(text, f"{where}/{RUN_JSON}")
+    sealed = is_sealed(text, RUN_JSON)
+    if sealed is None and any(isinstance(stated, str) for stated in checksums.values()):
+        sealed = False  # whoever writes such checksums writes its own too
+    return run, checksums, sealed
 
 
-def _read_zip(source: Path) -> dict[str, bytes]:
-    try:
-        with zipfile.ZipFile(source) as archive:
-            places = [PurePosixPath(name).parent for name in archive.namelist() if PurePosixPath(name).name == RUN_JSON]
-            if not places:
-                raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}")
-            top = min(places, key=lambda place: len(place.parts))  # a Run may hold those that it was made of
-            if not all(place.is_relative_to(top) for place in places):
-                raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
-            there = set(archive.namelist())
-            inside = {name: str(top / name) for name in _FILES if str(top / name) in there}
-            for full in inside.values():
-                check_entry(archive.getinfo(full), str(source))
-            return {name: archive.read(full) for name, full in inside.items()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-        # RuntimeError: encrypted, or compressed in a way that this Python can't undo.
-        raise BadInputError(f"{source} is neither a folder nor a readable zip file: {error}") from None
+def load_header(path: Path) -> Run:
+    """A Run without its tables: what is known of one that is being recorded, too.
+
+    Raises:
+        BadInputError: If there is no Run, or its ``run.json`` can't be read.
+    """
+    with run_files(path) as files:
+        return read_header(files, str(path))[0]
 
 
-def _assemble(files: dict[str, bytes], source: Path) -> Run:
-    run, checksums = decode(files[RUN_JSON], f"{source}/{RUN_JSON}")
-    unchecked: list[str] = []
+def _assemble(files: RunFiles, source: Path) -> Run:
+    run, checksums, sealed = read_header(files, str(source))
+    allowance = Allowance(files.packed)
+    doubts = Doubts([], [RUN_JSON] if sealed is False else [])
+    there = files.names()
     for name in tables.TABLES:
-        data = files.get(f"{name}.parquet")
-        if data is not None:
-            try:
-                check_table(data)
-                setattr(run, name, tables.read(io.BytesIO(data), name))
-            except ValueError as error:
-                raise BadInputError(f"{source}/{name}.parquet is damaged: {error}") from None
-            if f"{name}.parquet" not in checksums:
-                unchecked.append(f"{name}.parquet")
-            elif checksums[f"{name}.parquet"] != zlib.crc32(data):
-                message = f"{name}.parquet is not what was saved: it was damaged or changed since"
-                run.warn("changed_since_saved", message, str(source))
-        elif run.complete and (name not in tables.OPTIONAL or f"{name}.parquet" in checksums):
-            raise BadInputError(f"{source}/{name}.parquet is missing")
+        file_name = f"{name}.parquet"
+        if file_name in there:
+            with files.open(file_name) as file:
+                doubts.look_at(file_name, file, checksums)
+                try:
+                    table = tables.read(file, name, allowance)
+                    sound.check(table, name)
+                except ValueError as error:
+                    raise BadInputError(f"{source}/{file_name} is damaged: {error}") from None
+            setattr(run, name, table)
+        elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
+            raise BadInputError(f"{source}/{file_name} is missing")
         elif source.is_dir():
-            setattr(run, name, read_spool(source / SPOOL, name))
-    if unchecked and run.complete:
-        names = ", ".join(unchecked)
+            recorded = read_spool(source / SPOOL, name)
+            whole = sound.sound_rows(recorded, name)
+            if len(whole) < len(recorded):
+                message = f"{len(recorded) - len(whole)} rows of {name} were damaged, and were left out"
+                run.warn("rows_left_out", message, str(source))
+            setattr(run, name, whole)
+    for name in doubts.changed:
+        run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
+    if doubts.unknown and run.complete:
+        names = ", ".join(doubts.unknown)
         message = f"{RUN_JSON} holds no checksum of {names}: whether that is what was saved can't be told"
         run.warn("not_checked", message, str(source))
     if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
@@ -197,13 +249,13 @@ def _assemble(files: dict[str, bytes], source: Path) -> Run:
 
 def _is_place_of(run: Run, folder: Path) -> bool:
     """Whether the folder holds no Run, or the unfinished beginning of this very one."""
-    if not any((folder / name).exists() for name in _FILES):
+    if not any((folder / name).exists() for name in FILES):
         return True
     try:
-        there, _ = decode((folder / RUN_JSON).read_bytes(), str(folder / RUN_JSON))
-    except (OSError, BadInputError):
+        there = load_header(folder)
+    except BadInputError:
         return False
-    return not there.complete and (there.created_ns, there.command) == (run.created_ns, run.command)
+    return not there.complete and (there.created_ns, there.command) == (run.created_ns, masked(run.command))
 
 
 def _write_zip(target: Path, files: dict[str, bytes]) -> None:
@@ -211,4 +263,4 @@ def _write_zip(target: Path, files: dict[str, bytes]) -> None:
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    write_whole(target, sink.getvalue())
+    write_whole(target, sink.getvalue(), mode=file_mode())

@@ -5,12 +5,18 @@ All times are integer nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+from jouletrace.run.limits import Allowance, check_table
+
+_BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
 UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device")
@@ -147,25 +153,70 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 """Columns without which a table isn't one of ours; a version may add others."""
 
 
-def read(source: Any, name: str) -> pa.Table:
+def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table:
     """Read the table ``name`` from Parquet, checked byte by byte.
 
+    Columns that this version doesn't know are left alone.
+
+    Args:
+        source: The file, opened to be read in any order.
+        name: Of the table.
+        allowance: What may come out of it, which is spent; by its size if None.
+
     Raises:
-        ValueError: In one line, if it is damaged or a column of ``REQUIRED`` is missing.
+        ValueError: In one line, if it is damaged, a column of ``REQUIRED`` is missing, or more would come out of
+            it than is allowed.
     """
     try:
-        # Arrow's thread pools may abort a process that ends right after a read: go without them.
-        with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file:
-            table = file.read(use_threads=False)
-        missing = [column for column in REQUIRED[name] if column not in table.column_names]
+        if allowance is None:
+            allowance = Allowance(source.seek(0, os.SEEK_END))
+        there = check_table(source, name, set(TABLES[name].names), allowance)
+        missing = [column for column in REQUIRED[name] if column not in there]
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}")
-        table = conform(table, name)
+        table = _decode(source, name, there, allowance)
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ValueError(lines[0]) from None
     return table
+
+
+def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> pa.Table:
+    """The table, column by column: what one takes while it is brought to its type is free before the next."""
+    source.seek(0)
+    columns: dict[str, pa.ChunkedArray] = {}
+    # Arrow's thread pools may abort a process that ends right after a read: go without them.
+    with pq.ParquetFile(
+        source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=there
+    ) as file:
+        rows = file.metadata.num_rows
+        for field in TABLES[name]:
+            if field.name in there:
+                columns[field.name] = _conform(_column(file, field, allowance), field.type, rows)
+                allowance.spend(columns[field.name].nbytes)
+    found = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
+    return pa.Table.from_arrays(found, schema=TABLES[name])
+
+
+def _column(file: pq.ParquetFile, field: pa.Field, allowance: Allowance) -> pa.ChunkedArray:
+    """A column as stored; a text that occurs often is there once, and what it comes to in full is allowed for."""
+    left, chunks = allowance.left, []
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
+        chunk = batch.column(0)
+        left -= chunk.nbytes
+        if pa.types.is_string(field.type) and pa.types.is_dictionary(chunk.type):
+            left -= _text_bytes(chunk)
+        if left < 0:
+            allowance.check(allowance.left - left)
+        chunks.append(chunk)
+    return pa.chunked_array(chunks, type=file.schema_arrow.field(field.name).type)
+
+
+def _text_bytes(column: pa.DictionaryArray) -> int:
+    """Bytes of all texts of a column, each as often as it occurs."""
+    lengths = pc.fill_null(pc.binary_length(column.dictionary), 0)
+    return pc.sum(lengths.cast(pa.int64()).take(column.indices)).as_py() or 0
 
 
 def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
@@ -186,12 +237,22 @@ def conform(table: pa.Table, name: str) -> pa.Table:
     Raises:
         pyarrow.ArrowInvalid: If a column can't be cast to its type without loss.
     """
-    schema = TABLES[name]
-    columns = [
-        table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type)
-        for f in schema
-    ]
-    return pa.Table.from_arrays([_whole(column) for column in columns], schema=schema)
+    schema, there, rows = TABLES[name], set(table.column_names), len(table)
+    columns = [_conform(table.column(f.name), f.type, rows) if f.name in there else nulls(rows, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _conform(column: pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:
+    return nulls(rows, kind) if column.null_count == rows else _whole(column.cast(kind))
+
+
+def nulls(length: int, kind: pa.DataType) -> pa.Array:
+    """So many nulls, in memory that is never written to: most columns of most spans are, and would take the most."""
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(nulls(length, kind.index_type), pa.array([], kind.value_type))
+    zeros = pa.py_buffer(np.zeros(length + 1, np.int64))  # the system's own zeros, as long as nobody writes
+    buffers = [zeros, zeros, *([pa.py_buffer(b"")] if pa.types.is_string(kind) else [])]
+    return pa.Array.from_buffers(kind, length, buffers, null_count=length)
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -222,7 +283,12 @@ def decoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
         return np.empty(0, np.int64), []
     parts = column.unify_dictionaries().chunks
     codes = [part.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
-    return np.concatenate(codes), [str(text) for text in parts[0].dictionary.to_pylist()]
+    texts = [str(text) for text in parts[0].dictionary.to_pylist()]
+    first = {text: i for i, text in reversed(list(enumerate(texts)))}
+    found = np.concatenate(codes)
+    if len(first) < len(texts):  # a text that another program wrote twice
+        found = np.append([first[text] for text in texts], -1)[found]
+    return found, texts
 
 
 def empty(name: str) -> pa.Table:

@@ -222,7 +222,7 @@ class SimulatedMig:
                 for i in self._instances
             ],
         }
-        write_whole(self._state, json.dumps(stored).encode())
+        write_whole(self._state, json.dumps(stored).encode(), durable=False)  # no board is changed
 
 
 def _compute(one: ComputeInstance) -> list[Any]:

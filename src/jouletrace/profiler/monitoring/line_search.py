@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.children import Child
+from jouletrace.run.channels import MOST_WORK
 
 LIMIT_S = 3.0
 """A search of what came at once, 64 KiB or one long line, that takes longer is given up."""
@@ -54,7 +55,7 @@ def search(pattern: re.Pattern[str], lines: Iterable[str]) -> Found:
             except ValueError:
                 amount = math.nan
         found.matched += 1
-        if amount >= 0 and math.isfinite(amount):
+        if 0 <= amount <= MOST_WORK:
             found.done += amount
         else:
             found.unread += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.energy.record import HOLE_PERIODS
+from jouletrace.energy.record import HOLE_PERIODS, MOST_W
 
 
 class Meter:
@@ -15,6 +15,7 @@ class Meter:
         start_ns: From when on, in ns since the Unix epoch.
         period_s: Of the sensor.
         kept_s: How far back ``until`` knows.
+        most_w: Readings beyond are left out, see ``energy.record.most_power_w``.
 
     Attributes:
         start_ns, last_ns: From when until when it has summed up.
@@ -22,7 +23,8 @@ class Meter:
         hole_s: Seconds of it without readings.
     """
 
-    def __init__(self, start_ns: int, period_s: float | None, kept_s: float = 60.0) -> None:
+    def __init__(self, start_ns: int, period_s: float | None, kept_s: float = 60.0, *, most_w: float = MOST_W) -> None:
+        self._most_w = most_w
         self._kept_ns = int(kept_s * 1e9)
         self.start_ns = self.last_ns = start_ns
         self.energy_j = self.hole_s = 0.0
@@ -32,7 +34,7 @@ class Meter:
 
     def add(self, time_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
         """Take what is newer than what is known."""
-        good = (time_ns > self.last_ns) & np.isfinite(watts) & (watts >= 0)
+        good = (time_ns > self.last_ns) & (watts >= 0) & (watts <= self._most_w)
         order = np.argsort(time_ns[good], kind="stable")
         time, power = time_ns[good][order].astype(np.int64), watts[good][order]
         if len(time) == 0:

@@ -18,6 +18,7 @@ from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
 from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 from jouletrace.profiler.session import Session
 from jouletrace.run import Run
+from jouletrace.run.masking import masked_arguments
 from jouletrace.run.store import save
 
 __all__ = ["Display", "LiveWork", "Reading", "Tick", "monitor", "realtime"]
@@ -70,7 +71,7 @@ def monitor(
     settings: dict[str, Any] = {"interval_s": interval_s, "duration_s": duration_s, "pid": pid}
     settings |= {"price_per_kwh": price_per_kwh, "carbon_g_per_kwh": carbon_g_per_kwh}
     settings["per"] = counter.source if counter is not None else None
-    name = " ".join(command) if command else process.name if process is not None else ""
+    name = " ".join(masked_arguments(command)) if command else process.name if process is not None else ""
     name = name or (counter.unit if counter is not None else "monitor")
     workload = {"name": name} | ({"work": counter.unit} if counter is not None else {})
     session = Session("monitor", devices, folder=folder, command=typed, workload=workload, settings=settings)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.analysis.power import most_w
 from jouletrace.profiler.monitoring.meter import Meter
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.profiler.session import Session
@@ -99,7 +100,11 @@ class Watch:
         self._seen = 0
         start = session.clock.time_ns()
         self._readings = {d.info.id: Reading(d.info.id, d.info.name, d.info) for d in session.devices}
-        self._meters = {c.device: Meter(start, c.period_s) for c in session.recorder.channels if c.name == POWER}
+        self._meters = {
+            c.device: Meter(start, c.period_s, most_w=most_w(session.run, c.device))
+            for c in session.recorder.channels
+            if c.name == POWER
+        }
         self._work = _WorkMeter(counter.unit) if counter is not None else None
 
     def tick(self) -> None:

@@ -63,37 +63,71 @@ class WorkCounter(Protocol):
         """Codes and sentences for ``Run.warnings``: what a reader of the figures must know. After ``stop``."""
 
 
+_GLITCH = 1000.0
+"""A counter that grew so many times as much as it then turns out to have grown had not: one reading was wrong."""
+
+
+@dataclass
+class _Series:
+    """One series of a counter: its last value, what it has grown by until then, and both as of the reading before."""
+
+    last: float
+    grown: float = 0.0
+    earlier: float = math.nan
+    grown_earlier: float = 0.0
+
+    def take(self, value: float) -> str:
+        """Count on to a value; says "reset" or "glitch" if that is what it took the values for."""
+        found = ""
+        if value < self.last:
+            risen = value - self.earlier
+            if risen >= 0 and self.last - self.earlier > _GLITCH * max(risen, 1.0):
+                found, self.last, self.grown = "glitch", self.earlier, self.grown_earlier
+            else:
+                found, self.last = "reset", 0.0
+        elif math.isnan(self.last):
+            self.last = value
+        self.earlier, self.grown_earlier = self.last, self.grown
+        self.grown += value - self.last
+        self.last = value
+        return found
+
+
 class Tally:
     """Adds up what several series of one counter have grown by, across their resets.
 
     A series below its last value has started again from zero, as ``increase()`` of Prometheus takes
     it: what it had counted between its last reading and the reset is lost, and the reset is counted.
+    One that goes on where it was before a jump had one wrong reading, which counts nothing then.
     One that appears later began at zero. One that goes away may come back. One that was NaN at first
     counts from its first number on.
+
+    Attributes:
+        resets: How often a series started again.
+        glitches: How many readings were wrong.
     """
 
     def __init__(self) -> None:
-        self.done = 0.0
-        self.resets = 0
-        self._last: dict[str, float] | None = None
+        self.resets = self.glitches = 0
+        self._series: dict[str, _Series] | None = None
+
+    @property
+    def done(self) -> float:
+        """What all series have grown by."""
+        return math.fsum(series.grown for series in (self._series or {}).values())
 
     def add(self, values: Mapping[str, float]) -> None:
         """Take one reading: values by series. The first is where counting begins."""
-        if self._last is None:
-            self._last = dict(values)
+        if self._series is None:
+            self._series = {name: _Series(value) for name, value in values.items()}
             return
-        for series, value in values.items():
+        for name, value in values.items():
             if not math.isfinite(value):
-                self._last.setdefault(series, math.nan)
+                self._series.setdefault(name, _Series(math.nan))
                 continue
-            before = self._last.get(series, 0.0)
-            if math.isnan(before):
-                before = value
-            if value < before:
-                self.resets += 1
-                before = 0.0
-            self.done += value - before
-            self._last[series] = value
+            found = self._series.setdefault(name, _Series(0.0)).take(value)
+            self.resets += found == "reset"
+            self.glitches += found == "glitch"
 
 
 def channels(device: str, counter: WorkCounter) -> list[ChannelInfo]:

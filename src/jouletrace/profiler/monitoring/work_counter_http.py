@@ -20,6 +20,7 @@ from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.work_counter import Tally, WorkReading
 from jouletrace.profiler.monitoring.work_counter_text import Metric, find
+from jouletrace.run.channels import MOST_WORK
 
 TIMEOUT_S = 5.0
 """A read that takes longer is given up."""
@@ -31,9 +32,6 @@ FASTEST_S = 0.2
 """A server is not asked more often."""
 
 _LARGEST = 32 << 20
-_MOST = 1e30
-"""A larger count is no count, and sums of such would end in infinity."""
-
 _CHUNK = 1 << 16
 _TARGET = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?")
 _SELECTOR = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:\"([^\"]*)\"|([^\s\",=~!]+))\s*(?:,|$)")
@@ -148,7 +146,7 @@ class PrometheusCounter:
         return self.take()
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Down at times, never read, resets, not declared as a counter."""
+        """Down at times, never read, resets, jumps, not declared as a counter."""
         found = []
         if not self._answers:
             found.append(("work_never_read", f"the counter of work was never read: {self._last_failure}"))
@@ -165,6 +163,9 @@ class PrometheusCounter:
         if self._tally.resets:
             message = f"the counter of work started again ({self._tally.resets} times): work just before isn't counted"
             found.append(("work_reset", message))
+        if self._tally.glitches:
+            message = f"the counter of work jumped and came back ({self._tally.glitches} times): that was left out"
+            found.append(("work_implausible", message))
         return found
 
     def _go_on(self, clock: Clock) -> None:
@@ -195,7 +196,7 @@ class PrometheusCounter:
         refused = _why_not(metric, self._target)
         if refused is not None:
             return refused
-        counts = {series: value if 0 <= value <= _MOST else math.nan for series, value in metric.values.items()}
+        counts = {series: value if 0 <= value <= MOST_WORK else math.nan for series, value in metric.values.items()}
         bad = [value for series, value in metric.values.items() if math.isnan(counts[series])]
         if bad and len(bad) == len(counts):
             self._fail(f"{self._target.metric} is {bad[0]:g} there, which is no count")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace import analysis
-from jouletrace.analysis.power import response_of, tail_s
+from jouletrace.analysis.power import most_w, response_of, tail_s
 from jouletrace.profiler.monitoring.meter import Meter
 from jouletrace.profiler.programs.marks import Opened, Span
 from jouletrace.profiler.programs.so_far import RangeSoFar, SoFar
@@ -71,7 +71,7 @@ class LiveSums:
         self._stream = stream
         self._start_ns = start_ns
         power = [channel for channel in run.channels if channel.name == POWER]
-        self._meters = [_PowerMeter(channel, start_ns) for channel in power]
+        self._meters = [_PowerMeter(channel, start_ns, most_w(run, channel.device)) for channel in power]
         self._whole = len(power) == len(run.devices)
         self._period_s = max((channel.period_s or 0.02 for channel in power), default=0.02)
         self._started: dict[int, float] = {}
@@ -207,12 +207,12 @@ class LiveSums:
 class _PowerMeter:
     """The meter of one device, with its sensor's delay taken off."""
 
-    def __init__(self, channel: ChannelInfo, start_ns: int) -> None:
+    def __init__(self, channel: ChannelInfo, start_ns: int, most_w: float) -> None:
         self._device = channel.device
         response = response_of(channel)
         # The meter takes a reading for the mean of the period before it, which is half a period's delay.
         self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
-        self._meter = Meter(start_ns, channel.period_s, _CURVE_S)
+        self._meter = Meter(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
 
     def take(self, fresh: pa.Table) -> None:
         rows = fresh.filter(pc.and_(pc.equal(fresh["channel"], POWER), pc.equal(fresh["device"], self._device)))

@@ -19,8 +19,8 @@ from jouletrace import analysis
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.programs.ranks import Rank, parts_of
 from jouletrace.run import Run, load, tables
-from jouletrace.run.header import RUN_JSON, decode
-from jouletrace.run.store import check_free, save
+from jouletrace.run.header import RUN_JSON
+from jouletrace.run.store import check_free, load_header, save
 
 WAIT_S, ABSENT_S = 60.0, 5.0
 """For ranks that go on after the first one has ended, and for those that have recorded nothing by then."""
@@ -69,7 +69,7 @@ def merge_ranks(place: Path | str) -> Run:
     zipped = whole.suffix.lower() == ".zip"
     if zipped:
         check_free(whole)
-    elif (whole / RUN_JSON).exists() and _header(whole).complete:
+    elif (whole / RUN_JSON).exists() and load_header(whole).complete:
         raise BadInputError(f"{whole} holds the merged Run already")
     runs, lost = _loaded(found)
     if other := next((one.kind for one in runs if one.kind != "record"), None):
@@ -159,14 +159,6 @@ def _says_its_rank(run: Run) -> bool:
     return bool(run.devices) and all(isinstance(number, int) and number >= 0 for number in (rank, world))
 
 
-def _header(folder: Path) -> Run:
-    path = folder / RUN_JSON
-    try:
-        return decode(path.read_bytes(), str(path))[0]
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror or error}") from None
-
-
 def _others(parts: Path, rank: Rank) -> tuple[int, int]:
     """How many ranks may yet end in order, and of how many there is no part."""
     going_on = 0
@@ -174,8 +166,8 @@ def _others(parts: Path, rank: Rank) -> tuple[int, int]:
     there = [parts / name for name in names if (parts / name).exists()]
     for part in there:
         try:
-            header, _ = decode((part / RUN_JSON).read_bytes(), str(part))
-        except (OSError, BadInputError):
+            header = load_header(part)
+        except BadInputError:
             going_on += 1  # just being made
             continue
         going_on += not (header.settings.get("ended") or _dead(header))

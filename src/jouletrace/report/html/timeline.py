@@ -49,6 +49,7 @@ _MOST_SHORT = 20_000
 """Names of kernels that are shortened; of more, hardly one is ever read."""
 
 _MOST_LANES, _MOST_ROWS = 48, 12
+_MOST_VALUE = 1e30
 
 
 def timeline(run: Run, results: Results) -> dict[str, Any] | None:
@@ -101,7 +102,7 @@ def _series(run: Run) -> list[tuple[str, str, Ints, NDArray[np.float64]]]:
     for channel, what in CHANNELS.items():
         for device in run.devices:
             stamps, values = run.series(device.id, channel)
-            keep = np.isfinite(values)
+            keep = np.abs(values) < _MOST_VALUE  # not NaN, and a number for whoever draws it
             if keep.sum() < 2:
                 continue
             stamps, values = stamps[keep], values[keep]
@@ -164,8 +165,11 @@ def _lanes(run: Run) -> list[_Lane]:
     codes = np.zeros(len(spans), dtype=np.int64)
     for key in ("kind", "device", "lane"):
         codes = codes * 100_003 + _indices(spans[key])
-    for code in np.unique(codes):
-        rows = spans.take(pa.array(np.flatnonzero(codes == code)))
+    order_of = np.argsort(codes, kind="stable")
+    for part in np.split(order_of, np.flatnonzero(np.diff(codes[order_of])) + 1):
+        if not len(part):
+            continue
+        rows = spans.take(pa.array(part))
         kind, device, lane = (rows[key][0].as_py() for key in ("kind", "device", "lane"))
         words = [kind or "span", lane or "", names.get(device, device or "") if several else ""]
         units = rows["unit"].fill_null(-1).to_numpy() if rows["unit"].null_count < len(rows) else None

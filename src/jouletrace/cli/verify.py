@@ -1,0 +1,33 @@
+"""``jouletrace verify``."""
+
+from __future__ import annotations
+
+import json as json_text
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.errors import CheckFailedError
+
+
+def verify(
+    runs: Annotated[list[str], typer.Argument(help="Runs: folders, of several too, or .zip files.", metavar="RUN...")],
+    json: options.Json = False,
+) -> None:
+    """Compare the files of Runs with the checksums that were saved with them; exit code 1 names what differs."""
+    from jouletrace.run.verify import verify
+
+    found = [one for run in runs for one in verify(run)]
+    for one in [] if json else found:
+        print(f"{one.place}: " + (f"whole ({one.files} files)" if one.whole else "not whole"))
+        for name, problem in one.problems.items():
+            print(f"  {name}: {problem}")
+    if json:
+        rows = [{"run": str(one.place), "whole": one.whole, "problems": one.problems} for one in found]
+        print(json_text.dumps({"schema": 1, "runs": rows}, indent=1))
+    broken = [one for one in found if not one.whole]
+    if broken:
+        names = ", ".join(broken[0].problems)
+        more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
+        raise CheckFailedError(f"{broken[0].place} is not whole: {names}{more}")

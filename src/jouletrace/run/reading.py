@@ -1,0 +1,174 @@
+"""Where the files of a Run lie: a folder or a zip. Only ordinary files are opened, and read as far as allowed."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Protocol
+
+from jouletrace.errors import BadInputError
+from jouletrace.run import tables
+from jouletrace.run.files import chunks, open_regular
+from jouletrace.run.header import RUN_JSON
+from jouletrace.run.limits import FREE_BYTES, MOST_ENTRIES, MOST_FILE_BYTES, stated_bytes
+
+FILES = (*(f"{name}.parquet" for name in tables.TABLES), RUN_JSON)
+
+_ENTRY = b"PK\x01\x02"
+_ZIPPED_RATIO = 2
+"""What the files in a zip come to, over its own size: tables are packed already."""
+
+_NOT_A_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+)
+"""RuntimeError: encrypted, or compressed in a way that this Python can't undo. The last: sizes that can't be."""
+
+
+class RunFiles(Protocol):
+    """The files of one Run."""
+
+    @property
+    def packed(self) -> int:
+        """Bytes that they take, holes included."""
+
+    def names(self) -> list[str]:
+        """Those of ``FILES`` that are there."""
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """One of them, to be read in any order.
+
+        Raises:
+            BadInputError: If it is larger than allowed.
+            OSError: If it can't be read.
+        """
+
+
+@contextmanager
+def run_files(source: Path) -> Iterator[RunFiles]:
+    """The files of the Run in a folder or a zip.
+
+    Raises:
+        BadInputError: If there is no Run, or it can't be read.
+    """
+    if "\0" in str(source):
+        raise BadInputError(f"cannot read {str(source)!r}: a name can't hold a null byte")
+    try:
+        if not source.exists():
+            raise BadInputError(f"no Run at {source}: there is no such file or folder")
+        if source.is_dir():
+            yield _Folder(source)
+            return
+        with open_regular(source) as file, _archive(file, source) as archive:
+            yield _Zip(archive, source)
+    except OSError as error:
+        raise BadInputError(f"cannot read {error.filename or source}: {error.strerror or error}") from None
+
+
+class _Folder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        if not (folder / RUN_JSON).exists():
+            parts = any(folder.glob(f"rank-*/{RUN_JSON}"))
+            hint = f", but parts of ranks: jouletrace merge {folder}" if parts else ""
+            raise BadInputError(f"no Run in {folder}: it holds no {RUN_JSON}{hint}")
+        self.packed = sum((folder / name).stat().st_size for name in self.names())
+
+    def names(self) -> list[str]:
+        return [name for name in FILES if (self._folder / name).exists()]
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        path = self._folder / name
+        size = path.stat().st_size
+        if size > max(MOST_FILE_BYTES, stated_bytes()):
+            raise BadInputError(f"{path} has {size / 2**30:.0f} GiB, as no recording does: refused")
+        with open_regular(path) as file:
+            yield file
+
+
+class _Zip:
+    def __init__(self, archive: zipfile.ZipFile, source: Path) -> None:
+        self._archive = archive
+        self._source = source
+        self.packed = source.stat().st_size
+        there = set(archive.namelist())
+        places = [PurePosixPath(name).parent for name in there if PurePosixPath(name).name == RUN_JSON]
+        if not places:
+            raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}")
+        top = min(places, key=lambda place: len(place.parts))  # a Run may hold those that it was made of
+        if not all(place.is_relative_to(top) for place in places):
+            raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
+        self._inside = {name: str(top / name) for name in FILES if str(top / name) in there}
+
+    def names(self) -> list[str]:
+        return list(self._inside)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        if name not in self._inside:
+            raise BadInputError(f"no Run in {self._source}: it holds no {name}")
+        with _readable(self._source):
+            data = self._read(self._archive.getinfo(self._inside[name]))
+        yield data
+
+    def _read(self, entry: zipfile.ZipInfo) -> BinaryIO:
+        """All of an entry, by what comes out of it: its sizes in the directory may be anything."""
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BadInputError(f"{self._source}/{entry.filename} is compressed otherwise than by deflate: refused")
+        self._check(entry, entry.file_size)
+        data = io.BytesIO()
+        with self._archive.open(entry) as packed:
+            for chunk in chunks(packed):
+                data.write(chunk)
+                self._check(entry, data.tell())
+        data.seek(0)
+        return data
+
+    def _check(self, entry: zipfile.ZipInfo, size: int) -> None:
+        if size > max(FREE_BYTES, _ZIPPED_RATIO * self.packed, stated_bytes()):
+            raise BadInputError(
+                f"{self._source}/{entry.filename} would unpack from {entry.compress_size / 2**20:.1f} MiB to "
+                f"{size / 2**30:.1f} GiB, as no recording does: refused"
+            )
+
+
+@contextmanager
+def _archive(file: BinaryIO, source: Path) -> Iterator[zipfile.ZipFile]:
+    with _readable(source):
+        if _count(file, _ENTRY) > MOST_ENTRIES:
+            raise BadInputError(f"{source} holds more than {MOST_ENTRIES} files: refused")
+        archive = zipfile.ZipFile(file)
+    with archive:
+        yield archive
+
+
+@contextmanager
+def _readable(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except _NOT_A_ZIP as error:
+        text = str(error) or type(error).__name__
+        raise BadInputError(f"{source} is neither a folder nor a readable zip file: {text}") from None
+
+
+def _count(file: BinaryIO, pattern: bytes) -> int:
+    """How often a pattern occurs in a file, which is at its beginning before and after."""
+    found, tail = 0, b""
+    for chunk in chunks(file):
+        found += (tail + chunk).count(pattern)
+        tail = chunk[1 - len(pattern) :]
+    file.seek(0)
+    return found

@@ -1,0 +1,106 @@
+"""What holds in every table that a jouletrace wrote, and that all who read tables rely on.
+
+A file that is whole in itself may hold anything: it was written by another program, or changed by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+MOST_NS = 2**62 + 2**61
+"""The year 2189: differences of any two times before fit into 64 bits."""
+
+_MOST_ID = 2**62
+_MOST_COPIES = 10**9
+
+_NEEDED = {
+    "samples": ("time_ns", "device", "channel"),
+    "spans": ("id", "kind"),
+    "units": ("id", "level"),
+    "windows": ("variant",),
+    "results": ("unit", "metric"),
+    "counters": ("span", "metric"),
+}
+"""Columns without a null."""
+
+_COUNTS = {"windows": ("replays", "beyond"), "units": ("count",), "results": ("n",)}
+"""Columns of numbers that are not below zero."""
+
+Mask = NDArray[np.bool_]
+
+
+def check(table: pa.Table, name: str) -> None:
+    """Refuse a table in which something doesn't hold.
+
+    Raises:
+        ValueError: In one line, with the first row that is wrong.
+    """
+    for wrong, words in _rules(table, name):
+        if wrong.any():
+            raise ValueError(f"row {int(np.argmax(wrong))}: {words}")
+
+
+def sound_rows(table: pa.Table, name: str) -> pa.Table:
+    """The rows in which all holds; without one, what lies within it is wrong too."""
+    while True:
+        keep = np.ones(len(table), bool)
+        for wrong, _ in _rules(table, name):
+            keep &= ~wrong
+        if keep.all():
+            return table
+        table = table.filter(pa.array(keep))
+
+
+def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
+    """Which rows break a rule, and its words."""
+    for column in _NEEDED[name]:
+        yield _nulls(table, column), f"it has no {column}"
+    for column in table.column_names:
+        if column.endswith("_ns"):
+            yield _beyond(table, column, -MOST_NS, MOST_NS), f"{column} is no time"
+        elif column in ("id", "parent", "unit", "span"):
+            yield _beyond(table, column, -_MOST_ID, _MOST_ID), f"{column} is no number of a row"
+    for column in _COUNTS.get(name, ()):
+        yield _beyond(table, column, 0, _MOST_ID), f"{column} is below zero"
+    if {"start_ns", "end_ns"} <= set(table.column_names):
+        yield _nulls(table, "start_ns") != _nulls(table, "end_ns"), "it has only one of start_ns and end_ns"
+    if name == "units":
+        yield from _tree(table)
+    if name == "windows":
+        yield _beyond(table, "multiplicity", -_MOST_COPIES, _MOST_COPIES), "multiplicity is no number of copies"
+
+
+def _nulls(table: pa.Table, column: str) -> Mask:
+    if table[column].null_count == 0:
+        return np.zeros(len(table), bool)
+    return np.asarray(pc.is_null(table[column]).to_numpy(), bool)
+
+
+def _beyond(table: pa.Table, column: str, low: int, high: int) -> Mask:
+    values = pc.fill_null(table[column], 0).to_numpy()
+    return np.asarray(~((values >= low) & (values <= high)))  # which NaN isn't either
+
+
+def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """Units are there once, and lie within one another without a circle."""
+    ids, parent = table["id"].to_numpy(), pc.fill_null(table["parent"], -_MOST_ID - 1).to_numpy()
+    order = np.argsort(ids, kind="stable")
+    twice = np.zeros(len(ids), bool)
+    twice[order[1:]] = ids[order[1:]] == ids[order[:-1]]
+    yield twice, "its id is there twice"
+    if not len(ids):
+        return
+    place = order[np.minimum(np.searchsorted(ids[order], parent), len(ids) - 1)]
+    has = parent >= -_MOST_ID
+    lost = has & (ids[place] != parent)
+    yield lost, "its parent is not there"
+    # Each goes up two, four, eight ... levels: who has not arrived at the top by then goes round in a circle.
+    above = np.where(has & ~lost, place, -1)
+    for _ in range(max(len(ids).bit_length(), 1) + 1):
+        above = np.where(above >= 0, above[above], -1)
+    yield above >= 0, "it lies within itself"

@@ -1,0 +1,85 @@
+"""Linear algebra of an analysis runs in one thread, and the program's own afterwards as before."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.energy import posterior
+from jouletrace.energy.one_thread import one_thread
+from jouletrace.energy.steady import exponentially_smoothed
+from records import make_run, phases, readings
+
+threadpoolctl = pytest.importorskip("threadpoolctl")
+
+
+def threads():
+    return {one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"}
+
+
+@pytest.fixture
+def two():
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        if threads() != {2}:
+            pytest.skip("this BLAS has one thread")
+        yield
+
+
+@pytest.mark.usefixtures("two")
+def test_an_analysis_takes_one_thread_and_gives_the_others_back(monkeypatch):
+    seen = []
+    solve = posterior.solve
+
+    def look(*given):
+        seen.append(threads())
+        return solve(*given)
+
+    monkeypatch.setattr("jouletrace.energy.neighbourhood.solve", look)
+    analyse(make_run(readings(300.0, 5.0), kind="monitor", spans=phases(("monitor", 0.1, 4.0))))
+    assert seen
+    assert all(one == {1} for one in seen)
+    assert threads() == {2}
+
+
+@pytest.mark.usefixtures("two")
+def test_within_one_another_the_outermost_gives_them_back():
+    with one_thread:
+        with one_thread:
+            pass
+        assert threads() == {1}
+    assert threads() == {2}
+
+
+@pytest.mark.usefixtures("two")
+def test_other_threads_change_nothing():
+    """OpenBLAS would not take from them what the main thread has set."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def work():
+        with one_thread:
+            inside.set()
+            leave.wait(60)
+
+    other = threading.Thread(target=work)
+    with one_thread:
+        other.start()
+        assert inside.wait(60)
+    assert threads() == {2}
+    leave.set()
+    other.join()
+    assert threads() == {2}
+
+
+@pytest.mark.usefixtures("two")
+def test_an_error_gives_them_back():
+    with pytest.raises(ValueError, match="wrong"), one_thread:
+        raise ValueError("wrong")
+    assert threads() == {2}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3, 0.999])
+def test_smoothing_by_recursion_is_the_product_with_the_matrix(decay):
+    values = np.random.default_rng(1).standard_normal((7, 50))
+    apart = np.abs(np.arange(50)[:, None] - np.arange(50))
+    np.testing.assert_allclose(exponentially_smoothed(values, decay), values @ decay**apart, rtol=1e-9, atol=1e-9)
