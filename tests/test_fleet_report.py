@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from fleet_data import fleet, tables_of, vars_of
+from commands import command
+from fleet_data import fleet, gpus, tables_of, vars_of
 from jouletrace.errors import BadInputError
 from jouletrace.fleet import html
 from jouletrace.fleet.actions import INSPECT, KEEP, UNDECIDED, actions, to_csv
@@ -295,6 +296,34 @@ def test_a_file_that_is_cut_off_is_named_though_no_figure_rests_on_it(tmp_path, 
         f"raw/{inside}.zip is cut off: that Run can't be opened by itself",
         f"failed/{inside}.json can't be read: why that result is missing isn't known",
     ]
+
+
+def test_windows_that_resemble_one_another_are_flagged_and_count_for_less(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    boards = gpus(1, 4)
+    dataset = Dataset(open_store(tmp_path / "f"))
+    dataset.begin(FleetSettings("gemm", repeats=6), "", [vars_of(board) for board in boards])
+    for board in boards:
+        for repeat in range(6):
+            steps = rng.normal(0, 0.004, 20)
+            for k in range(1, 20):
+                steps[k] = 0.7 * steps[k - 1] + np.sqrt(1 - 0.7**2) * steps[k]
+            times = 2e-3 * (1 + steps)
+            dataset.put(
+                Task(board, repeat), tables_of(Task(board, repeat), times, 1.4 * (1 + rng.normal(0, 0.004, 20)))
+            )
+    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--json")
+    spread = json.loads(said.out)["groups"][0]["spread"]
+    assert spread["time_s"]["windows"]["flags"] == ["autocorrelated_windows"]
+    assert spread["time_s"]["windows"]["per_run"] == 20
+    assert 2.5 < spread["time_s"]["windows"]["effective_per_run"] < 7
+    assert spread["time_s"]["windows"]["autocorrelation"]["value"] == pytest.approx(0.7, abs=0.12)
+    assert spread["time_s"]["variance"]["run"]["sd"]["low"] == 0
+    assert spread["energy_j"]["windows"]["flags"] == []
+    assert spread["energy_j"]["windows"]["effective_per_run"] > 15
+    text = " ".join(command(capsys, "fleet", "report", str(tmp_path / "f")).out.split())
+    assert "successive windows of a run resemble one another in time of an iteration (correlation 0." in text
+    assert "resemble one another in energy" not in text
 
 
 def test_a_run_that_cannot_be_right_is_left_out_and_said():

@@ -9,7 +9,7 @@ import numpy as np
 from jouletrace.fleet.findings import Findings, mean_of
 from jouletrace.fleet.results import Fleet
 from jouletrace.fleet.slowness import CONDITIONS, COUNTED, is_counted
-from jouletrace.fleet.spread import FIGURES
+from jouletrace.fleet.spread import FIGURES, Spread
 from jouletrace.fleet.words import NAMES, PERCENT, SAME_TIME, reason
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.facts import SIMULATED
@@ -74,11 +74,27 @@ def variance_table(found: Findings, others: Footnotes) -> Section:
         if spread.split is None:
             continue
         mean = float(spread.split.means.mean())
+        alike = _alike(spread)
         for part in spread.components:
+            level = _LEVELS[part.level]
+            if alike and part.level == "within":
+                level += f" {marks.mark(alike)}"
             share = NONE if part.share.value is None else f"{100 * part.share.value:.0f}"
-            section.rows.append([NAMES[figure], _LEVELS[part.level], _cell(part.sd.scaled(1 / mean), marks), share])
+            section.rows.append([NAMES[figure], level, _cell(part.sd.scaled(1 / mean), marks), share])
     section.notes = marks.lines()
     return section
+
+
+def _alike(spread: Spread) -> str:
+    """What is to be known of windows that resemble one another; "" where they don't."""
+    found = spread.correlation
+    if found is None or not found.seen:
+        return ""
+    of, worth = fixed(float(found.windows.mean()), 0), fixed(found.effective, 1)
+    return (
+        f"successive windows of a run resemble one another in {NAMES[spread.figure]} (correlation "
+        f"{cell(found.rho, Unit(1.0, ''))}): the {of} of a run tell as much of its mean as {worth} independent ones"
+    )
 
 
 def gpu_table(found: Findings, others: Footnotes, top: int | None = None) -> Section:

@@ -14,6 +14,9 @@ from jouletrace.fleet.slowness import Correlate, at_equal_temperature, correlate
 from jouletrace.fleet.spread import FIGURES, Place, Spread
 from jouletrace.run import Estimate
 
+AUTOCORRELATED = "autocorrelated_windows"
+"""Flag of a figure whose successive windows resemble one another."""
+
 WORTH = 0.01
 """Relative gain from which on a GPU is worth asking for, by default."""
 
@@ -175,6 +178,7 @@ def _group(found: Findings) -> dict[str, Any]:
                 "variance": {
                     part.level: {"sd": part.sd.to_dict(), "share": part.share.to_dict()} for part in spread.components
                 },
+                "windows": _windows(spread),
             }
             for figure, spread in found.spreads.items()
         },
@@ -194,6 +198,19 @@ def _group(found: Findings) -> dict[str, Any]:
         },
         "sensor_gain_pct": found.gain_pct,
         "energy_spread_within_sensor_gain": found.hides_in_gain,
+    }
+
+
+def _windows(spread: Spread) -> dict[str, Any] | None:
+    """How many windows a run has, how many independent ones they are worth, and why these differ."""
+    found = spread.correlation
+    if found is None:
+        return None
+    return {
+        "per_run": float(found.windows.mean()),
+        "effective_per_run": found.effective,
+        "autocorrelation": found.rho.to_dict(),
+        "flags": [AUTOCORRELATED] if found.seen else [],
     }
 
 

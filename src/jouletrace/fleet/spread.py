@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.fleet.autocorrelation import Autocorrelation
 from jouletrace.fleet.results import Group
 from jouletrace.fleet.variance import Component, Split, split
 from jouletrace.run import Estimate
@@ -68,16 +69,26 @@ class Spread:
     @cached_property
     def components(self) -> tuple[Component, ...]:
         """Where the variance is; () without a reading."""
-        if self.split is None:
+        if self._once is None:
             return ()
         if not self.alike:
-            return self.split.components
+            return self._once.components
+        null = Estimate.null("collective", METHOD)
+        return tuple(Component(c.level, null, null) if c.level == "gpu" else c for c in self._once.components)
+
+    @property
+    def correlation(self) -> Autocorrelation | None:
+        """Of successive windows of a run; None without a reading."""
+        return self._once.correlation if self._once is not None else None
+
+    @cached_property
+    def _once(self) -> Split | None:
+        """The split in which every reading counts once."""
+        if self.split is None or not self.alike:
+            return self.split
         # Every GPU repeats the one time that all took: as so many readings it would seem better known than it is.
         one = self.gpu == self.gpu.min()
-        alone = split(self.values[one], np.zeros_like(self.gpu[one]), self.gpu[one], self.run[one])
-        assert alone is not None
-        null = Estimate.null("collective", METHOD)
-        return tuple(Component(c.level, null, null) if c.level == "gpu" else c for c in alone.components)
+        return split(self.values[one], np.zeros_like(self.gpu[one]), self.gpu[one], self.run[one])
 
     @cached_property
     def draws(self) -> Floats:
