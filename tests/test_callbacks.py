@@ -24,11 +24,14 @@ def seconds(rows):
 def check_training(run):
     """Two epochs of three steps of 20 ms, an evaluation of 100 ms in the middle of the first."""
     assert len(spans(run, "range", "epoch")) == 2
-    (evaluation,) = seconds(spans(run, "range", "evaluation"))
-    assert evaluation == pytest.approx(0.1, abs=0.05)
-    steps = seconds(spans(run, "iteration"))
+    (evaluation,) = spans(run, "range", "evaluation")
+    assert seconds([evaluation])[0] >= 0.1
+    steps = spans(run, "iteration")
     assert len(steps) == 6
-    assert max(steps) < 0.08, "an evaluation is in no step"
+    assert min(seconds(steps)) >= 0.02
+    before = [step for step in steps if step["end_ns"] <= evaluation["start_ns"]]
+    after = [step for step in steps if step["start_ns"] >= evaluation["end_ns"]]
+    assert (len(before), len(after)) == (2, 4), "an evaluation is in no step"
     assert current.current is None
 
 
