@@ -2,11 +2,10 @@
 
 import os
 import signal
-import time
 
 import pytest
 
-from commands import TOY, children_of, command, gone, only_run, start, wait_for
+from commands import PATIENCE_S, TOY, children_of, command, gone, only_run, start, wait_for
 from jouletrace import load
 from jouletrace.run.spool import read_spool
 
@@ -48,7 +47,7 @@ def profile_until(place, condition, *arguments):
 def interrupted(process):
     """Send Ctrl-C; the lines on stderr."""
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert out == ""
     assert "Traceback" not in err
@@ -76,7 +75,8 @@ def test_ctrl_c_before_anything_is_measured(place):
 
 def test_ctrl_c_in_the_middle_of_a_pass(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
-    time.sleep(0.7)  # of the two seconds of the latency pass
+    calls = (place / "calls").stat().st_size
+    wait_for(lambda: (place / "calls").stat().st_size > calls + 5)  # of some hundred in the latency pass
     interrupted(process)
     run = check_kept(place, capsys)
     assert [warning.code for warning in run.warnings][-1] == "interrupted"
@@ -108,18 +108,18 @@ def test_a_killed_profile_leaves_a_run_that_can_be_shown(place, capsys):
     process = profile_until(place, lambda: warm(place), "-d", "cpu", "--warmup", "0.5")
     (recorder,) = children_of(process.pid)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     run = check_kept(place, capsys)
     assert run.workload["items"] == 1
     assert run.workload["warm_up"]["iteration_s"] > 0.02
-    wait_for(lambda: gone(recorder), 10)
+    wait_for(lambda: gone(recorder))
 
 
 def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
     (recorder,) = children_of(process.pid)
     os.kill(recorder, signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3, err
     assert out == ""
     assert "Traceback" not in err
@@ -137,14 +137,14 @@ def test_ctrl_c_while_the_commands_are_imported_is_one_line(place, number):
     process = start("--help", cwd=place)
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "jouletrace: interrupted\n")
 
 
 def test_sigterm_ends_a_profile_as_ctrl_c_does(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
     process.terminate()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert err.splitlines() == [f"what was recorded is in runs/{only_run(place).name}", "jouletrace: interrupted"]
     check_kept(place, capsys)

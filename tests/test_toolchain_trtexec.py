@@ -5,7 +5,7 @@ import pytest
 from commands import command, only_run
 from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE, trtexec_times
 from jouletrace.run import load
-from stand_ins import called, install
+from stand_ins import called, install, limit_once_it_hangs
 
 OLD = (
     "  --onnx=<file>\n  --saveEngine=<file>\n  --batch=N\n  --fp16\n  --workspace=N\n  --nvtxMode=mode\n  --buildOnly\n"
@@ -162,11 +162,12 @@ def test_a_trtexec_that_fails_to_build_leaves_no_half_an_engine(tmp_path, monkey
 
 
 def test_a_trtexec_that_hangs_is_ended(tmp_path, monkeypatch, capsys):
-    hangs = "\nif '--help' in arguments:\n    sys.exit(0)\nprint('building', flush=True)\ntime.sleep(60)"
+    hangs = "\nif '--help' in arguments:\n    sys.exit(0)\nprint('building', flush=True)\nhang()"
     stand_in(tmp_path, monkeypatch, hangs)
-    said = command(capsys, "convert", "model.onnx", "--to", "tensorrt", "-o", "new.engine", "--time-limit", "1")
+    limit_once_it_hangs(monkeypatch, tmp_path)
+    said = command(capsys, "convert", "model.onnx", "--to", "tensorrt", "-o", "new.engine", "--time-limit", "0.5")
     assert said.code == 3
-    assert "did not end within 1 s" in said.err
+    assert "did not end within 0.5 s" in said.err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from commands import PATIENCE_S
 from jouletrace.errors import BadInputError
 from jouletrace.steps.simulated import simulate_workload
 from jouletrace.workloads import WorkloadOptions, resolve
@@ -124,7 +125,7 @@ def test_an_allreduce_over_two_processes_leaves_both_with_the_mean():
         )
         for rank in range(2)
     ]
-    said = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in processes]
+    said = [json.loads(process.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for process in processes]
     mean = [(a + b) / 2 for a, b in zip(said[0]["before"], said[1]["before"], strict=True)]
     assert said[0]["ranks"] == 2
     assert said[0]["before"] != said[1]["before"]
