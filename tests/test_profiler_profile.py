@@ -124,8 +124,10 @@ def cpu_profile(folder=None, target=None, **options):
 
 def test_on_a_cpu_without_power_latency_is_real_and_energy_has_a_reason(no_rapl):
     pause = 0.004
+    began = time.monotonic()
     run = cpu_profile(target=(lambda x: time.sleep(pause), (1,)), dtype=None)
-    assert pause < run.result("latency_s").value < 10 * pause
+    latency = run.result("latency_s")
+    assert pause < latency.value < (time.monotonic() - began) / latency.n * 2
     assert {run.result(metric).reason for metric in ENERGIES} == {"rapl_absent"}
     assert not run.simulated
 

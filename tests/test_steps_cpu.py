@@ -43,23 +43,27 @@ def test_a_replay_runs_n_iterations_and_says_when():
 
 def test_latencies_are_one_a_call_and_fill_the_time():
     step = make_step(build(Counter()), "cpu", "eager")
-    start = time.perf_counter()
-    latencies = step.latencies(20)
-    elapsed = time.perf_counter() - start
+    shares = []
+    for _ in range(10):  # a busy machine may stop us anywhere, but not always between two calls
+        start = time.perf_counter()
+        latencies = step.latencies(20)
+        shares.append(latencies.sum() / (time.perf_counter() - start))
     assert latencies.shape == (20,)
     assert latencies.dtype == np.float64
     assert latencies.min() >= PAUSE_S
-    assert elapsed * 0.9 <= latencies.sum() <= elapsed
+    assert 0.9 <= max(shares) <= 1.0
 
 
 def test_block_means_are_of_whole_blocks():
     counter = Counter()
     step = make_step(build(counter), "cpu", "eager")
-    before = counter.calls
+    before, start = counter.calls, time.perf_counter()
     means = block_means(step, 11, block=5)
+    elapsed = time.perf_counter() - start
     assert counter.calls - before == 10
     assert means.shape == (2,)
-    assert np.all((means >= PAUSE_S) & (means < 3 * PAUSE_S))
+    assert np.all(means >= PAUSE_S)
+    assert 5 * means.sum() <= elapsed
 
 
 @pytest.mark.parametrize(("n", "block"), [(4, 5), (4, 0)])
