@@ -136,3 +136,10 @@ def test_cost_and_carbon_are_the_energy_times_the_factors():
     assert run.result("co2_g").value == pytest.approx(energy.value / 3.6e6 * 400)
     assert run.result("co2_g").half_width == pytest.approx(energy.half_width / 3.6e6 * 400)
     assert counted([0.0, 1.0]).result("cost").reason == "not_measured"
+
+
+def test_a_block_is_no_surer_than_the_times_of_its_readings():
+    run = counted(100.0 * np.arange(41), took=2.0)
+    first = next(row["id"] for row in run.units.to_pylist() if row["level"] == "range")
+    either_end = 1.96 * 300 * 2 / 12**0.5
+    assert run.result("energy_total_j", first).half_width > 2**0.5 * either_end

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from jouletrace.analysis.ranges import _mean as mean_of_windows
+from jouletrace.energy.windows import WindowEnergies
 from live_runs import energy, marked, unit
 from pace import worked
 
@@ -201,3 +203,14 @@ def test_short_ranges_of_ten_thousand_names_are_no_reason_to_wait():
         run = marked(spans, 300.0, 5.0)
     assert work.loops < 300
     assert energy(run, "batch 0").reason == "sensor_too_slow"
+
+
+def test_the_mean_of_few_windows_is_no_surer_than_each_of_them_says():
+    """Three windows that came out alike by chance, of a sensor whose response isn't known exactly."""
+    three, none = np.full(3, 10.0), [None] * 3
+    own, shared = np.array([0.5, 0.5, 0.5]), np.array([0.2, 0.2, 0.2])
+    sd = np.hypot(own, shared)
+    energies = WindowEnergies(three, sd, own, shared, three - 2 * sd, three + 2 * sd, none, [()] * 3)
+    found, _ = mean_of_windows(energies, np.array([2.0, 2.0, 2.0]))
+    assert found.value == 5.0
+    assert found.half_width == pytest.approx(1.96 * np.hypot(0.5 / np.sqrt(3), 0.2) / 2, rel=1e-3)
