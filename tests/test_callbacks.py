@@ -35,6 +35,7 @@ def check_training(run):
     assert current.current is None
 
 
+@pytest.mark.thorough
 def test_a_trainer_tells_its_steps_epochs_and_evaluations(tmp_path):
     callbacks = pytest.importorskip("transformers.trainer_callback")
     ours = jt.trainer_callback("tiny", devices=REAL, save_to=tmp_path / "run")
@@ -77,6 +78,7 @@ def lightning(monkeypatch):
     return module
 
 
+@pytest.mark.thorough
 def test_lightning_tells_its_steps_epochs_and_validations(lightning):
     ours = jt.lightning_callback(devices=REAL)
     assert isinstance(ours, lightning.Callback)
@@ -97,6 +99,7 @@ def test_lightning_tells_its_steps_epochs_and_validations(lightning):
     check_training(ours.run)
 
 
+@pytest.mark.thorough
 def test_a_fit_that_fails_keeps_what_it_had(lightning):
     ours = jt.lightning_callback(devices=REAL)
     ours.on_fit_start(None, None)

@@ -65,6 +65,7 @@ def check_kept(place, capsys):
     return run
 
 
+@pytest.mark.thorough
 def test_ctrl_c_before_anything_is_measured(place):
     """Whatever it was doing: no traceback of ours, and what is on disk is a Run."""
     process = profile_until(place, lambda: begun(place), "-d", "cpu")
@@ -73,6 +74,7 @@ def test_ctrl_c_before_anything_is_measured(place):
     assert not load(only_run(place)).complete
 
 
+@pytest.mark.thorough
 def test_ctrl_c_in_the_middle_of_a_pass(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
     calls = (place / "calls").stat().st_size
@@ -104,6 +106,7 @@ def test_ctrl_c_reaches_the_runs_of_repeats(place, capsys):
     assert command(capsys, "show", "out").code == 0
 
 
+@pytest.mark.thorough
 def test_a_killed_profile_leaves_a_run_that_can_be_shown(place, capsys):
     process = profile_until(place, lambda: warm(place), "-d", "cpu", "--warmup", "0.5")
     (recorder,) = children_of(process.pid)
@@ -115,6 +118,7 @@ def test_a_killed_profile_leaves_a_run_that_can_be_shown(place, capsys):
     wait_for(lambda: gone(recorder))
 
 
+@pytest.mark.thorough
 def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
     (recorder,) = children_of(process.pid)
@@ -141,6 +145,7 @@ def test_ctrl_c_while_the_commands_are_imported_is_one_line(place, number):
     assert (process.returncode, err) == (130, "jouletrace: interrupted\n")
 
 
+@pytest.mark.thorough
 def test_sigterm_ends_a_profile_as_ctrl_c_does(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
     process.terminate()

@@ -34,6 +34,7 @@ def lines(text):
     return list(csv.reader(io.StringIO(text)))
 
 
+@pytest.mark.thorough
 def test_the_summary_has_levels_difference_and_energy(capsys, place):
     said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12")
     assert said.code == 0
@@ -45,6 +46,7 @@ def test_the_summary_has_levels_difference_and_energy(capsys, place):
     assert load(only_run(place)).result("power_difference_w", 1).value == pytest.approx(480, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_several_devices_have_a_row_each(capsys):
     arguments = ("-d", "sim:h100?realtime=1", "-d", "sim:a100?realtime=1", "--duration", "0.6", "--json")
     said = command(capsys, "monitor", *arguments)
@@ -68,6 +70,7 @@ def test_the_stream_is_csv_and_nothing_else(capsys):
     assert "idle" in said.err, "the summary goes to the person at the terminal"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("body", "code"), [("pass", 0), ("raise SystemExit(7)", 7)])
 def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place, body, code):
     said = command(capfd, "monitor", "-d", REAL, "--", sys.executable, "-c", f"print('from the command'); {body}")
@@ -76,6 +79,7 @@ def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place, body, code):
     assert load(only_run(place)).workload["name"].startswith(sys.executable)
 
 
+@pytest.mark.thorough
 def test_options_of_the_command_are_its_own(capfd):
     said = command(capfd, "monitor", "-d", REAL, sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json")
     assert "['--json']" in said.out
@@ -86,6 +90,7 @@ def test_a_command_that_is_not_there_leaves_nothing(capsys, place):
     assert list((place / "runs").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_it_normally(place):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     assert process.stdout.readline().startswith("time,device")
@@ -100,6 +105,7 @@ def test_ctrl_c_ends_it_normally(place):
     assert run.result("energy_total_j", 1).value > 0
 
 
+@pytest.mark.thorough
 def test_sigterm_ends_it_normally_too(place):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     for _ in range(5):
@@ -111,6 +117,7 @@ def test_sigterm_ends_it_normally_too(place):
     assert load(only_run(place)).complete
 
 
+@pytest.mark.thorough
 def test_sigterm_is_handed_on_to_the_command(place):
     """Unlike Ctrl-C at a terminal, it reaches nobody else by itself."""
     body = "import time; print('ready', flush=True); time.sleep(60)"
@@ -122,6 +129,7 @@ def test_sigterm_is_handed_on_to_the_command(place):
     assert load(only_run(place)).complete
 
 
+@pytest.mark.thorough
 def test_ctrl_c_with_a_command_waits_for_its_end(place):
     """At a terminal both get it; the command says how it ended."""
     body = (
@@ -163,6 +171,7 @@ def on_a_terminal(arguments, cwd, awaited, times):
     return process.wait(timeout=PATIENCE_S), drawn.decode(errors="replace")
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_a_table_is_redrawn(place):
     hint = "Ctrl-C ends and prints the summary"
     code, drawn = on_a_terminal(("monitor", "-d", REAL, "--interval", "0.2"), place, hint, 3)
@@ -188,6 +197,7 @@ def test_lines_for_a_log_keep_to_the_width_and_figures_whole():
             assert figure in text
 
 
+@pytest.mark.thorough
 def test_a_killed_recorder_ends_it_loudly(place):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     for _ in range(6):
@@ -205,6 +215,7 @@ def test_a_killed_recorder_ends_it_loudly(place):
     assert len(run.samples) > 0
 
 
+@pytest.mark.thorough
 def test_a_killed_monitor_leaves_what_it_saw(place, capsys):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     for _ in range(8):

@@ -49,6 +49,7 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(store, "write_whole", write)
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_full_at_the_end_leaves_what_was_recorded(capsys, workspace, full_disk):
     said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "-o", "run")
     assert said.code == 2
@@ -61,6 +62,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_what_was_recorded(capsys, workspa
     assert not run.complete
 
 
+@pytest.mark.thorough
 def test_a_zip_that_does_not_fit_leaves_the_folder_that_it_was_to_be_made_of(capsys, workspace, monkeypatch):
     def refuse(target, files):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -74,6 +76,7 @@ def test_a_zip_that_does_not_fit_leaves_the_folder_that_it_was_to_be_made_of(cap
     assert len(load(folder).results) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [("profile", "noisy.py:make"), ("ab", "noisy.py:make", "noisy.py:make")])
 def test_what_a_workload_prints_does_not_get_into_the_result(capsys, noisy, arguments):
     said = command(capsys, *arguments, *QUICK, "--json")
@@ -155,6 +158,7 @@ def test_a_model_that_cannot_be_written_gets_one_line(capsys, workspace, monkeyp
     assert "Traceback" not in said.err
 
 
+@pytest.mark.thorough
 def test_a_trtexec_that_is_ended_leaves_no_half_an_engine(capsys, workspace, monkeypatch):
     body = """
 if "--help" in arguments:
@@ -173,6 +177,7 @@ hang()
     assert not (workspace / "new.engine").exists()
 
 
+@pytest.mark.thorough
 def test_what_a_tool_had_written_when_its_time_was_over_is_kept(capsys, workspace, monkeypatch):
     body = """
 out = next(argument.partition("=")[2] for argument in arguments if argument.startswith("--output="))
@@ -194,6 +199,7 @@ hang()
 # --- ab, broken off ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), TerminatedError()])
 def test_an_ab_that_is_interrupted_shows_what_was_measured_until_then(capsys, workspace, monkeypatch, error):
     add_window = Session.add_window

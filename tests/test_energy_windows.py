@@ -44,6 +44,7 @@ BURSTS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "length", "mean", "p99"), BURSTS)
 def test_bursts_come_out_right_with_honest_intervals(name, length, mean, p99):
     error, half, nulls = measure(name, length)
@@ -54,6 +55,7 @@ def test_bursts_come_out_right_with_honest_intervals(name, length, mean, p99):
     assert np.median(half) < (5.3 if name == "average" else 3.2) * np.sqrt(np.mean(error**2))
 
 
+@pytest.mark.thorough
 def test_intervals_of_all_sensors_together_hold_what_they_say():
     """A thousand bursts tell 95 % from 93, which a hundred can't."""
     found = [measure(name, length)[:2] for name, length, *_ in BURSTS]
@@ -61,6 +63,7 @@ def test_intervals_of_all_sensors_together_hold_what_they_say():
     assert np.sum(np.abs(error) < half) >= fewest(len(error))
 
 
+@pytest.mark.thorough
 def test_the_correction_beats_the_record_as_is():
     stamps, power, start, end, truth = bursts("h100 slow", 4, 0.1, 40)
     plain = integrate(stamps, power, ns(start), ns(end)) / truth - 1
@@ -69,6 +72,7 @@ def test_the_correction_beats_the_record_as_is():
     assert np.sqrt(np.mean(ours**2)) < np.sqrt(np.mean(plain**2)) / 10
 
 
+@pytest.mark.thorough
 def test_a_steady_load_gives_power_times_time():
     rng = np.random.default_rng(1)
     load = Load(rng, 20, [0.1], [300.0, 300.0], relative=0.0)
@@ -104,6 +108,7 @@ def test_known_edges_near_a_window_are_used():
     assert np.isnan(blind).any() or np.sqrt(np.mean(told**2)) < np.sqrt(np.mean(blind**2))
 
 
+@pytest.mark.thorough
 def test_a_window_that_no_reading_saw_is_null_not_zero():
     stamps, power, start, _, _ = bursts("a100", 3, 0.2, 30)
     found = window_energy(clean(stamps, power), calibrated("a100"), ns(start + 0.05), ns(start + 0.056))
@@ -209,6 +214,7 @@ def test_short_blocks_repeated_at_spread_phases_are_measured_by_a_slow_sensor(co
     assert sum(covered) >= fewest(len(covered))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("count", "known"), [(10, 85), (60, 100)])
 def test_intervals_of_repeated_blocks_hold_what_they_say(count, known):
     """By a response that is known: what three calibrations get wrong all of their blocks would share."""
@@ -276,6 +282,7 @@ def test_blocks_always_at_one_phase_are_null():
     assert nulls >= 3  # by luck of the phase the sensor may see them whole
 
 
+@pytest.mark.thorough
 def test_too_few_blocks_are_null():
     record, start, end, _ = blocks(1, 30)
     assert repeated_energy(record, calibrated("a100"), start[:9], end[:9])[0].reason == "too_few_windows"

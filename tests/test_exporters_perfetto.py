@@ -185,6 +185,7 @@ def test_times_before_the_epoch_are_refused_in_one_line(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_kernel_with_all_its_args_takes_at_most_70_bytes(tmp_path):
     n, template = 20_000, spans()[0]
     template["correlation"] = None

@@ -64,6 +64,7 @@ def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
     assert {"is": "phase", "name": "warming up", "seconds": 1.0} in heard
 
 
+@pytest.mark.thorough
 def test_gpus_that_take_turns_never_overlap_and_go_in_an_order_that_the_seed_says(tmp_path):
     do(tmp_path, placement=IN_TURN, repeats=2)
     for repeat in range(2):
@@ -86,6 +87,7 @@ def test_each_process_is_shown_its_own_gpu_by_uuid_whatever_else_the_environment
     assert {line["gpu"]: line["shown"] for line in log(tmp_path)} == {n: f"GPU-{0:02d}{n:02d}" for n in range(3)}
 
 
+@pytest.mark.thorough
 def test_later_repeats_wait_for_the_temperature_that_each_gpu_began_with(tmp_path):
     do(tmp_path, repeats=2)
     assert {line["repeat"]: line["cool_to_c"] for line in log(tmp_path)} == {0: None, 1: 45.0}
@@ -134,6 +136,7 @@ def test_why_a_gpu_gave_no_result_is_told_apart(error, reason):
     assert reason_of(error) == reason
 
 
+@pytest.mark.thorough
 def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatch):
     def patient(children, until, limit_s, hear):
         """The limit counts once the others are there: a busy machine takes long to start them."""

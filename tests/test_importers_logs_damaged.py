@@ -13,6 +13,7 @@ from jouletrace.run import load, tables
 from pace import worked
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", sorted({form for form, _ in SAMPLES.values()}))
 def test_no_mutation_brings_it_down(tmp_path, form):
     samples = [text.encode() for name, text in SAMPLES.values() if name == form]
@@ -31,6 +32,7 @@ def test_half_a_number_at_the_end_is_warned_of(tmp_path, name):
             assert "unfinished_line" in codes(importer(form).read(write(tmp_path, text[:-cut]), ImportOptions()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("junk", [" ", "9", "a  ", '{"name" : "'])
 def test_a_line_without_end_is_no_trap(tmp_path, junk):
     for form, text in SAMPLES.values():

@@ -166,6 +166,7 @@ def test_without_a_power_sensor_the_line_says_time_and_ranges():
 # --- in a recording --------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_it_can_be_asked_while_it_runs(monkeypatch):
     monkeypatch.setattr(recordings, "_FLUSH_S", 0.1)
     with pytest.raises(BadInputError, match="has not begun"):
@@ -189,6 +190,7 @@ def test_it_can_be_asked_while_it_runs(monkeypatch):
     assert recording.now().ranges["epoch"].count == 2, "it can be asked when it is over, too"
 
 
+@pytest.mark.thorough
 def test_a_callback_that_fails_is_called_no_more_and_said(monkeypatch):
     monkeypatch.setattr(recordings, "_FLUSH_S", 0.05)
     calls = []
@@ -211,6 +213,7 @@ def test_seconds_that_make_no_sense_are_refused(options):
         jt.record(devices=REAL, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_very_many_steps_leave_memory_as_it_was(steps, tmp_path, monkeypatch):
     """Spans go to disk, sums are sums: what grows is bounded by what comes between two flushes."""

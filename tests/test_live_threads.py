@@ -13,6 +13,7 @@ from jouletrace.profiler.programs import recording as recordings
 from live_runs import REAL, spans_of
 
 
+@pytest.mark.thorough
 def test_threads_have_ranges_and_steps_of_their_own():
     def work(name):
         for _ in range(3):
@@ -35,6 +36,7 @@ def test_threads_have_ranges_and_steps_of_their_own():
     assert len(spans_of(recording.run, "iteration")) == 4
 
 
+@pytest.mark.thorough
 def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
     failed, over = [], threading.Event()
 
@@ -56,6 +58,7 @@ def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
     assert not failed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrong", [SystemExit, KeyboardInterrupt])
 def test_an_update_that_asks_to_exit_does_not_end_the_recording(wrong):
     asked = threading.Event()
@@ -71,6 +74,7 @@ def test_an_update_that_asks_to_exit_does_not_end_the_recording(wrong):
     assert any(warning.code == "update_failed" for warning in recording.run.warnings)
 
 
+@pytest.mark.thorough
 def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(monkeypatch):
     monkeypatch.setattr(recordings, "_PATIENCE_S", 0.2)
     over = threading.Event()
@@ -90,6 +94,7 @@ def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(
     assert any("had not come back" in warning.message for warning in recording.run.warnings)
 
 
+@pytest.mark.thorough
 def test_several_threads_may_end_a_recording():
     recording = jt.record(devices=REAL).__enter__()
     failed = []
@@ -109,6 +114,7 @@ def test_several_threads_may_end_a_recording():
     assert recording.run is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_does_not_write_into_its_parents_recording():
     with jt.record(devices=REAL) as recording:

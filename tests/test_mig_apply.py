@@ -222,6 +222,7 @@ def test_after_sigkill_another_process_brings_the_old_division_back(tmp_path):
     assert restore(SimulatedMig(DEVICE, path)) == Layout(False)
 
 
+@pytest.mark.thorough
 def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # no power cut here
     rng = np.random.default_rng(0)

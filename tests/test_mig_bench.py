@@ -84,6 +84,7 @@ def test_a_worker_refuses_what_it_does_not_know():
     assert "nothing is loaded" in early["error"]
 
 
+@pytest.mark.thorough
 def test_a_process_sees_its_slice_alone_and_its_prints_are_no_answers():
     child = Child("toy", "MIG-12345678")
     try:

@@ -148,6 +148,7 @@ def test_a_client_that_asks_nothing_keeps_nobody_waiting():
             assert answer.status == 200
 
 
+@pytest.mark.thorough
 def test_a_monitor_serves_what_it_reads(workspace):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "--serve", "127.0.0.1:0", "-f", "csv", cwd=workspace)
     try:
@@ -174,6 +175,7 @@ def test_a_monitor_serves_what_it_reads(workspace):
     assert process.returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_taken_port_is_refused_before_anything_is_recorded(capsys, workspace):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = command(capsys, "monitor", "-d", REAL, "--serve", str(taken.getsockname()[1]))
@@ -202,6 +204,7 @@ def test_an_address_that_other_machines_can_ask_is_known_as_one(host, others):
         assert exporter.open_to_others is others
 
 
+@pytest.mark.thorough
 def test_serving_to_other_machines_is_said(capsys, workspace):
     done = command(capsys, "monitor", "-d", REAL, "--duration", "0.3", "--serve", "0.0.0.0:0")
     assert "to other machines too, and asks nobody for a password" in done.err

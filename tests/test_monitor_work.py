@@ -55,6 +55,7 @@ def watched(counter, look=lambda: None, **options):
     return run, seen
 
 
+@pytest.mark.thorough
 def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path):
     began = time.monotonic()
     with serving(Page(lambda: counter_page(round(1e5 + 1000 * (time.monotonic() - began))))) as page:
@@ -74,6 +75,7 @@ def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path)
     assert analyse(saved).results.equals(run.results), "the figures come from what is stored alone"
 
 
+@pytest.mark.thorough
 def test_a_url_that_is_down_keeps_measuring_and_says_so():
     run, seen = watched(PrometheusCounter(Target.parse("http://127.0.0.1:9/#tokens_total"), 0.2), duration_s=0.8)
     assert run.result("energy_per_work_j").reason == "work_never_read"
@@ -82,6 +84,7 @@ def test_a_url_that_is_down_keeps_measuring_and_says_so():
     assert "can't be reached" in seen.works[-1].problem
 
 
+@pytest.mark.thorough
 def test_a_slow_server_delays_neither_ticks_nor_samples():
     page = Page()
 
@@ -104,6 +107,7 @@ LINES = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("pattern", "done"), [("^step", 10.0), (r"([\d.]+) tok", 25.0)])
 def test_lines_of_a_command_are_counted_and_passed_on_unchanged(capfd, pattern, done):
     run, _ = watched(OutputCounter(pattern), command=[sys.executable, "-X", "utf8", "-c", LINES], duration_s=None)
@@ -150,6 +154,7 @@ def test_a_pattern_that_is_none_is_refused(pattern, said):
         OutputCounter(pattern)
 
 
+@pytest.mark.thorough
 def test_a_child_that_outlives_the_command_keeps_nobody_waiting(capfd, monkeypatch):
     monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output._JOIN_S", 0.2)
     sleeps = f"import time; time.sleep({FOREVER_S})"
@@ -159,6 +164,7 @@ def test_a_child_that_outlives_the_command_keeps_nobody_waiting(capfd, monkeypat
     assert run.result("work_done").value in (1.0, None)
 
 
+@pytest.mark.thorough
 def test_a_process_is_followed_to_its_end():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.8)"])
     began = time.monotonic()
@@ -171,6 +177,7 @@ def test_a_process_is_followed_to_its_end():
     assert (span["end_ns"] - span["start_ns"]) / 1e9 < watched_s
 
 
+@pytest.mark.thorough
 def test_a_followed_process_goes_on_after_the_monitor():
     process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER_S})"])
     try:
@@ -221,6 +228,7 @@ def test_virtual_time_and_a_real_counter_do_not_go_together():
 # --- the command line, with the example ------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_example_is_measured_from_the_command_line(capsys, workspace):
     arguments = [sys.executable, str(EXAMPLE), "--port", "0", "--requests-per-s", "50", "--seconds", str(PATIENCE_S)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as served:
@@ -240,6 +248,7 @@ def test_the_example_is_measured_from_the_command_line(capsys, workspace):
     assert run.workload["work"] == "served_tokens_total"
 
 
+@pytest.mark.thorough
 def test_the_stream_has_columns_for_the_work(capfd, workspace):
     options = ("-d", REAL, "--interval", "0.3", "-f", "csv", "--per-command", "^step")
     said = command(capfd, "monitor", *options, "--", sys.executable, "-c", LINES.splitlines()[0] + "\ntime.sleep(1)")
@@ -248,6 +257,7 @@ def test_the_stream_has_columns_for_the_work(capfd, workspace):
     assert rows[-1][-2:] == ["0", "-"]
 
 
+@pytest.mark.thorough
 def test_work_that_never_came_is_null_in_the_json_object(capfd, workspace):
     options = ("-d", REAL, "--json", "--per-command", "^never")
     said = command(capfd, "monitor", *options, "--", sys.executable, "-c", LINES)
@@ -290,6 +300,7 @@ def test_a_pattern_that_never_ends_leaves_the_output_flowing_and_says_that_count
     assert "until then" in message
 
 
+@pytest.mark.thorough
 def test_work_before_a_search_that_never_ends_keeps_its_figures(capfd, monkeypatch):
     monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output.LIMIT_S", 0.5)
     body = f"""

@@ -59,6 +59,7 @@ in_fresh_process("gemm", ProfileSettings(device="cpu"), Path("up"))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("script", "count"), [(FLEET, 3), (MIG, 2), (REPEATS, 1)], ids=["fleet", "mig", "repeats"])
 def test_children_of_a_parent_that_is_killed_are_gone_too(script, count, tmp_path):
@@ -86,6 +87,7 @@ def test_a_child_whose_parent_is_gone_before_it_could_ask_does_nothing():
     assert (said.returncode, said.stdout) == (137, b"")
 
 
+@pytest.mark.thorough
 def test_where_the_kernel_does_not_tell_a_thread_watches():
     """As elsewhere than on Linux."""
     child = (

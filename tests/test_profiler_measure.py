@@ -27,6 +27,7 @@ def recorders():
     module._recordings.clear()
 
 
+@pytest.mark.thorough
 def test_a_block_of_a_steady_load():
     began = time.monotonic()
     with jt.measure("steady", devices=STEADY) as m:
@@ -38,6 +39,7 @@ def test_a_block_of_a_steady_load():
     assert m.label == "steady"
 
 
+@pytest.mark.thorough
 def test_blocks_hold_what_the_board_drew_meanwhile():
     """The plan repeats from the Unix epoch on, so a board of our own lives the same life."""
     device = open_simulated(SQUARE)
@@ -50,6 +52,7 @@ def test_blocks_hold_what_the_board_drew_meanwhile():
     assert energy.half_width < 0.1 * truth
 
 
+@pytest.mark.thorough
 def test_blocks_nest_and_add_up():
     with jt.measure("outer", devices=STEADY) as outer:
         with jt.measure("first", devices=STEADY) as first:
@@ -62,6 +65,7 @@ def test_blocks_nest_and_add_up():
     assert outer._recording is first._recording
 
 
+@pytest.mark.thorough
 def test_several_devices_are_summed():
     with jt.measure(devices=[STEADY, OTHER]) as m:
         time.sleep(0.5)
@@ -87,6 +91,7 @@ def test_inside_the_block_there_is_no_figure_yet():
         assert "block_not_ended" in repr(m)
 
 
+@pytest.mark.thorough
 def test_an_exception_goes_through_and_the_block_is_measured():
     def fails():
         with measurement:
@@ -99,6 +104,7 @@ def test_an_exception_goes_through_and_the_block_is_measured():
     assert measurement.energy_j.value == pytest.approx(300 * measurement.time_s.value, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_a_figure_is_computed_once():
     with jt.measure(devices=STEADY) as m:
         time.sleep(0.2)
@@ -141,6 +147,7 @@ def test_a_calibration_of_the_board_is_used():
     assert (channel.origin, channel.window_s) == ("calibrated", 0.023)
 
 
+@pytest.mark.thorough
 def test_a_fork_leaves_the_parents_recorder_alone():
     with jt.measure(devices=STEADY) as m:
         time.sleep(0.2)
@@ -165,6 +172,7 @@ print("torch" in sys.modules)
 """
 
 
+@pytest.mark.thorough
 def test_a_script_without_a_main_guard_runs_once_and_leaves_no_recorder(workspace):
     (workspace / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)

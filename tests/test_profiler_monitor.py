@@ -82,6 +82,7 @@ def test_fast_ticks_show_fresh_readings():
     assert max(ages) < 0.15
 
 
+@pytest.mark.thorough
 def test_several_devices_share_a_recording():
     run, _, _ = watch("sim:h100?seed=1&realtime=1", "sim:a100?realtime=1", duration_s=0.6)
     assert [row["level"] for row in run.units.to_pylist()] == ["model", "device", "device"]
@@ -107,6 +108,7 @@ def test_ctrl_c_is_its_ordinary_end(tmp_path):
     assert run.result("time_s", 1).value == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "code"), [("exit(0)", 0), ("exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
@@ -127,6 +129,7 @@ def test_a_command_that_is_not_there_is_refused_before_anything_is_recorded(tmp_
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_a_command_that_cannot_be_run_is_bad_input(tmp_path):
     broken = tmp_path / "broken"
     broken.write_text("no program")
@@ -135,6 +138,7 @@ def test_a_command_that_cannot_be_run_is_bad_input(tmp_path):
         watch(REAL, command=[str(broken)])
 
 
+@pytest.mark.thorough
 def test_a_command_does_not_outlive_a_dead_recorder(monkeypatch, tmp_path):
     from jouletrace.sampling.process import ProcessRecorder
 
@@ -169,6 +173,7 @@ def test_virtual_time_without_an_end_is_refused(options, said):
     assert "sim:h100?seed=1&realtime=1" in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_a_stored_calibration_is_used():
     board = "sim:h100?load=2:120,2:600"
     found = calibrate("sim:h100", seconds=20.0).calibration["SIM-h100-80-0"]

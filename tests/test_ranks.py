@@ -100,6 +100,7 @@ def test_a_rank_that_sees_one_gpu_records_it_whatever_its_number(monkeypatch):
 # --- recording and merging -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_first_rank_merges_all_when_it_ends(as_rank, tmp_path):
     place = tmp_path / "run"
     as_rank(1)
@@ -126,6 +127,7 @@ def test_the_first_rank_merges_all_when_it_ends(as_rank, tmp_path):
     assert {path.name for path in place.glob("rank-*")} == {"rank-0", "rank-1"}, "parts stay"
 
 
+@pytest.mark.thorough
 def test_a_zip_has_its_parts_beside_it(as_rank, tmp_path):
     for rank in (1, 0):
         as_rank(rank)
@@ -135,6 +137,7 @@ def test_a_zip_has_its_parts_beside_it(as_rank, tmp_path):
     assert jt.load(tmp_path / "run.zip").complete
 
 
+@pytest.mark.thorough
 def test_a_run_in_memory_stays_that_of_its_rank(as_rank):
     as_rank(0)
     run = loop(0, None, steps=1)
@@ -142,6 +145,7 @@ def test_a_run_in_memory_stays_that_of_its_rank(as_rank):
     assert len(run.devices) == 1
 
 
+@pytest.mark.thorough
 def test_a_rank_that_records_nothing_is_named_and_not_waited_for_long(as_rank, tmp_path, monkeypatch):
     """As where the program records in its first rank alone."""
     monkeypatch.setattr(merge_ranks, "ABSENT_S", 0.3)
@@ -155,6 +159,7 @@ def test_a_rank_that_records_nothing_is_named_and_not_waited_for_long(as_rank, t
         loop(1, tmp_path / "run", steps=1)
 
 
+@pytest.mark.thorough
 def test_a_rank_that_still_records_is_waited_for(as_rank, tmp_path, monkeypatch):
     """And merged as far as it had come, if that takes too long."""
     place = tmp_path / "run"
@@ -173,6 +178,7 @@ def test_a_rank_that_still_records_is_waited_for(as_rank, tmp_path, monkeypatch)
     assert merge_ranks._others(place, Rank(0, 2)) == (0, 1)
 
 
+@pytest.mark.thorough
 def test_a_restart_has_a_part_of_its_own(as_rank, tmp_path):
     place = tmp_path / "run"
     as_rank(1)
@@ -187,6 +193,7 @@ def test_a_restart_has_a_part_of_its_own(as_rank, tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_a_killed_rank_leaves_its_part_and_is_named(as_rank, tmp_path, capsys, monkeypatch):
     """Killed in the middle: what had reached the disk is merged, and nobody waits for the dead."""
     monkeypatch.setattr(merge_ranks.merge_when_all_ended, "__defaults__", (FOREVER_S,))
@@ -271,6 +278,7 @@ def test_parts_that_cannot_be_read_are_named(tmp_path):
         merge_ranks.merge_ranks(tmp_path)
 
 
+@pytest.mark.thorough
 def test_where_nothing_can_be_merged_it_is_said(tmp_path, capsys):
     assert "no parts of ranks" in command(capsys, "merge", str(tmp_path)).complaint
     part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
@@ -280,6 +288,7 @@ def test_where_nothing_can_be_merged_it_is_said(tmp_path, capsys):
     assert "holds the merged Run already" in command(capsys, "merge", str(tmp_path)).complaint
 
 
+@pytest.mark.thorough
 def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
     """As a user runs it: two processes that wait for one another in every step."""
     torch = pytest.importorskip("torch")
@@ -339,6 +348,7 @@ def test_the_same_rank_twice_is_refused_and_never_counted_twice(tmp_path, capsys
     assert not (tmp_path / "run.json").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "damage",
     [
@@ -360,6 +370,7 @@ def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, 
     assert not run.complete
 
 
+@pytest.mark.thorough
 def test_of_a_great_many_missing_ranks_some_are_named_and_the_rest_counted(tmp_path):
     two_parts(tmp_path)
     path = tmp_path / "rank-0" / "run.json"

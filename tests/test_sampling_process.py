@@ -88,6 +88,7 @@ def recording_script(tmp_path, extra=""):
     return process, worker
 
 
+@pytest.mark.thorough
 def test_the_record_reaches_from_the_start_past_the_end_without_holes(record):
     before = time.time_ns()
     recorder = record()
@@ -113,6 +114,7 @@ def test_the_record_reaches_from_the_start_past_the_end_without_holes(record):
     assert recorder.stop() == cost
 
 
+@pytest.mark.thorough
 def test_what_is_recorded_can_be_read_while_it_grows(record):
     recorder = record()
     assert {c.name for c in recorder.channels} >= {"power_w", "state_0"}
@@ -121,6 +123,7 @@ def test_what_is_recorded_can_be_read_while_it_grows(record):
     wait_for(lambda: len(recorder.samples()) > len(first))
 
 
+@pytest.mark.thorough
 def test_waiting_asks_the_sensor_at_once_instead_of_at_its_pace(record):
     recorder = record(f"board?interval={FOREVER_S}")
     wanted = time.time_ns()
@@ -129,6 +132,7 @@ def test_waiting_asks_the_sensor_at_once_instead_of_at_its_pace(record):
     assert not recorder.wait_until(time.time_ns() + 10**12, timeout_s=0.2)
 
 
+@pytest.mark.thorough
 def test_waiting_for_a_power_record_that_nothing_tells_is_over_at_once(record):
     recorder = record("board?no_power=1")
     assert recorder.channels == []
@@ -137,6 +141,7 @@ def test_waiting_for_a_power_record_that_nothing_tells_is_over_at_once(record):
     assert recorder.stop().samples == 0
 
 
+@pytest.mark.thorough
 def test_a_recorder_killed_by_sigkill_is_loud_and_its_data_is_kept(record, tmp_path):
     recorder = record()
     wait_for(lambda: len(stamps_of(recorder.samples())) > 20)
@@ -154,6 +159,7 @@ def test_a_recorder_killed_by_sigkill_is_loud_and_its_data_is_kept(record, tmp_p
     assert recorder.stop().samples == 0  # nobody was left to count
 
 
+@pytest.mark.thorough
 def test_a_recorder_that_is_told_to_terminate_ends_well_but_is_missed(record):
     recorder = record()
     os.kill(recorder.pid, signal.SIGTERM)
@@ -164,6 +170,7 @@ def test_a_recorder_that_is_told_to_terminate_ends_well_but_is_missed(record):
         recorder.stop()
 
 
+@pytest.mark.thorough
 def test_an_interrupt_does_not_end_the_recorder(record):
     recorder = record()
     os.kill(recorder.pid, signal.SIGINT)
@@ -173,6 +180,7 @@ def test_an_interrupt_does_not_end_the_recorder(record):
     recorder.stop()
 
 
+@pytest.mark.thorough
 def test_a_workload_that_is_killed_loses_nothing(tmp_path):
     process, worker = recording_script(tmp_path)
     time.sleep(1.0)
@@ -185,6 +193,7 @@ def test_a_workload_that_is_killed_loses_nothing(tmp_path):
     assert stamps[-1] >= killed
 
 
+@pytest.mark.thorough
 def test_a_child_that_outlives_the_workload_does_not_keep_the_recorder(tmp_path):
     fork = f"pid = os.fork()\nif pid == 0:\n    time.sleep({FOREVER_S})\n    os._exit(0)"
     process, worker = recording_script(tmp_path, fork)
@@ -195,6 +204,7 @@ def test_a_child_that_outlives_the_workload_does_not_keep_the_recorder(tmp_path)
     os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_reaches_the_workload_which_ends_the_recorder_in_order(tmp_path):
     process, worker = recording_script(tmp_path)
     time.sleep(0.3)
@@ -209,6 +219,7 @@ def test_ctrl_c_reaches_the_workload_which_ends_the_recorder_in_order(tmp_path):
     assert stamps_of(read_spool(tmp_path / "spool", "samples"))[-1] >= interrupted
 
 
+@pytest.mark.thorough
 def test_the_users_main_is_never_imported_again(tmp_path):
     process, _ = recording_script(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
@@ -216,12 +227,14 @@ def test_the_users_main_is_never_imported_again(tmp_path):
     assert (tmp_path / "marker").read_text() == "imported\n"
 
 
+@pytest.mark.thorough
 def test_a_module_in_the_working_folder_does_not_get_in_the_way(tmp_path, record, monkeypatch):
     (tmp_path / "json.py").write_text("raise RuntimeError('not the json you want')\n")
     monkeypatch.chdir(tmp_path)
     record().check()
 
 
+@pytest.mark.thorough
 def test_a_sensor_that_fails_is_told_and_the_others_go_on(record):
     recorder = record("board?full=1&fail=0.7")
     wait_for(lambda: bool(failure(recorder)))
@@ -241,6 +254,7 @@ def failure(recorder):
     return ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "message"),
     [("missing-board", "there is no missing-board"), ("crash", "RuntimeError: a bug in the driver's binding")],
@@ -260,6 +274,7 @@ def test_a_spool_that_can_not_be_written_is_one_line(tmp_path):
         ProcessRecorder(["board"], tmp_path / "file" / "spool", FACTORY).start()
 
 
+@pytest.mark.thorough
 def test_several_devices_are_recorded_by_one_process(record):
     recorder = record("one", "two")
     assert recorder.wait_until(time.time_ns(), timeout_s=PATIENCE_S)
@@ -269,6 +284,7 @@ def test_several_devices_are_recorded_by_one_process(record):
     assert len(stamps_of(table, device="two")) > 3
 
 
+@pytest.mark.thorough
 def test_recording_takes_little_of_a_core(record):
     """Idle waiting, not spinning, which would take some 70 loops, or what a busy machine gives it of them."""
     recorder = record("board?full=1&interval=1.0")
@@ -276,6 +292,7 @@ def test_recording_takes_little_of_a_core(record):
     assert recorder.stop().cpu_s < 8 * loop_s()
 
 
+@pytest.mark.thorough
 def test_the_worker_does_without_pandas():
     pytest.importorskip("pandas")
     code = (

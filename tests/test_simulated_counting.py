@@ -41,6 +41,7 @@ def mlp():
     ).half()
 
 
+@pytest.mark.thorough
 def test_operators_have_shapes_modules_flops_and_bytes():
     first, gelu, second = count(mlp)
     assert (first.op, first.shapes, first.module) == ("aten.addmm", "f16[64] f16[16,32] f16[32,64]", "0")
@@ -206,6 +207,7 @@ def named_pick(inner):
     return Outer(), torch.randn(4)
 
 
+@pytest.mark.thorough
 def test_a_model_of_transformers_is_counted_without_running_it():
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(num_hidden_layers=12)
@@ -232,6 +234,7 @@ def vit(transformers, config):
         return transformers.ViTModel(config, add_pooling_layer=False).half().eval()
 
 
+@pytest.mark.thorough
 def test_deit_like_models_take_about_what_they_take_on_an_h100():
     transformers = pytest.importorskip("transformers")
 

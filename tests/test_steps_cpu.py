@@ -72,6 +72,7 @@ def test_a_block_that_does_not_fit_is_refused(n, block):
         block_means(make_step(build(Counter()), "cpu", "eager"), n, block)
 
 
+@pytest.mark.thorough
 def test_input_sets_rotate_across_replays():
     built = resolve("deit-t").build("cpu", WorkloadOptions(input_sets=3, config={"num_hidden_layers": "1"}))
     seen = []
@@ -130,6 +131,7 @@ def test_a_workload_that_takes_all_memory_is_not_possible():
         make_step(build(lambda: torch.empty(1 << 58)), "cpu", "eager")
 
 
+@pytest.mark.thorough
 def test_a_compiled_workload_computes_the_same_and_says_how_it_was_compiled():
     built = resolve("deit-t").build("cpu", WorkloadOptions(input_sets=2, config={"num_hidden_layers": "1"}))
     compiled = compile_built(built, backend="eager")
@@ -140,6 +142,7 @@ def test_a_compiled_workload_computes_the_same_and_says_how_it_was_compiled():
     assert "compile" not in built.facts
 
 
+@pytest.mark.thorough
 def test_a_compiler_that_fails_is_not_possible_and_suggests_eager():
     def broken(graph, inputs):
         raise RuntimeError("no compiler found")
@@ -149,6 +152,7 @@ def test_a_compiler_that_fails_is_not_possible_and_suggests_eager():
     assert "\n" not in str(info.value)
 
 
+@pytest.mark.thorough
 def test_mode_compile_runs_on_the_cpu():
     step = make_step(build(torch.nn.Linear(4, 2), torch.ones(3, 4)), "cpu", "compile")
     assert step.mode == "compile"

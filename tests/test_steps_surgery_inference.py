@@ -24,6 +24,8 @@ from surgery import (  # noqa: E402
     workload,
 )
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def _undefined_memory_shows():

@@ -20,6 +20,8 @@ from torch import nn  # noqa: E402
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, names, resolve  # noqa: E402
 from jouletrace.workloads.trees import named_tensors  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 TINY = {
     "bert": {"num_hidden_layers": "1", "hidden_size": "32", "num_attention_heads": "2", "intermediate_size": "64"},
     "deit": {

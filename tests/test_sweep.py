@@ -213,6 +213,7 @@ with changing(limiter):
 """
 
 
+@pytest.mark.thorough
 def test_after_a_crash_the_next_sweep_or_restore_brings_the_power_limit_back(tmp_path, capsys):
     subprocess.run([sys.executable, "-c", CRASH], check=False)
     limiter = open_limiter("sim:h100")
@@ -318,12 +319,14 @@ def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
     assert command(capsys, "show", points[0]["run"]).code == 0
 
 
+@pytest.mark.thorough
 def test_a_point_that_hangs_is_ended(capsys, toy):
     said = command(capsys, "sweep", "toy.py:hangs", "-d", "sim:h100", "--point-limit", "1", "-o", "s")
     assert said.code == 3
     assert "did not end within 1 s" in said.err
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
     arguments = [sys.executable, "-m", "jouletrace", "sweep", "toy.py:hangs", "-d", "sim:h100", "-o", "s"]
     process = subprocess.Popen(

@@ -226,6 +226,7 @@ def raw_server(answer):
         listening.close()
 
 
+@pytest.mark.thorough
 def test_headers_that_drip_are_given_up():
     def drip(connection):
         connection.sendall(b"HTTP/1.1 200 OK\r\n")

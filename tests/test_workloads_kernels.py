@@ -45,6 +45,7 @@ def test_sgemm_and_dgemm_are_what_blas_calls_so(name, dtype):
         resolve(name).build("cpu", options(size=16, dtype="fp16"))
 
 
+@pytest.mark.thorough
 def test_auto_takes_the_smallest_size_that_all_but_reaches_the_best_rate():
     assert best_size({1024: 300.0, 2048: 690.0, 4096: 796.0, 8192: 800.0, 16384: 799.0}) == 4096
     built = resolve("gemm").build("cpu", options(size="auto"))
@@ -88,6 +89,7 @@ def test_options_without_a_meaning_here_are_refused():
             resolve(name).build("cpu", WorkloadOptions(data="images"))
 
 
+@pytest.mark.thorough
 def test_on_a_simulated_board_a_gemm_is_one_kernel_of_its_own_dtype():
     from jouletrace.devices import open_device
 
@@ -114,6 +116,7 @@ print(json.dumps({"ranks": built.facts["ranks"], "before": before[:4].tolist(), 
 """
 
 
+@pytest.mark.thorough
 def test_an_allreduce_over_two_processes_leaves_both_with_the_mean():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
