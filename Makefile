@@ -4,16 +4,27 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check slow wheel clean
+.PHONY: demo test quick check slow mutants wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
+# As many workers as there are cores, up to four: each holds a torch of its own.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+
 test: $(READY)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
+
+# Two minutes on two cores: all but what takes more than half a second.
+quick: $(READY)
+	$(PYTEST) -m "not slow and not gpu and not thorough"
 
 slow: $(READY)
-	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 1200
+	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 3600
+
+# Whether tests notice a wrong formula of an uncertainty; some ten minutes.
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run.py
 
 check: $(READY)
 	$(BIN)/ruff format --check .

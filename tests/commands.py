@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +20,11 @@ def toy(batch=16):
     return torch.nn.Linear(64, 64), torch.randn(batch, 64)
 
 def slow():
-    return (lambda x: time.sleep(0.02)), (1,)
+    def call(x):
+        with open("calls", "ab") as file:
+            file.write(b"x")  # for those who count them
+        time.sleep(0.02)
+    return call, (1,)
 
 def wrong():
     return 3
@@ -88,7 +91,14 @@ def start(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[str
     )
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+PATIENCE_S = 300.0
+"""How long a test waits for a process or a thread before it takes it for hung: no bound on how fast anything is."""
+
+FOREVER_S = 3600.0
+"""What hangs in a test hangs for longer than a test may take, so that whoever waits for it fails."""
+
+
+def wait_for(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Wait until something is so; fails if it never is."""
     end = time.monotonic() + seconds
     while not condition():
@@ -118,7 +128,6 @@ def only_run(folder: Path) -> Path:
 def gone(pid: int) -> bool:
     """Whether a process has ended."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

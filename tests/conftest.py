@@ -4,6 +4,11 @@ import os
 from itertools import count
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples each time, and none too slow for a busy machine.
+settings.register_profile("ours", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")

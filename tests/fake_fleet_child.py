@@ -33,7 +33,7 @@ say(**{"is": "phase", "name": "warming up", "seconds": 1.0})
 if workload == "dies" and gpu["index"] == 1:
     os.kill(os.getpid(), 9)
 if workload == "hangs" and gpu["index"] == 1:
-    time.sleep(60)
+    time.sleep(3600)
 if workload == "memory" and gpu["index"] == 1:
     say(**{"is": "failed", "reason": "out_of_memory", "text": "gemm: out of memory"})
     sys.exit(1)

@@ -18,12 +18,14 @@ class Page:
         drip_s: Seconds between the bytes of an answer; 0 sends it at once.
         asked: Requests so far.
         moved: By path: where a request for it is redirected to.
+        closing: Set when it ends, so that no answer is waited for any more.
     """
 
     def __init__(self, text="", status=200, wait_s=0.0, drip_s=0.0):
         self.text, self.status, self.wait_s, self.drip_s = text, status, wait_s, drip_s
         self.asked = 0
         self.moved = {}
+        self.closing = threading.Event()
         self.url = ""
 
 
@@ -32,7 +34,7 @@ def serving(page, port=0):
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             page.asked += 1
-            time.sleep(page.wait_s)
+            page.closing.wait(page.wait_s)
             body = (page.text() if callable(page.text) else page.text).encode()
             try:
                 if self.path in page.moved:
@@ -60,11 +62,13 @@ def serving(page, port=0):
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     page.url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    page.closing.clear()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield page
     finally:
+        page.closing.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -4,6 +4,9 @@ import os
 import sys
 from pathlib import Path
 
+from commands import FOREVER_S, wait_for
+from jouletrace.toolchain import programs
+
 _HEAD = f"""#!{sys.executable}
 import os, pathlib, re, subprocess, sys, time
 arguments = sys.argv[1:]
@@ -14,6 +17,9 @@ def option(name):
         if one.startswith(name + "="):
             return one[len(name) + 1:]
 here = pathlib.Path(__file__).parent
+def hang():
+    (here / "hangs").touch()
+    time.sleep({FOREVER_S})
 (here / (pathlib.Path(__file__).name + ".called")).write_text("\\n".join(arguments))
 """
 
@@ -33,3 +39,14 @@ def install(folder: Path, monkeypatch, name: str, body: str) -> Path:
 def called(bin: Path, name: str) -> list[str]:
     """The arguments of its last call."""
     return (bin / f"{name}.called").read_text().split("\n")
+
+
+def limit_once_it_hangs(monkeypatch, folder: Path) -> None:
+    """Have time limits count from when a stand-in in ``folder`` hangs: a busy machine takes long to come so far."""
+    wait = programs._wait
+
+    def patient(process, limit_s, check):
+        wait_for((folder / "bin" / "hangs").exists)
+        wait(process, limit_s, check)
+
+    monkeypatch.setattr(programs, "_wait", patient)

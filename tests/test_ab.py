@@ -8,9 +8,10 @@ import pytest
 
 import jouletrace as jt
 from commands import command, only_run
+from covering import fewest
 from jouletrace import load
 from jouletrace.compare import CompareOptions
-from jouletrace.compare.paired import lane, paired
+from jouletrace.compare.paired import Blocks, _contrast, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler
@@ -77,6 +78,7 @@ def true_change(run, board):
     return np.mean(joules["b"]) / np.mean(joules["a"]) - 1
 
 
+@pytest.mark.thorough
 def test_one_percent_is_found_within_a_minute(monkeypatch):
     boards = []
     monkeypatch.setattr(profiler, "open_device", lambda spec: boards.append(open_device(spec)) or boards[-1])
@@ -90,6 +92,7 @@ def test_one_percent_is_found_within_a_minute(monkeypatch):
     assert found.simulated
 
 
+@pytest.mark.thorough
 def test_the_same_thing_twice_shows_no_difference():
     _, found = run_ab(product(2048), product(2048), ProfileSettings(device=SPEC, calibrated=False), SHORT)
     assert {row.verdict for row in found.rows} == {"no difference shown"}
@@ -103,14 +106,27 @@ def test_drift_cancels_within_blocks():
     assert paired(drifting).row("energy_total_j").change.value == pytest.approx(0.02, abs=0.003)
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_the_difference():
     covered = [
         (row := paired(by_hand(8, noise=0.004, more=0.01, seed=seed)).row("energy_total_j")).change.low
         <= 0.01
         <= row.change.high
-        for seed in range(20)
+        for seed in range(100)
     ]
-    assert sum(covered) >= 18
+    assert sum(covered) >= fewest(100)
+
+
+@pytest.mark.parametrize(
+    ("later", "spread_of"), [([0.01, 0.011, 0.009, 0.01], slice(4)), ([0.1, -0.1, 0.1, -0.1], slice(8))]
+)
+def test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more(later, spread_of):
+    """As with windows: what the first blocks say decides how many there are, so their freedom counts."""
+    logs = np.array([0.010, 0.014, 0.006, 0.012, *later])
+    contrast = _contrast(Blocks(np.full(8, 2.0), 2.0 * np.exp(logs)), 4)
+    assert contrast.b / contrast.a == pytest.approx(math.exp(logs.mean()))
+    assert math.sqrt(contrast.var_b) / contrast.b == pytest.approx(logs[spread_of].std(ddof=1) / math.sqrt(8))
+    assert contrast.df == 3
 
 
 def test_too_few_blocks_are_inconclusive_with_the_reason():
@@ -134,6 +150,7 @@ def test_checks_work_as_in_compare():
     assert outcomes == ["failed", "passed", "inconclusive"]
 
 
+@pytest.mark.thorough
 def test_without_a_power_sensor_time_is_compared_and_energy_says_why(no_rapl):
     settings = ProfileSettings(device="cpu", warmup_s=0.2)
     how = AbSettings(window_s=0.05, ramp_s=0.02, latency_s=0.02, first_stage=3, max_time_s=1)
@@ -177,6 +194,7 @@ def test_an_unknown_option_is_refused():
         jt.ab(len, len, (), bacth=3)
 
 
+@pytest.mark.thorough
 def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     (workspace / "toy.py").write_text(TOY)
     said = command(

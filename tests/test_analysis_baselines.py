@@ -84,3 +84,14 @@ def test_a_seen_deep_idle_goes_before_a_stored_one():
     run = make_run(readings(72.0, 3), spans=phases(("deep idle", 0, 3)), stored={"deep_idle": stored})
     assert level(run, "deep_idle")[0].value == pytest.approx(72.0)
     assert level(run, "deep_idle")[1] == []
+
+
+def test_the_scatter_of_each_phase_is_in_the_interval_of_their_mean():
+    """Of two phases alike the mean is as sure as either over the root of two, and half of what they differ by."""
+    rows = readings(120.0, 8, noise=3.0)
+    spans = phases(("context idle before", 0.0, 4.0), ("context idle after", 4.0, 8.0))
+    both, _ = level(make_run(rows, spans=spans))
+    one, other = (level(make_run(rows, spans=spans[k : k + 1]))[0] for k in (0, 1))
+    scatter = np.hypot(one.half_width, other.half_width) / 2
+    assert both.half_width == pytest.approx(np.hypot(scatter, abs(one.value - other.value) / 2))
+    assert scatter > abs(one.value - other.value)

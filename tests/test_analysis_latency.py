@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, t
 
+from covering import fewest
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, mean, median
 from jouletrace.run import Estimate, Run, tables
 from make_runs import START, profile_run
@@ -110,4 +111,4 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says():
     for _ in range(300):
         found = median(run_of(rng.exponential(1.0, 25)))
         hits += found.low <= np.log(2) * 1e-3 <= found.high
-    assert 0.93 <= hits / 300 <= 1.0
+    assert hits >= fewest(300)  # order statistics come in steps: they hold at least what they say

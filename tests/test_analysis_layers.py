@@ -22,6 +22,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 QUICK = {"detail": "layer", "detail_time_s": 100.0, "warmup_s": 1.0, "idle_s": 0.6, "latency_s": 0.1, "max_time_s": 2.0}
 WIDTH = 2048
 

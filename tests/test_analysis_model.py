@@ -1,11 +1,16 @@
 """The whole model's figures, from records whose joules are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run import load, save, tables
-from records import DEVICE, START, channel, iterations, make_run, ns, phases, readings, windows
+from jouletrace.analysis.model import with_model_error
+from jouletrace.analysis.windows import fill
+from jouletrace.energy.response import Response
+from jouletrace.run import Estimate, load, save, tables
+from records import DEVICE, EXACT, START, channel, iterations, make_run, ns, phases, readings, windows
 
 IDLE, CONTEXT, LOAD = 70.0, 120.0, 420.0
 PHASES = (
@@ -74,6 +79,53 @@ def test_an_active_energy_is_less_certain_than_its_total():
     total, active = run.result("energy_total_j"), run.result("energy_active_over_context_idle_j")
     assert active.half_width >= total.half_width
     assert active.low <= 3.0 <= active.high
+
+
+def bursts(t):
+    """Bursts of half a second, a second apart, from 5 s on."""
+    return np.where((t >= 5) & (t < 13) & ((t - 5) % 1 < 0.5), LOAD, CONTEXT)
+
+
+def bursting(noise=0.3, response=None, before=CONTEXT, after=CONTEXT):
+    """A profile whose windows are bursts, with context idle at these levels before and after."""
+
+    def watts(t):
+        return np.select([t < 4, t < 14], [before, bursts(t)], after)
+
+    rows = windows([(5.0 + i, 5.5 + i) for i in range(8)], replays=50)
+    spans = phases(("context idle before", 0.0, 4.0), ("energy", 5.0, 13.0), ("context idle after", 14.0, 18.0))
+    channels = [channel() if response is None else channel(response=response)]
+    return analyse(profile(readings(watts, 18, noise=noise), window_rows=rows, spans=spans, channels=channels))
+
+
+def test_what_is_not_known_of_the_response_is_in_energy_and_power_in_full():
+    """A delay known to 2 ms: every window is off by 2 ms of the jump at either end, all by the same."""
+    known = replace(Response.from_dict(EXACT), noise_w=0.3)
+    unsure = replace(known, covariance=((0.002**2, 0, 0), (0, 0, 0), (0, 0, 0)))
+    one, other = (bursting(response=response.to_dict()) for response in (known, unsure))
+    shared = with_model_error(Estimate(1.0, 1.0, 1.0, 8), fill(other)).half_width
+    assert shared > 0.001
+    for metric in ("energy_total_j", "power_w"):
+        plain, widened = one.result(metric), other.result(metric)
+        assert widened.half_width == pytest.approx(np.hypot(plain.half_width, shared * plain.value), rel=0.02)
+        assert widened.half_width > 1.5 * plain.half_width
+
+
+def test_what_is_not_known_of_the_baseline_is_in_active_energy():
+    """Context idle at 116 W before and 124 W after: nobody saw it in between, and active energy is no surer."""
+    run = bursting(before=CONTEXT - 4, after=CONTEXT + 4)
+    total, level = run.result("energy_total_j"), run.result("baseline_context_idle_w")
+    active = run.result("energy_active_over_context_idle_j")
+    assert level.half_width == pytest.approx(4.0, rel=0.02)
+    of_baseline = level.half_width * run.result("iteration_time_s").value
+    assert active.half_width == pytest.approx(np.hypot(total.half_width, of_baseline), rel=0.1)
+    assert of_baseline > 3 * total.half_width
+
+
+def test_what_is_not_known_of_the_total_is_in_active_energy():
+    run = bursting(noise=10.0)
+    total, active = run.result("energy_total_j"), run.result("energy_active_over_context_idle_j")
+    assert active.half_width == pytest.approx(total.half_width, rel=0.2)
 
 
 def test_the_same_tables_give_the_same_figures_again(tmp_path):

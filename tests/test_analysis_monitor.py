@@ -121,3 +121,10 @@ def test_a_hole_in_it_leaves_the_energy_out():
     run = monitored(readings(300.0, 12.2, noise=0.3, without=[(4.0, 7.0)]))
     assert run.result("energy_total_j", 1).reason == "hole_in_record"
     assert [warning.code for warning in run.warnings] == ["record_hole"]
+
+
+def test_watts_that_were_printed_whole_are_no_surer_than_that():
+    """A log without a decimal, and no scatter: all readings of a level may be off by the same half watt."""
+    run = monitored(readings(square, 12.2))
+    for metric, rounded in (("power_idle_w", 1), ("power_working_w", 1), ("power_difference_w", 2)):
+        assert run.result(metric, 1).half_width == pytest.approx(1.96 * np.sqrt(rounded / 12), rel=1e-3)

@@ -24,6 +24,8 @@ from jouletrace.experiments.plan import PlanSettings
 from jouletrace.run import MODEL_UNIT, Estimate, load
 from test_experiments_states_h100 import windows as recorded_windows
 
+pytestmark = pytest.mark.thorough
+
 Z = 1.96
 JOULES, SECONDS, HALF = 10.0, 0.1, 0.02
 

@@ -24,14 +24,18 @@ def seconds(rows):
 def check_training(run):
     """Two epochs of three steps of 20 ms, an evaluation of 100 ms in the middle of the first."""
     assert len(spans(run, "range", "epoch")) == 2
-    (evaluation,) = seconds(spans(run, "range", "evaluation"))
-    assert evaluation == pytest.approx(0.1, abs=0.05)
-    steps = seconds(spans(run, "iteration"))
+    (evaluation,) = spans(run, "range", "evaluation")
+    assert seconds([evaluation])[0] >= 0.1
+    steps = spans(run, "iteration")
     assert len(steps) == 6
-    assert max(steps) < 0.08, "an evaluation is in no step"
+    assert min(seconds(steps)) >= 0.02
+    before = [step for step in steps if step["end_ns"] <= evaluation["start_ns"]]
+    after = [step for step in steps if step["start_ns"] >= evaluation["end_ns"]]
+    assert (len(before), len(after)) == (2, 4), "an evaluation is in no step"
     assert current.current is None
 
 
+@pytest.mark.thorough
 def test_a_trainer_tells_its_steps_epochs_and_evaluations(tmp_path):
     callbacks = pytest.importorskip("transformers.trainer_callback")
     ours = jt.trainer_callback("tiny", devices=REAL, save_to=tmp_path / "run")
@@ -74,6 +78,7 @@ def lightning(monkeypatch):
     return module
 
 
+@pytest.mark.thorough
 def test_lightning_tells_its_steps_epochs_and_validations(lightning):
     ours = jt.lightning_callback(devices=REAL)
     assert isinstance(ours, lightning.Callback)
@@ -94,6 +99,7 @@ def test_lightning_tells_its_steps_epochs_and_validations(lightning):
     check_training(ours.run)
 
 
+@pytest.mark.thorough
 def test_a_fit_that_fails_keeps_what_it_had(lightning):
     ours = jt.lightning_callback(devices=REAL)
     ours.on_fit_start(None, None)

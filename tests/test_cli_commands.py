@@ -52,6 +52,7 @@ def unfinished():
 # profile
 
 
+@pytest.mark.thorough
 def test_a_profile_on_the_cpu_validates(capsys, place, no_rapl):
     pytest.importorskip("torch")
     arguments = ("--config", "num_hidden_layers=1", "--config", "image_size=32")
@@ -70,6 +71,7 @@ def test_a_profile_on_the_cpu_validates(capsys, place, no_rapl):
     assert load(saved).complete
 
 
+@pytest.mark.thorough
 def test_without_power_the_table_has_one_line_for_it_and_says_what_it_needs(capsys, no_rapl):
     pytest.importorskip("torch")
     said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK)
@@ -79,6 +81,7 @@ def test_without_power_the_table_has_one_line_for_it_and_says_what_it_needs(caps
     assert "no RAPL package counter under" in said.out
 
 
+@pytest.mark.thorough
 def test_a_profile_on_a_simulated_board_validates_and_says_simulated(capsys, place):
     pytest.importorskip("torch")
     said = command(capsys, "profile", "deit-t", "-d", "sim:h100", "--batch", "8", "--json", "--mode", "graph")
@@ -91,6 +94,7 @@ def test_a_profile_on_a_simulated_board_validates_and_says_simulated(capsys, pla
     assert "SIMULATED: a simulated board, no hardware was measured" in table
 
 
+@pytest.mark.thorough
 def test_a_profile_prints_in_the_format_asked_for(capsys):
     pytest.importorskip("torch")
     said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", "--format", "markdown", *QUICK)
@@ -98,6 +102,7 @@ def test_a_profile_prints_in_the_format_asked_for(capsys):
     assert "| Latency, median" in said.out.replace("\u00a0", " ")
 
 
+@pytest.mark.thorough
 def test_a_profile_goes_where_it_is_wanted(capsys, place):
     pytest.importorskip("torch")
     said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", "-o", "mine", *QUICK)
@@ -109,6 +114,7 @@ def test_a_profile_goes_where_it_is_wanted(capsys, place):
     assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == ["mine", "mine.zip", "toy.py"]
 
 
+@pytest.mark.thorough
 def test_options_reach_the_run(capsys):
     pytest.importorskip("torch")
     arguments = ("--batch", "4", "--dtype", "bf16", "--seed", "3", "--target-ci", "2%", "--block", "7", "-o", "run")
@@ -246,6 +252,7 @@ def test_doctor_names_processes_and_ends_none(capsys, monkeypatch):
 # calibrate
 
 
+@pytest.mark.thorough
 def test_calibrate_prints_its_sensors_and_doctor_remembers(capsys, place):
     said = command(capsys, "calibrate", "-d", "sim:a100", "--seconds", "20")
     assert said.code == 0
@@ -302,6 +309,7 @@ def test_demo_shows_a_profile_made_here_too(capsys, recorded, monkeypatch):
     assert called == [("deit-tiny", "table")]
 
 
+@pytest.mark.thorough
 def test_a_run_whose_analysis_is_refused_keeps_what_was_recorded(capsys, monkeypatch, workspace):
     def refuse(*_):
         raise NotPossibleError("no two readings agree")

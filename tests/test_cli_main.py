@@ -51,6 +51,7 @@ def test_help_needs_neither_torch_nor_numpy(arguments):
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
+@pytest.mark.thorough
 def test_figures_need_neither_statistics_nor_optimizers():
     """Imports that would take longer than all others together, in every process that measures or shows."""
     code = (
@@ -189,6 +190,7 @@ def stored(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("code", "arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else ""
 )
@@ -203,6 +205,7 @@ def test_what_is_wrong_is_said_in_one_line(capsys, place, stored, code, argument
     assert left <= {"runs"}, "nothing was measured, so nothing is left"
 
 
+@pytest.mark.thorough
 def test_a_workload_that_fails_in_the_middle_is_one_line_and_leaves_what_was_recorded(capsys, place):
     said = command(capsys, "profile", "toy.py:tires", "-d", "cpu")
     (run,) = (place / "runs").iterdir()
@@ -227,6 +230,7 @@ def test_ctrl_c_is_130(capsys, monkeypatch):
     assert (said.code, said.err) == (130, "jouletrace: interrupted\n")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", [["doctor", "-d", "sim:h100"], ["show", "good", "--json"]])
 def test_a_reader_that_leaves_is_no_failure(place, stored, arguments):
     (place / "good").symlink_to(stored / "good")
@@ -241,6 +245,7 @@ def shell(line, place):
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=place)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "arguments", ["--help", "doctor -d sim:h100 --json", "monitor -d sim:h100 --duration 1 -f csv"]
 )
@@ -260,6 +265,7 @@ def test_a_closed_output_is_refused_before_anything_is_measured(place):
     assert not (place / "runs").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full", "<&- 2>&-"])
 def test_a_closed_stderr_keeps_nothing_from_being_measured(place, closed):
     done = shell(f"J monitor -d sim:h100 --duration 1 --json {closed}", place)

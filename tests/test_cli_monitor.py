@@ -9,12 +9,11 @@ import re
 import select
 import signal
 import sys
-import time
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from commands import children_of, command, only_run, start, wait_for
+from commands import PATIENCE_S, children_of, command, only_run, start, wait_for
 from jouletrace import load
 from jouletrace.cli.monitor import _plain_line
 from jouletrace.profiler.monitoring.watch import Reading
@@ -35,6 +34,7 @@ def lines(text):
     return list(csv.reader(io.StringIO(text)))
 
 
+@pytest.mark.thorough
 def test_the_summary_has_levels_difference_and_energy(capsys, place):
     said = command(capsys, "monitor", "-d", VIRTUAL, "--duration", "12")
     assert said.code == 0
@@ -46,6 +46,7 @@ def test_the_summary_has_levels_difference_and_energy(capsys, place):
     assert load(only_run(place)).result("power_difference_w", 1).value == pytest.approx(480, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_several_devices_have_a_row_each(capsys):
     arguments = ("-d", "sim:h100?realtime=1", "-d", "sim:a100?realtime=1", "--duration", "0.6", "--json")
     said = command(capsys, "monitor", *arguments)
@@ -69,6 +70,7 @@ def test_the_stream_is_csv_and_nothing_else(capsys):
     assert "idle" in said.err, "the summary goes to the person at the terminal"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("body", "code"), [("pass", 0), ("raise SystemExit(7)", 7)])
 def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place, body, code):
     said = command(capfd, "monitor", "-d", REAL, "--", sys.executable, "-c", f"print('from the command'); {body}")
@@ -77,6 +79,7 @@ def test_a_command_is_run_and_its_exit_code_passed_on(capfd, place, body, code):
     assert load(only_run(place)).workload["name"].startswith(sys.executable)
 
 
+@pytest.mark.thorough
 def test_options_of_the_command_are_its_own(capfd):
     said = command(capfd, "monitor", "-d", REAL, sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json")
     assert "['--json']" in said.out
@@ -87,13 +90,14 @@ def test_a_command_that_is_not_there_leaves_nothing(capsys, place):
     assert list((place / "runs").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_it_normally(place):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     assert process.stdout.readline().startswith("time,device")
     for _ in range(4):
         process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=30)[1]
+    err = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, err
     assert "Traceback" not in err
     run = load(only_run(place))
@@ -101,28 +105,31 @@ def test_ctrl_c_ends_it_normally(place):
     assert run.result("energy_total_j", 1).value > 0
 
 
+@pytest.mark.thorough
 def test_sigterm_ends_it_normally_too(place):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     for _ in range(5):
         process.stdout.readline()
     process.terminate()
-    err = process.communicate(timeout=30)[1]
+    err = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, err
     assert f"saved runs/{only_run(place).name}" in err
     assert load(only_run(place)).complete
 
 
+@pytest.mark.thorough
 def test_sigterm_is_handed_on_to_the_command(place):
     """Unlike Ctrl-C at a terminal, it reaches nobody else by itself."""
     body = "import time; print('ready', flush=True); time.sleep(60)"
     process = start("monitor", "-d", REAL, "--", sys.executable, "-c", body, cwd=place)
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGTERM, err
     assert load(only_run(place)).complete
 
 
+@pytest.mark.thorough
 def test_ctrl_c_with_a_command_waits_for_its_end(place):
     """At a terminal both get it; the command says how it ended."""
     body = (
@@ -133,18 +140,23 @@ def test_ctrl_c_with_a_command_waits_for_its_end(place):
     process = start(*arguments, cwd=place, start_new_session=True)
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 5, err
     assert load(only_run(place)).complete
 
 
-def on_a_terminal(arguments, cwd, seconds):
-    """What a command draws on a terminal of 100 columns, interrupted after a while."""
+def plain(drawn):
+    """Without what moves the cursor or colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+
+
+def on_a_terminal(arguments, cwd, awaited, times):
+    """What a command draws on a terminal of 100 columns, interrupted once it has said something so often."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     process = start(*arguments, cwd=cwd, stdout=slave, stderr=slave, stdin=slave, env=environment)
     os.close(slave)
-    drawn, until = b"", None
+    drawn, asked = b"", False
     while True:
         ready, _, _ = select.select([master], [], [], 0.1)
         if ready:
@@ -152,25 +164,24 @@ def on_a_terminal(arguments, cwd, seconds):
                 drawn += os.read(master, 65536)
             except OSError:
                 break  # the other end is closed
-        if until is None and b"SM clock" in drawn:
-            until = time.monotonic() + seconds
-        if until is not None and time.monotonic() > until:
+        if not asked and plain(drawn.decode(errors="replace")).count(awaited) >= times:
             process.send_signal(signal.SIGINT)
-            until = float("inf")
+            asked = True
     os.close(master)
-    return process.wait(timeout=30), drawn.decode(errors="replace")
+    return process.wait(timeout=PATIENCE_S), drawn.decode(errors="replace")
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_a_table_is_redrawn(place):
-    code, drawn = on_a_terminal(("monitor", "-d", REAL, "--interval", "0.2"), place, 1.0)
+    hint = "Ctrl-C ends and prints the summary"
+    code, drawn = on_a_terminal(("monitor", "-d", REAL, "--interval", "0.2"), place, hint, 3)
     assert code == 0
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
-    assert plain.count("Ctrl-C ends and prints the summary") >= 3
+    assert plain(drawn).count(hint) >= 3
     for heading in ("power", "util", "SM clock", "mem clock", "temp", "memory", "°C"):
-        assert heading in plain
+        assert heading in plain(drawn)
     assert "\x1b[?25h" in drawn, "the cursor is given back"
-    assert "difference" in plain
-    assert "saved runs/" in plain
+    assert "difference" in plain(drawn)
+    assert "saved runs/" in plain(drawn)
 
 
 def test_lines_for_a_log_keep_to_the_width_and_figures_whole():
@@ -186,13 +197,14 @@ def test_lines_for_a_log_keep_to_the_width_and_figures_whole():
             assert figure in text
 
 
+@pytest.mark.thorough
 def test_a_killed_recorder_ends_it_loudly(place):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     for _ in range(6):
         process.stdout.readline()
     (recorder,) = children_of(process.pid)
     os.kill(recorder, signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
     complaint = [line for line in err.splitlines() if line.startswith("jouletrace: ")]
     assert len(complaint) == 1
@@ -203,13 +215,14 @@ def test_a_killed_recorder_ends_it_loudly(place):
     assert len(run.samples) > 0
 
 
+@pytest.mark.thorough
 def test_a_killed_monitor_leaves_what_it_saw(place, capsys):
     process = start("monitor", "-d", REAL, "--interval", "0.2", "-f", "csv", cwd=place)
     for _ in range(8):
         process.stdout.readline()
     process.kill()
-    process.communicate(timeout=30)
-    wait_for(lambda: len(load(only_run(place)).samples) > 40, 10)
+    process.communicate(timeout=PATIENCE_S)
+    wait_for(lambda: len(load(only_run(place)).samples) > 40)
     said = command(capsys, "show", str(only_run(place)))
     assert said.code == 0
     assert "the recording was cut off" in said.out

@@ -1,6 +1,7 @@
 """Holding Runs against one another: verdicts, spread, matching, and what can't be compared."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from compare_runs import noisy, null_result, side, thing
+from covering import fewest, most
 from jouletrace.compare import CompareOptions, compare
 from jouletrace.compare.contrast import Contrast, holm
 from jouletrace.compare.match import Key, match
@@ -142,6 +144,88 @@ def test_the_interval_of_a_ratio_and_the_test_agree():
     assert interval.low == pytest.approx(0.0, abs=1e-9)
 
 
+def test_the_ends_of_a_change_are_changes_that_the_test_just_allows():
+    """Fieller's theorem, with a first side as uncertain as the second."""
+    for contrast in (
+        Contrast(1.0, 1.1, 0.01, 0.0, 5.0),
+        Contrast(1.0, 1.1, 0.0, 0.01, 5.0),
+        Contrast(1, 1.1, 0.02, 0.01, 5),
+    ):
+        change = contrast.change(0.05)
+        for end in (change.low, change.high):
+            assert contrast.p(1 + end) == pytest.approx(0.05, rel=1e-6)
+        assert change.low < change.value < change.high
+
+
+def test_a_difference_is_as_sure_as_both_sides_and_their_sensors():
+    known = Contrast(100.0, 110.0, 9.0, 16.0, math.inf)
+    assert known.difference(0.05).half_width == pytest.approx(1.959964 * 5.0)
+    apart = replace(known, gain=0.05)
+    assert apart.difference(0.05).half_width == pytest.approx(1.959964 * 5.0 + 5.5)
+    assert known.detectable(0.05) == pytest.approx((1.959964 + 1.281552) * 5.0 / 100.0, rel=1e-6)
+    assert apart.detectable(0.05) == pytest.approx(known.detectable(0.05) + 0.05)
+
+
+def test_what_two_sensors_may_differ_by_is_in_a_change_and_forgiven_by_a_check():
+    one, apart = Contrast(100.0, 104.0, 0.01, 0.01, math.inf), Contrast(100.0, 104.0, 0.01, 0.01, math.inf, 0.05)
+    alone, both = one.change(0.05), apart.change(0.05)
+    assert 1 + both.low == pytest.approx((1 + alone.low) * 0.95)
+    assert 1 + both.high == pytest.approx((1 + alone.high) * 1.05)
+    assert one.p_above(1.0) < 1e-6
+    assert apart.p_above(1.0) > 0.5
+    less = (Contrast(100.0, 96.0, 0.01, 0.01, math.inf), Contrast(100.0, 96.0, 0.01, 0.01, math.inf, 0.05))
+    assert less[0].p_below(1.0) < 1e-6
+    assert less[1].p_below(1.0) > 0.5
+
+
+def values(a, b, past=(), within_a=None, within_b=None):
+    rows = [np.array(some, float) for some in (a, b, past)]
+    stated = [
+        np.full(len(rows[k]), np.nan) if w is None else np.array(w, float) for k, w in ((0, within_a), (1, within_b))
+    ]
+    return Values(*rows, *stated)
+
+
+def test_means_of_runs_are_surer_than_runs():
+    (contrast,) = contrasts([values([99, 101], [109, 110, 111, 110])], None, 0.0, parts=False)
+    relative = (2 * 0.01**2 + 2 * (1 / 110) ** 2) / 4
+    assert contrast.var_a == pytest.approx(relative * 100**2 / 2, rel=1e-6)
+    assert contrast.var_b == pytest.approx(relative * 110**2 / 4, rel=1e-6)
+    assert contrast.df == 4
+
+
+def test_a_stated_spread_and_what_runs_state_themselves_are_both_in_it():
+    (contrast,) = contrasts([values([100], [200, 200], within_a=[3], within_b=[4, 4])], 0.01, 0.0, parts=False)
+    assert contrast.var_a == pytest.approx(1.0**2 + 3.0**2)
+    assert contrast.var_b == pytest.approx((2.0**2 + 4.0**2) / 2)
+
+
+@pytest.mark.parametrize(("spread", "between"), [(10.0, 0.001), (0.01, 0.05)])
+def test_of_a_stated_and_a_seen_spread_the_larger_is_believed(spread, between):
+    runs = [100 - spread, 100 + spread]
+    row = values(runs, runs, within_a=[0, 0], within_b=[0, 0])
+    ((seen,), (both,)) = (contrasts([row], stated, 0.0, parts=False) for stated in (None, between))
+    assert both.var_a == pytest.approx(max(seen.var_a, (between * 100) ** 2 / 2), rel=0.02)
+
+
+def test_parts_share_what_their_runs_do_and_have_scatter_of_their_own():
+    """Runs 2 % apart as a whole: each part's mean is no surer than that, and a part of its own scatter less sure."""
+    runs = np.array([0.98, 1.0, 1.02])
+    own = np.array([0.01, -0.02, 0.01])
+    parts = [values(10 * runs, 10 * runs) for _ in range(8)]
+    parts += [
+        values(10 * runs * (1 + own), 10 * runs * (1 + own)),
+        values(10 * runs * (1 - own), 10 * runs * (1 - own)),
+    ]
+    found = contrasts(parts, None, 0.0, parts=True)
+    common = 2 * np.sum((runs - 1) ** 2) / 4
+    alone = 2 * np.sum(((1 + own) * runs - runs) ** 2) / 4
+    for contrast in found:
+        assert contrast.var_a >= 0.95 * common * 100 / 3
+    for contrast in found[8:]:
+        assert contrast.var_a >= 0.95 * (common + alone) * 100 / 3
+
+
 def test_the_interval_of_a_ratio_covers_it():
     rng = np.random.default_rng(1)
     covered = 0
@@ -152,7 +236,7 @@ def test_the_interval_of_a_ratio_covers_it():
         )
         change = contrast.change(0.05)
         covered += change.low <= 0.1 <= change.high
-    assert 0.93 <= covered / 1000 <= 0.975
+    assert fewest(1000) <= covered <= most(1000)
 
 
 def test_the_detectable_change_is_found_nine_times_in_ten():
@@ -181,8 +265,10 @@ def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_other
     loud = Values(np.array([1.0, 1.2, 0.8]), np.array([1.1, 1.3, 0.9]), *[np.empty(0)] * 3)
     found = contrasts([*quiet, loud], None, 0.0, parts=True)
     assert found[-1].p() > 0.2
+    assert found[-1].var_a > 0.7 * 0.2**2 / 3
 
 
+@pytest.mark.thorough
 def test_false_alarms_and_detection_of_three_percent_by_seed():
     rng = np.random.default_rng(3)
     pairs = 60
@@ -195,6 +281,7 @@ def test_false_alarms_and_detection_of_three_percent_by_seed():
     assert found >= 0.9 * pairs
 
 
+@pytest.mark.thorough
 def test_many_parts_give_no_more_false_alarms():
     rng = np.random.default_rng(4)
     alarms = sum(

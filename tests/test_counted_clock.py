@@ -130,6 +130,7 @@ def test_windows_of_generation_have_the_mean_over_the_run_amid_which_they_lie():
     assert step.asked == ["cycles", "replay", "cycles"] * 2
 
 
+@pytest.mark.thorough
 def test_eager_steps_hand_on_the_cycles_of_the_step_inside():
     torch = pytest.importorskip("torch")
     from jouletrace.steps import make_variable_step

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import fewest, most
 from energy_signals import T0, wander
 from jouletrace.energy.baseline import idle_and_working_levels, quiet_level, temperature_slope
 from jouletrace.errors import BadInputError
@@ -12,11 +13,11 @@ SECOND = 10**9
 
 def test_a_quiet_level_covers_in_spite_of_correlation():
     hits = 0
-    for seed in range(200):
+    for seed in range(1000):
         rng = np.random.default_rng(seed)
         found = quiet_level(125 + 2 * wander(rng, 250, 3.0, 1.0))
         hits += found.low <= 125 <= found.high
-    assert 0.88 <= hits / 200 <= 0.99
+    assert fewest(1000) <= hits <= most(1000)
 
 
 def test_the_slope_with_temperature_is_found():
@@ -65,3 +66,25 @@ def test_bad_logs_are_refused():
         idle_and_working_levels([T0, T0 + 1], [1.0, np.nan])
     with pytest.raises(BadInputError, match="do not go with"):
         temperature_slope([1.0], [1.0, 2.0])
+
+
+def test_a_slope_is_no_surer_for_readings_that_follow_one_another():
+    """A board that warms by 10 K and whose power wanders: the interval of the slope holds it as often as it says."""
+    temperature = np.round(np.linspace(45, 55, 300))
+    hits = 0
+    for seed in range(300):
+        power = 120 + 0.6 * (temperature - 50) + wander(np.random.default_rng(seed), 300, 4.0, 1.0)
+        found = temperature_slope(temperature, power)
+        hits += found.low <= 0.6 <= found.high
+    assert hits >= fewest(300)
+
+
+def test_levels_of_a_log_are_no_surer_for_readings_that_follow_one_another():
+    hits = np.zeros(3)
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        power = np.concatenate([np.full(150, 62.0), np.full(150, 180.0)]) + wander(rng, 300, 4.0, 1.0)
+        found = idle_and_working_levels(T0 + np.arange(300) * SECOND, power)
+        for k, (level, truth) in enumerate(((found.idle, 62), (found.working, 180), (found.difference, 118))):
+            hits[k] += level.low <= truth <= level.high
+    assert min(hits) >= fewest(300)

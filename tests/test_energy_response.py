@@ -64,6 +64,7 @@ def test_features_read_through_a_sensor_equal_its_step_response():
         assert features.read(at, response)[:, 1] == pytest.approx(response.step(at - 1.0003), abs=3e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(SENSORS))
 def test_a_commanded_load_gives_the_sensor_back(name):
     truth = SENSORS[name]
@@ -78,6 +79,7 @@ def test_a_commanded_load_gives_the_sensor_back(name):
     assert found.explained > 0.97
 
 
+@pytest.mark.thorough
 def test_a_small_slow_part_of_the_response_is_found():
     truth = SENSORS["tailed"]
     found = fit_response(*calibration("tailed", 2, relative=0.01)).response
@@ -115,11 +117,13 @@ def test_a_response_of_an_older_run_has_no_tail():
     assert [moved.tail_share for moved in response.varied()] == [0.0, 0.0]
 
 
+@pytest.mark.thorough
 def test_stamps_that_jitter_about_a_regular_grid_are_recognised():
     assert calibrated("h100 slow").stamp_grid > 0
     assert calibrated("h100").stamp_grid == 0
 
 
+@pytest.mark.thorough
 def test_standard_errors_are_of_the_size_of_the_errors():
     truth = SENSORS["v100"]
     z = []
@@ -129,6 +133,7 @@ def test_standard_errors_are_of_the_size_of_the_errors():
     assert 0.1 < np.sqrt(np.mean(np.square(z))) < 2.5
 
 
+@pytest.mark.thorough
 def test_noise_and_fluctuation_are_split():
     found = fit_response(*calibration("h100 slow", 3, relative=0.05, tau=0.08)).response
     assert found.wander_relative == pytest.approx(0.05, rel=0.25)
@@ -156,6 +161,7 @@ def broken(kind, seed):
     return fit_response(stamps, power, ns(edges)).response
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "flag"),
     [
@@ -171,10 +177,12 @@ def test_a_sensor_that_fits_no_model_is_flagged(kind, flag):
     assert flag in flags
 
 
+@pytest.mark.thorough
 def test_the_same_sensor_unspoilt_is_not_flagged():
     assert broken("nothing", 5).flags == ()
 
 
+@pytest.mark.thorough
 def test_calibration_refuses_what_it_cannot_use():
     stamps, power, edges = calibration("v100", 1, duration=8)
     with pytest.raises(NotPossibleError, match="do not follow the load"):

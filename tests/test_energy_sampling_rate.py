@@ -49,6 +49,7 @@ def test_one_period_alone_tells_no_rate_from_its_mirror_image():
     assert sampling_rate(some(1217.0, 8 * [1.03]), READOUT_S, NOMINAL_HZ) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("windows", [15, 100])
 def test_readings_that_only_scatter_tell_nothing(windows):
     for seed in range(8):

@@ -7,6 +7,8 @@ from jouletrace.experiments import contrasts
 from jouletrace.experiments.arms import DETACH, NULL, REFERENCE, REMOVE, SLOPE, Arm
 from jouletrace.experiments.levels import Levels, Observed
 
+pytestmark = pytest.mark.thorough
+
 MS = 1_000_000
 PARTS = range(1, 7)
 STEP_J, PART_J, PAUSE_W = 4.0, 0.3, 130.0

@@ -14,6 +14,8 @@ from jouletrace.experiments.estimate import Estimator
 from jouletrace.experiments.levels import Observed
 from jouletrace.experiments.plan import PlanSettings
 
+pytestmark = pytest.mark.thorough
+
 SAMPLING_S, WINDOW_S = 0.8e-3, 0.5
 
 SWINGING = [

@@ -10,6 +10,8 @@ from jouletrace.experiments.estimate import estimate_parts
 from jouletrace.experiments.pinned import pin
 from jouletrace.run import tables
 
+pytestmark = pytest.mark.thorough
+
 A, B, C = 1, 2, 3
 COST = {A: (3.0, 0.003), B: (1.0, 0.002), C: (0.4, 0.001)}
 LAUNCH = (0.1, 0.001)
@@ -105,6 +107,20 @@ def test_parts_gaps_and_checks_come_out_as_they_were_put_in():
     assert [(a.parts, a.passed) for a in found.additivity] == [((A, B), True)]
     assert found.flags == ()
     assert 0 < found.resolvable_j < 0.02
+
+
+def test_closure_is_over_the_users_step_and_not_over_the_reference():
+    """A step whose reference takes 5 % more: the parts make the whole step, and the perturbation shows."""
+
+    def dearer(arm, row):
+        more = 0.05 * WHOLE[0] * row["replays"] if arm.kind != STEP else 0.0
+        return {**row, "energy_j": row["energy_j"] + more}
+
+    found = estimate_parts(table(PLAIN, alter=dearer), list(COST))
+    everything = sum(found.parts[part].cost.energy_j.value for part in COST) + found.gaps.energy_j.value
+    assert found.perturbation.value == pytest.approx(1.05, abs=0.005)
+    assert found.closure.value == pytest.approx(everything / found.untouched.energy_j.value, rel=1e-3)
+    assert found.closure.value > 1.03
 
 
 def test_intervals_cover_over_seeds():

@@ -7,6 +7,8 @@ from scipy import stats
 from jouletrace.experiments.mixed import fit
 from jouletrace.experiments.moderate import moderate
 
+pytestmark = pytest.mark.thorough
+
 
 def windows(rng, arms=9, blocks=4, each=2, noise=0.002, capture=0.0, drift=0.0, spread=0.0):
     """Logarithms of windows whose levels are all 0, planned as experiments are."""

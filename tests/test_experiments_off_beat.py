@@ -14,6 +14,8 @@ from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
 from test_energy_sampling_rate import readings, swinging
 
+pytestmark = pytest.mark.thorough
+
 RATE_HZ, READOUT_S, WINDOW_S = 1228.6, 0.02, 0.5
 UNLUCKY_HZ = 1242.6
 """Of a board on which references stand still with the pause that is chosen without knowing the rate."""

@@ -17,6 +17,8 @@ from jouletrace.experiments.run_plan import Experiment
 from jouletrace.run import tables
 from jouletrace.steps.simulated import SimulatedStep
 
+pytestmark = pytest.mark.thorough
+
 
 def holds(estimate, value):
     return estimate.low <= value <= estimate.high

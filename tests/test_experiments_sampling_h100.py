@@ -10,6 +10,8 @@ from jouletrace.experiments.arms import GAPS, PACE, SCREEN, Arm
 from jouletrace.experiments.estimate import Estimator
 from jouletrace.run import tables
 
+pytestmark = pytest.mark.thorough
+
 RATES_HZ = {"e": 1228.6, "f": 1228.6, "g": 1239.15}
 MEMORY_S, READOUT_S, NOMINAL_HZ = 0.045, 0.02, 1230.0
 BLOCKS = {"e": [139, 140, 141, 142, 143, 144, 147, 148, 149, 150, 151], "f": [*range(139, 151)]}

@@ -18,6 +18,8 @@ from jouletrace.steps.cycles import Cycles
 from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.workloads.marks import OPTIMIZER
 
+pytestmark = pytest.mark.thorough
+
 SPEC = "sim:h100?cap=off&seed=3"
 MODEL = [SimKernel("gemm", 400e-6, 800.0, op=f"mm{i}", module=f"{i}", shapes="bf16[64,64]") for i in range(4)]
 ADAM = [SimKernel("each", 150e-6, 500.0, op=f"foreach_{i}_", module=OPTIMIZER, in_place=True) for i in range(3)]

@@ -10,6 +10,8 @@ from jouletrace.experiments.estimate import estimate_parts
 from jouletrace.experiments.levels import Observed
 from jouletrace.run import tables
 
+pytestmark = pytest.mark.thorough
+
 UPPER_MHZ, THIRD_MHZ = 1980.0, 1995.0
 
 

@@ -13,6 +13,8 @@ from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.steady import stretches
 from jouletrace.run import tables
 
+pytestmark = pytest.mark.thorough
+
 PART = 1
 BLOCK = [
     Arm(REFERENCE), Arm(REMOVE, PART, 0), Arm(STEP), Arm(DETACH, PART, -1), Arm(REFERENCE), Arm(NULL), Arm(REFERENCE),

@@ -27,6 +27,7 @@ def test_intervals_cover_95_percent_with_the_stopping(sd, most):
     assert 0.93 <= np.mean([e.low <= TRUE <= e.high for e in found]) <= 0.97
 
 
+@pytest.mark.thorough
 def test_stopping_when_the_interval_looks_narrow_covers_too_seldom():
     """The rule that this one replaces, to show that the test above can fail."""
     rng = np.random.default_rng(11)
@@ -103,3 +104,12 @@ def test_a_target_that_no_time_suffices_for_asks_for_very_many(target):
     assert windows_needed(first, target) > 100
     assert windows_needed(first, target) <= 10**12
     assert windows_needed(np.ones(5), target) == 5
+
+
+def test_the_first_stage_says_how_well_its_own_spread_is_known():
+    """Stein's interval: spread and freedom of the first four, number of all."""
+    first = np.array([10.0, 10.4, 9.7, 10.1])
+    values = np.concatenate([first, 10.05 + 0.01 * np.tile([1.0, -1.0], 6)])
+    found = two_stage_estimate(values, 4)
+    half = stats.t.ppf(0.975, 3) * np.std(first, ddof=1) / math.sqrt(16)
+    assert found.half_width == pytest.approx(half)

@@ -1,6 +1,7 @@
 """The SM clock that was counted, in a fleet's tables and report."""
 
 import numpy as np
+import pytest
 
 from boards import board_step, recording
 from fleet_data import fleet
@@ -17,6 +18,7 @@ from jouletrace.report.document import Footnotes
 from jouletrace.run import tables
 
 
+@pytest.mark.thorough
 def test_it_stands_beside_the_one_told_where_it_is_known(tmp_path):
     fleet(tmp_path / "counted", np.linspace(1, 1.05, 5), counted_mhz=lambda gpu, repeat, time: 3.0 / time)
     fleet(tmp_path / "told", np.linspace(1, 1.05, 5))

@@ -28,6 +28,7 @@ def trace(path, seconds):
     path.write_text(HEADER + "\n".join(lines) + "\n")
 
 
+@pytest.mark.thorough
 def test_traces_of_nvprof_make_a_fleet(tmp_path, workspace, capsys):
     for gpu, factor in enumerate((1.0, 1.02, 0.99)):
         for repeat in range(2):

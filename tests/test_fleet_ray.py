@@ -15,6 +15,8 @@ from jouletrace.fleet.plan import IN_TURN, FleetSettings
 from jouletrace.fleet.store import open_store
 from jouletrace.profiler.settings import ProfileSettings
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("torch")
 SHORT = ("--seconds", "1", "--warmup", "0.5", "--idle", "0.3", "--mode", "graph")
 

@@ -41,6 +41,7 @@ def one(tmp_path):
     return read_fleet(tmp_path / "fleet")
 
 
+@pytest.mark.thorough
 def test_the_spread_holds_the_truth_and_the_slow_gpu_stands_out(one):
     spread = Spread(one.groups[0], "time_s")
     truth = 1.08 / 0.998 - 1
@@ -61,6 +62,7 @@ def test_the_variance_is_split_over_hosts_gpus_runs_and_windows(one):
         assert parts[level].sd.low < sd * 1.02 < parts[level].sd.high
 
 
+@pytest.mark.thorough
 def test_a_gpu_is_worth_asking_for_only_if_it_gains_more_than_the_limit(one):
     group = one.groups[0]
     slow = find(group, "node-1:3").worth
@@ -73,6 +75,7 @@ def test_a_gpu_is_worth_asking_for_only_if_it_gains_more_than_the_limit(one):
     assert find(group, "GPU-0003", worth=0.0145).worth.verdict == "undecided"
 
 
+@pytest.mark.thorough
 def test_actions_say_inspect_keep_or_undecided_with_the_evidence(one):
     found = {action.gpu: action for action in acted(one, limit=0.03)}
     assert found["GPU-0103"].action == INSPECT
@@ -93,6 +96,7 @@ def test_hardware_that_slows_itself_down_is_inspected_however_fast_it_is(tmp_pat
     assert "40 %" in found["GPU-0003"].evidence
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_fell_off_is_listed_and_inspected_though_it_has_no_result(tmp_path):
     dataset, _ = fleet(tmp_path / "f", [1, 1, 1])
     lost = FleetGpu("node-0", "GPU-lost", 3, "GPU-lost")
@@ -103,6 +107,7 @@ def test_a_gpu_that_fell_off_is_listed_and_inspected_though_it_has_no_result(tmp
     assert "1 result of GPU-lost missing: the process on it was killed by signal 9" in text
 
 
+@pytest.mark.thorough
 def test_a_gpu_has_one_name_in_report_actions_and_failures_also_if_it_has_no_result(tmp_path):
     dataset, boards = fleet(tmp_path / "f", [1, 1, 1, 1, 1.2, 1, 1, 1])
     lost = FleetGpu("node-1", "GPU-lost", 4, "GPU-lost")
@@ -160,6 +165,7 @@ def test_a_gpu_is_called_by_its_place_whether_there_are_other_hosts_or_not(ask):
     assert not is_meant(ask, "node-2", "GPU-00b3", "node-2:1")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rate", "said"), [(0.002, "longer"), (-0.004, "shorter")])
 def test_what_a_degree_costs_or_gains_is_said_without_a_sign(tmp_path, rate, said):
     dataset, boards = fleet(tmp_path / "f", [1.0] * 4, repeats=1)
@@ -172,6 +178,7 @@ def test_what_a_degree_costs_or_gains_is_said_without_a_sign(tmp_path, rate, sai
     assert re.match(rf"an iteration takes 0\.\d+ ±\s0\.\d+ % {said} a degree hotter", line)
 
 
+@pytest.mark.thorough
 def test_slowness_that_goes_with_a_low_clock_is_found(tmp_path):
     fleet(tmp_path / "f", np.linspace(1, 1.05, 8), clock_mhz=lambda gpu, repeat, time: 3.0 / time)
     found = correlates(read_fleet(tmp_path / "f").groups[0])
@@ -181,6 +188,7 @@ def test_slowness_that_goes_with_a_low_clock_is_found(tmp_path):
     assert (flat.r.value, flat.r.reason) == (None, "did_not_vary")
 
 
+@pytest.mark.thorough
 def test_times_are_compared_at_equal_temperature(tmp_path):
     """GPU 3 runs 10 degrees hotter and is slower by just what heat costs: 0.2 % a degree, compounded."""
 
@@ -203,11 +211,13 @@ def test_times_are_compared_at_equal_temperature(tmp_path):
     assert all(one.low < 0.0005 and one.high > -0.0005 for one in level.values())
 
 
+@pytest.mark.thorough
 def test_without_any_change_of_temperature_there_is_no_correction(one):
     assert temperature_slope(one.groups[0]).reason == "temperature_did_not_vary"
     assert at_equal_temperature(one.groups[0]) == {}
 
 
+@pytest.mark.thorough
 def test_energies_no_further_apart_than_sensors_may_err_are_said_to_be_so(one, tmp_path):
     assert find(one.groups[0]).hides_in_gain
     fleet(tmp_path / "far", [1, 1, 1, 1.3])
@@ -239,6 +249,7 @@ def test_start_skew_is_of_processes_that_began_at_once_on_one_host(tmp_path):
     assert start_skew(read_fleet(tmp_path / "v").groups[0]).reason == "virtual_time"
 
 
+@pytest.mark.thorough
 def test_json_and_page_hold_the_same_figures_and_say_simulated(tmp_path):
     pytest.importorskip("plotly")
     fleet(tmp_path / "f", OFFSETS, simulated=True, model="SIMULATED H100 <b>80GB</b>")

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 
 from fleet_data import fleet, gpus, tables_of, vars_of
 from jouletrace.fleet.actions import actions
@@ -33,6 +34,7 @@ def collective(folder, repeats=3):
     return read_fleet(folder)
 
 
+@pytest.mark.thorough
 def test_gpus_that_wait_for_one_another_are_not_ranked_by_the_time_that_all_take(tmp_path):
     whole = collective(tmp_path / "fleet")
     found = find(whole.groups[0])
@@ -98,6 +100,7 @@ def test_nothing_is_said_of_ranks_where_there_is_one_gpu(tmp_path):
     assert "the fastest" not in text
 
 
+@pytest.mark.thorough
 def test_the_page_has_each_gpus_time_and_calls_it_the_same_in_what_to_do(tmp_path):
     fleet(tmp_path / "one", [0.99, 1.05, 1.0], noise=0.0001)
     whole = read_fleet(tmp_path / "one")

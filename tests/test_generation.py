@@ -15,6 +15,8 @@ transformers = pytest.importorskip("transformers")
 
 from jouletrace.steps.altered import alter, record_structures  # noqa: E402  # they import torch
 
+pytestmark = pytest.mark.thorough
+
 OPTIONS = WorkloadOptions(task="generate", batch=2, seq_len=8, max_new_tokens=7)
 GPT2 = {"n_layer": "1", "n_embd": "32", "n_head": "2"}
 

@@ -28,6 +28,8 @@ from jouletrace.run import Run
 from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.workloads import ObjectWorkload
 
+pytestmark = pytest.mark.thorough
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 

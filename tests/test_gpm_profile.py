@@ -75,6 +75,7 @@ def run():
     return finish(found, None)
 
 
+@pytest.mark.thorough
 def test_activity_is_shown_beside_power_as_its_mean_while_energy_was_measured(run):
     text = render(run, width=150).replace("\u00a0", " ")
     line = next(line for line in text.splitlines() if "Activity" in line)

@@ -11,6 +11,7 @@ from jouletrace.importers import importer
 from jouletrace.importers.base import ImportOptions
 
 
+@pytest.mark.thorough
 def test_scrapes_with_stamps_are_on_the_clock_of_the_world(tmp_path):
     run = read(tmp_path, "dcgm", "".join(scrape(60 + i, stamp=f" {1657289505000 + 500 * i}") for i in range(4)))
     time, watts = run.series("GPU-abcd", "power_w")

@@ -22,6 +22,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_has_an_importer_that_bears_any_head(form):
     module = importer(form)
@@ -122,6 +123,7 @@ def test_a_block_of_columns_is_a_table_of_the_run():
         block("spans", 1, nonsense=[1])
 
 
+@pytest.mark.thorough
 def test_the_command_writes_a_run_and_says_what_is_in_it(workspace, capsys):
     make.nsys(workspace / "a.sqlite", launches=2)
     make.ncu_details(workspace / "a.csv", [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 1, 1))] * 2)

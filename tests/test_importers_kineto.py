@@ -241,6 +241,7 @@ def test_events_that_span_windows_of_the_reader_are_all_read(tmp_path):
     assert len(rows(trace(tmp_path, events))) == 5000
 
 
+@pytest.mark.thorough
 def test_the_end_of_a_damaged_gzip_is_lost_and_said_so(tmp_path):
     packed = gzip.compress(make.native(make.kineto_events(3000)).encode())
     run = read(make.write(tmp_path / "t.json", packed[: len(packed) // 2]))
@@ -321,6 +322,7 @@ def test_an_event_whose_arguments_are_damaged_keeps_its_times(tmp_path):
     assert codes(run)["unreadable_args"].startswith("3 events have arguments that are no JSON")
 
 
+@pytest.mark.thorough
 def test_mutated_traces_end_in_one_line_or_a_partial_import(tmp_path):
     traces = [make.native(make.kineto_events(4)), json.dumps(make.kineto_events(4))]
     found = read_damaged(kineto, [text.encode() for text in traces], tmp_path / "t.json", 200)

@@ -314,6 +314,7 @@ def test_two_measured_runs_are_not_one(tmp_path):
         import_files([live(tmp_path / "a"), live(tmp_path / "b.zip")])
 
 
+@pytest.mark.thorough
 def test_mutated_pages_end_in_one_line_or_a_partial_import(tmp_path):
     made = (make.ncu_details(tmp_path / "a.csv", LAUNCHES), make.ncu_raw(tmp_path / "b.csv", LAUNCHES))
     found = read_damaged(ncu, [path.read_bytes() for path in made], tmp_path / "c.csv", 400)

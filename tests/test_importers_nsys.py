@@ -50,6 +50,7 @@ def change(path, *statements):
     return path
 
 
+@pytest.mark.thorough
 def test_an_export_becomes_spans_on_unix_time(tmp_path):
     run = read(make.nsys(tmp_path / "a.sqlite"))
     assert Counter(row["kind"] for row in rows(run)) == {"launch": 6, "range": 6, "kernel": 6, "memcpy": 2}
@@ -190,6 +191,7 @@ def test_a_database_of_something_else_is_one_line(tmp_path):
         read(path)
 
 
+@pytest.mark.thorough
 def test_mutated_exports_end_in_one_line_or_a_partial_import(tmp_path):
     clean = make.nsys(tmp_path / "a.sqlite", launches=40).read_bytes()
     found = read_damaged(nsys, [clean], tmp_path / "b.sqlite", 200)
@@ -218,6 +220,7 @@ def test_statistics_in_another_unit_or_locale_are_read(tmp_path):
     assert (kernel["start_ns"], kernel["end_ns"]) == (1_000_500, 1_101_750)
 
 
+@pytest.mark.thorough
 def test_mutated_statistics_end_in_one_line_or_a_partial_import(tmp_path):
     clean = make.nsys_stats(tmp_path / "a.csv", rows=20).read_bytes()
     found = read_damaged(nsys_stats, [clean], tmp_path / "b.csv", 200)

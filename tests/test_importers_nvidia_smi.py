@@ -12,6 +12,7 @@ from jouletrace.importers.base import ImportOptions
 GPU = "imported:0"
 
 
+@pytest.mark.thorough
 def test_dmon_without_times_is_taken_a_row_a_second_and_says_so(tmp_path):
     run = read(tmp_path, "nvidia_smi", dmon([61] * 50 + [87] * 50))
     time, watts = run.series(GPU, "power_w")

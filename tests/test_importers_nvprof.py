@@ -21,6 +21,7 @@ from jouletrace.importers import importer
 from jouletrace.importers.base import ImportOptions
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [NVPROF_SUMMARY, NVPROF_SUMMARY_CSV])
 def test_a_summary_gives_each_kernel_and_call_its_times(tmp_path, text):
     run = read(tmp_path, "nvprof", text)

@@ -12,6 +12,7 @@ from jouletrace.importers.base import ImportOptions
 WATTS = [100.0, 1250.5, 99.5, 101.0]
 
 
+@pytest.mark.thorough
 def test_a_meter_is_read_by_the_names_of_its_columns(tmp_path):
     run = read(tmp_path, "table", meter(WATTS))
     time, watts = run.series("imported:0", "power_w")

@@ -59,6 +59,7 @@ def paths(marks):
     return ["/".join(span.path) for span in sorted(marks.take(), key=lambda span: span.id)]
 
 
+@pytest.mark.thorough
 def test_ranges_of_all_makers_nest_in_one_another_in_a_recording(library):
     with jt.record(devices=REAL) as recording, torch.cuda.nvtx.range("epoch {}", 3):
         with jt.range("forward"), torch.profiler.record_function("attention"):
@@ -79,6 +80,7 @@ def test_ranges_of_all_makers_nest_in_one_another_in_a_recording(library):
     assert library.calls == [("push", "epoch 3"), ("push", "backward"), ("pop",), ("pop",)], "NVTX has them too"
 
 
+@pytest.mark.thorough
 def test_all_is_put_back_after_the_recording(library):
     before = (torch.cuda.nvtx._nvtx, torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
     with jt.record(devices=REAL):
@@ -91,6 +93,7 @@ def test_all_is_put_back_after_the_recording(library):
     ) == before
 
 
+@pytest.mark.thorough
 def test_they_can_be_left_alone(library):
     with jt.record(devices=REAL, annotations=False) as recording:
         assert torch.cuda.nvtx._nvtx is library
@@ -149,6 +152,7 @@ def test_a_record_function_may_be_entered_again_before_it_is_left(marks):
     assert paths(marks) == ["half", "half/half", "half/half/half"]
 
 
+@pytest.mark.thorough
 def test_ranges_that_torch_marks_inside_of_itself_are_left_out(marks):
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -8,6 +8,8 @@ import pytest
 
 import jouletrace as jt
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

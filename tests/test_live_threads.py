@@ -7,11 +7,13 @@ import time
 import pytest
 
 import jouletrace as jt
+from commands import PATIENCE_S, wait_for
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.programs import recording as recordings
 from live_runs import REAL, spans_of
 
 
+@pytest.mark.thorough
 def test_threads_have_ranges_and_steps_of_their_own():
     def work(name):
         for _ in range(3):
@@ -34,6 +36,7 @@ def test_threads_have_ranges_and_steps_of_their_own():
     assert len(spans_of(recording.run, "iteration")) == 4
 
 
+@pytest.mark.thorough
 def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
     failed, over = [], threading.Event()
 
@@ -55,17 +58,23 @@ def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
     assert not failed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrong", [SystemExit, KeyboardInterrupt])
 def test_an_update_that_asks_to_exit_does_not_end_the_recording(wrong):
+    asked = threading.Event()
+
     def update(_):
+        asked.set()
         raise wrong
 
     with jt.record(devices=REAL, on_update=update, update_s=0.1) as recording:
-        time.sleep(1.3)
+        assert asked.wait(PATIENCE_S)
+        time.sleep(0.3)
         assert recording._flusher.is_alive()
     assert any(warning.code == "update_failed" for warning in recording.run.warnings)
 
 
+@pytest.mark.thorough
 def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(monkeypatch):
     monkeypatch.setattr(recordings, "_PATIENCE_S", 0.2)
     over = threading.Event()
@@ -75,17 +84,17 @@ def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(
         with pytest.raises(BadInputError, match="can't be ended by on_update"):
             recording.__exit__(None, None, None)
         asked.append(True)
-        over.wait(20)
+        over.wait(PATIENCE_S)
 
     recording = jt.record(devices=REAL, on_update=update, update_s=0.1)
     with recording:
-        time.sleep(1.5)
-    assert asked
+        wait_for(lambda: asked)
     assert not over.is_set()
     over.set()
     assert any("had not come back" in warning.message for warning in recording.run.warnings)
 
 
+@pytest.mark.thorough
 def test_several_threads_may_end_a_recording():
     recording = jt.record(devices=REAL).__enter__()
     failed = []
@@ -105,6 +114,7 @@ def test_several_threads_may_end_a_recording():
     assert recording.run is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_does_not_write_into_its_parents_recording():
     with jt.record(devices=REAL) as recording:

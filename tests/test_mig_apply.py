@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jouletrace
+from commands import PATIENCE_S
 from fake_mig_nvml import FakeMigNvml
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigRefusedError
@@ -222,12 +223,13 @@ def test_after_sigkill_another_process_brings_the_old_division_back(tmp_path):
     path = tmp_path / "board.json"
     child = multiprocessing.get_context("fork").Process(target=_killed_on_the_way, args=(path,))
     child.start()
-    child.join(20)
+    child.join(PATIENCE_S)
     assert child.exitcode == -signal.SIGKILL
     assert str(layout_of(SimulatedMig(DEVICE, path))) != "MIG off"
     assert restore(SimulatedMig(DEVICE, path)) == Layout(False)
 
 
+@pytest.mark.thorough
 def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # no power cut here
     rng = np.random.default_rng(0)

@@ -13,6 +13,8 @@ from jouletrace.mig.jobs import read_jobs
 from jouletrace.mig.point import PointSettings
 from jouletrace.mig.sweep import SweepSettings, sweep
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "examples" / "mig_plots.ipynb"
 TOY = """

@@ -54,6 +54,7 @@ def figures(run):
     return found
 
 
+@pytest.mark.thorough
 def test_activity_is_the_mean_over_the_window_with_both_ends(folder):
     found = figures(import_files([folder]))["vit batch 8 on 5gb"]
     inside = [0.5 + 0.01 * s for s in range(10, 20) for half in (0, 1) if not (s == 12 and half)]

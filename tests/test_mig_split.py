@@ -14,6 +14,8 @@ from jouletrace.mig.simulated_bench import SimulatedBench
 from jouletrace.mig.split import fit, split
 from jouletrace.run import Estimate
 
+pytestmark = pytest.mark.thorough
+
 IDLE_W = 70.0
 
 

@@ -21,6 +21,8 @@ from jouletrace.mig.rows import COLUMNS, RowStore, failed_row
 from jouletrace.mig.summary import summary
 from jouletrace.mig.sweep import SweepSettings, sweep
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("torch")
 
 DEVICE = "sim:a100-40"

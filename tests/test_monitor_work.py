@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from commands import command, gone, only_run, wait_for
+from commands import FOREVER_S, PATIENCE_S, command, gone, only_run, wait_for
 from jouletrace.analysis import analyse
 from jouletrace.devices.clock import RealClock
 from jouletrace.devices.simulated import open_simulated
@@ -32,45 +33,49 @@ REAL = "sim:h100?realtime=1&load=0.5:300"
 
 
 class Seen:
-    """A display that keeps what it is shown."""
+    """A display that keeps what it is shown, and what ``look`` says then."""
 
-    def __init__(self):
+    def __init__(self, look):
         self.works: list[LiveWork] = []
-        self.at: list[float] = []
+        self.looks: list[object] = []
         self.energies: list[float | None] = []
+        self.look = look
 
     def show(self, readings, work):
         self.works.append(work)
-        self.at.append(time.monotonic())
+        self.looks.append(self.look())
         self.energies.append(readings[0].energy_j)
 
 
-def watched(counter, **options):
+def watched(counter, look=lambda: None, **options):
     device = open_simulated(REAL)
-    seen = Seen()
+    seen = Seen(look)
     facts = {"interval_s": 0.2, "duration_s": 2.2, **options}
     run, _ = monitor([device], counter=counter, displays=[seen], **facts)
     return run, seen
 
 
+@pytest.mark.thorough
 def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path):
     began = time.monotonic()
     with serving(Page(lambda: counter_page(round(1e5 + 1000 * (time.monotonic() - began))))) as page:
         counter = PrometheusCounter(Target.parse(f"{page.url}#tokens_total"), 0.2)
         run, seen = watched(counter, folder=tmp_path / "run")
-    each = run.result("energy_per_work_j")
-    assert each.value == pytest.approx(0.3, rel=0.1)
-    assert run.result("work_per_s").value == pytest.approx(1000, rel=0.05)
+    # At which moment within its answer the server had its value nobody knows.
+    each, rate = run.result("energy_per_work_j"), run.result("work_per_s")
+    assert each.value == pytest.approx(0.3, rel=0.2)
+    assert rate.value == pytest.approx(1000, rel=0.2)
     live = [work.j_each for work in seen.works if work.j_each is not None]
-    assert np.median(live) == pytest.approx(0.3, rel=0.15)
-    assert seen.works[-1].j_each_mean == pytest.approx(0.3, rel=0.15)
-    assert seen.energies[-1] == pytest.approx(300 * 2.2, rel=0.2)
+    assert np.median(live) == pytest.approx(0.3, rel=0.3)
+    assert seen.works[-1].j_each_mean == pytest.approx(0.3, rel=0.3)
+    assert seen.energies[-1] == pytest.approx(300 * run.result("time_s", 1).value, rel=0.2)
     assert [w.code for w in run.warnings] == []
     saved = load(tmp_path / "run")
     assert saved.samples.equals(run.samples)
     assert analyse(saved).results.equals(run.results), "the figures come from what is stored alone"
 
 
+@pytest.mark.thorough
 def test_a_url_that_is_down_keeps_measuring_and_says_so():
     run, seen = watched(PrometheusCounter(Target.parse("http://127.0.0.1:9/#tokens_total"), 0.2), duration_s=0.8)
     assert run.result("energy_per_work_j").reason == "work_never_read"
@@ -79,19 +84,20 @@ def test_a_url_that_is_down_keeps_measuring_and_says_so():
     assert "can't be reached" in seen.works[-1].problem
 
 
+@pytest.mark.thorough
 def test_a_slow_server_delays_neither_ticks_nor_samples():
     page = Page()
 
-    def slower_and_slower():
-        page.wait_s = 2.0 if page.asked > 1 else 0.0
+    def never_again():
+        page.wait_s = FOREVER_S  # from now on
         return counter_page(1)
 
-    page.text = slower_and_slower
+    page.text = never_again
     with serving(page):
         counter = PrometheusCounter(Target.parse(f"{page.url}#tokens_total"), 0.2, timeout_s=0.5)
-        run, seen = watched(counter, duration_s=1.4)
-    assert page.asked > 2
-    assert len(seen.at) >= 4, "a reading is given up after half a second: waited for, they leave time for two ticks"
+        run, seen = watched(counter, duration_s=1.6, look=lambda: page.asked)
+    assert page.asked > 2, "a reading is given up after half a second"
+    assert max(Counter(seen.looks).values()) >= 2, "ticks go on while an answer is waited for"
     assert not [w for w in run.warnings if w.code.startswith("record")]
     assert "did not answer" in next(w.message for w in run.warnings if w.code == "work_not_read")
 
@@ -101,6 +107,7 @@ LINES = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("pattern", "done"), [("^step", 10.0), (r"([\d.]+) tok", 25.0)])
 def test_lines_of_a_command_are_counted_and_passed_on_unchanged(capfd, pattern, done):
     run, _ = watched(OutputCounter(pattern), command=[sys.executable, "-X", "utf8", "-c", LINES], duration_s=None)
@@ -147,29 +154,32 @@ def test_a_pattern_that_is_none_is_refused(pattern, said):
         OutputCounter(pattern)
 
 
+@pytest.mark.thorough
 def test_a_child_that_outlives_the_command_keeps_nobody_waiting(capfd, monkeypatch):
     monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output._JOIN_S", 0.2)
-    body = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(8)']); print('x')"
-    began = time.monotonic()
+    sleeps = f"import time; time.sleep({FOREVER_S})"
+    body = f"import subprocess, sys; print('x', subprocess.Popen([sys.executable, '-c', {sleeps!r}]).pid)"
     run, _ = watched(OutputCounter("x"), command=[sys.executable, "-c", body], duration_s=None)
-    assert time.monotonic() - began < 6
+    os.kill(int(capfd.readouterr().out.split()[1]), signal.SIGKILL)
     assert run.result("work_done").value in (1.0, None)
 
 
+@pytest.mark.thorough
 def test_a_process_is_followed_to_its_end():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.8)"])
     began = time.monotonic()
-    run, _ = watched(None, pid=process.pid, duration_s=None, interval_s=5.0)
-    assert time.monotonic() - began < 4.5, "its end is noticed, not looked for every five seconds"
+    run, _ = watched(None, pid=process.pid, duration_s=None, interval_s=FOREVER_S)
+    watched_s = time.monotonic() - began  # its end is noticed, not looked for at every tick
     assert gone(process.pid), "and it is not waited for by its parent"
     process.wait()
     (span,) = [row for row in run.spans.to_pylist() if row["kind"] == "range"]
     assert str(process.pid) in span["name"]
-    assert (span["end_ns"] - span["start_ns"]) / 1e9 < 1.5
+    assert (span["end_ns"] - span["start_ns"]) / 1e9 < watched_s
 
 
+@pytest.mark.thorough
 def test_a_followed_process_goes_on_after_the_monitor():
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    process = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER_S})"])
     try:
         watched(None, pid=process.pid, duration_s=0.4)
         assert process.poll() is None
@@ -218,8 +228,9 @@ def test_virtual_time_and_a_real_counter_do_not_go_together():
 # --- the command line, with the example ------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_example_is_measured_from_the_command_line(capsys, workspace):
-    arguments = [sys.executable, str(EXAMPLE), "--port", "0", "--requests-per-s", "50", "--seconds", "30"]
+    arguments = [sys.executable, str(EXAMPLE), "--port", "0", "--requests-per-s", "50", "--seconds", str(PATIENCE_S)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as served:
         try:
             target = served.stdout.readline().strip() + '{kind="generation"}'
@@ -237,6 +248,7 @@ def test_the_example_is_measured_from_the_command_line(capsys, workspace):
     assert run.workload["work"] == "served_tokens_total"
 
 
+@pytest.mark.thorough
 def test_the_stream_has_columns_for_the_work(capfd, workspace):
     options = ("-d", REAL, "--interval", "0.3", "-f", "csv", "--per-command", "^step")
     said = command(capfd, "monitor", *options, "--", sys.executable, "-c", LINES.splitlines()[0] + "\ntime.sleep(1)")
@@ -245,6 +257,7 @@ def test_the_stream_has_columns_for_the_work(capfd, workspace):
     assert rows[-1][-2:] == ["0", "-"]
 
 
+@pytest.mark.thorough
 def test_work_that_never_came_is_null_in_the_json_object(capfd, workspace):
     options = ("-d", REAL, "--json", "--per-command", "^never")
     said = command(capfd, "monitor", *options, "--", sys.executable, "-c", LINES)
@@ -278,9 +291,7 @@ ENDLESS = b"a" * 60 + b"b\n"
 
 def test_a_pattern_that_never_ends_leaves_the_output_flowing_and_says_that_counting_ended(monkeypatch):
     monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output.LIMIT_S", 0.3)
-    began = time.monotonic()
     out, done, counter = passed([b"aaa\n", ENDLESS, b"aaa\n"] + [b"x" * 1000 + b"\n"] * 20, SLOW)
-    assert time.monotonic() - began < 6
     assert out == b"aaa\n" + ENDLESS + b"aaa\n" + (b"x" * 1000 + b"\n") * 20
     assert done is None, "what could not be searched is not counted as nothing"
     ((code, message),) = counter.warnings()
@@ -289,6 +300,7 @@ def test_a_pattern_that_never_ends_leaves_the_output_flowing_and_says_that_count
     assert "until then" in message
 
 
+@pytest.mark.thorough
 def test_work_before_a_search_that_never_ends_keeps_its_figures(capfd, monkeypatch):
     monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output.LIMIT_S", 0.5)
     body = f"""

@@ -17,6 +17,8 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run.channels import POWER
 from jouletrace.sampling.collector import Collector
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory):

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 import jouletrace
-from commands import children_of, gone, wait_for
+from commands import FOREVER_S, PATIENCE_S, children_of, gone, wait_for
 from jouletrace.profiler import with_parent
 
 HERE = Path(__file__).parent
 
 # What inherits the pipes and outlives the parent: the end of the input alone doesn't end a child then.
-HEIR = """
+HEIR = f"""
 import os, time
 if os.fork() == 0:
-    time.sleep(20)
+    time.sleep({FOREVER_S})
     os._exit(0)
-time.sleep(20)
+time.sleep({FOREVER_S})
 """
 
 FLEET = """
@@ -46,7 +46,7 @@ MIG = f"""
 from pathlib import Path
 from jouletrace.mig.child import Child
 child = Child("toy", None)
-child.ask({{"do": "memory"}}, 60)
+child.ask({{"do": "memory"}}, {PATIENCE_S})
 Path("up").touch()
 {HEIR}
 """
@@ -65,9 +65,10 @@ def at_work(parent):
     return [pid for pid, text in commands.items() if b"profiler.watcher" not in text]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("script", "count"), [(FLEET, 3), (MIG, 2), (REPEATS, 1)], ids=["fleet", "mig", "repeats"])
-def test_children_of_a_parent_that_is_killed_are_gone_within_two_seconds(script, count, tmp_path):
+def test_children_of_a_parent_that_is_killed_are_gone_too(script, count, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=environment, start_new_session=True)
     try:
@@ -76,7 +77,7 @@ def test_children_of_a_parent_that_is_killed_are_gone_within_two_seconds(script,
         started = at_work(parent.pid)[: count - heirs]
         parent.kill()
         parent.wait()
-        wait_for(lambda: all(gone(pid) for pid in started), 2)
+        wait_for(lambda: all(gone(pid) for pid in started))
     finally:
         with suppress(ProcessLookupError):
             os.killpg(parent.pid, signal.SIGKILL)
@@ -92,18 +93,19 @@ def test_a_child_whose_parent_is_gone_before_it_could_ask_does_nothing():
     assert (said.returncode, said.stdout) == (137, b"")
 
 
+@pytest.mark.thorough
 def test_where_the_kernel_does_not_tell_a_thread_watches():
     """As elsewhere than on Linux."""
     child = (
         "import os, time\nfrom jouletrace.profiler import with_parent\n"
         "with_parent._told_the_kernel = lambda: False\nwith_parent.end_with_parent(os.getppid())\n"
-        "print(os.getpid(), flush=True)\ntime.sleep(20)"
+        f"print(os.getpid(), flush=True)\ntime.sleep({FOREVER_S})"
     )
     parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
         pid = int(started.stdout.readline())
         started.kill()
-        wait_for(lambda: gone(pid), 2)
+        wait_for(lambda: gone(pid))
 
 
 def test_every_process_of_ours_is_started_so():

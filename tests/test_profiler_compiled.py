@@ -14,6 +14,8 @@ from jouletrace.run import MODEL_UNIT  # noqa: E402
 from jouletrace.steps.cuda.compiled_step import make_compiled_step  # noqa: E402
 from jouletrace.workloads import ObjectWorkload  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 SHORT = {"device": "cpu", "detail": "kernel", "detail_time_s": 1.0, "warmup_s": 0.3, "latency_s": 0.2, "idle_s": 0.2}
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import jouletrace as jt
+from commands import PATIENCE_S, gone, wait_for
 from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import measure as module
@@ -26,16 +27,19 @@ def recorders():
     module._recordings.clear()
 
 
+@pytest.mark.thorough
 def test_a_block_of_a_steady_load():
+    began = time.monotonic()
     with jt.measure("steady", devices=STEADY) as m:
         time.sleep(0.5)
-    assert 0.5 <= m.time_s.value < 1.5
+    assert 0.5 <= m.time_s.value <= time.monotonic() - began
     assert m.power_w.value == pytest.approx(300, rel=0.03)
     assert m.energy_j.value == pytest.approx(300 * m.time_s.value, rel=0.03)
     assert m.energy_j.low <= 300 * m.time_s.value <= m.energy_j.high * 1.01
     assert m.label == "steady"
 
 
+@pytest.mark.thorough
 def test_blocks_hold_what_the_board_drew_meanwhile():
     """The plan repeats from the Unix epoch on, so a board of our own lives the same life."""
     device = open_simulated(SQUARE)
@@ -48,6 +52,7 @@ def test_blocks_hold_what_the_board_drew_meanwhile():
     assert energy.half_width < 0.1 * truth
 
 
+@pytest.mark.thorough
 def test_blocks_nest_and_add_up():
     with jt.measure("outer", devices=STEADY) as outer:
         with jt.measure("first", devices=STEADY) as first:
@@ -55,10 +60,12 @@ def test_blocks_nest_and_add_up():
         with jt.measure("second", devices=STEADY) as second:
             time.sleep(0.25)
     parts = first.energy_j.value + second.energy_j.value
-    assert outer.energy_j.value == pytest.approx(parts, rel=0.05)
+    between_s = outer.time_s.value - first.time_s.value - second.time_s.value
+    assert outer.energy_j.value == pytest.approx(parts + 300 * between_s, rel=0.05)
     assert outer._recording is first._recording
 
 
+@pytest.mark.thorough
 def test_several_devices_are_summed():
     with jt.measure(devices=[STEADY, OTHER]) as m:
         time.sleep(0.5)
@@ -84,6 +91,7 @@ def test_inside_the_block_there_is_no_figure_yet():
         assert "block_not_ended" in repr(m)
 
 
+@pytest.mark.thorough
 def test_an_exception_goes_through_and_the_block_is_measured():
     def fails():
         with measurement:
@@ -96,6 +104,7 @@ def test_an_exception_goes_through_and_the_block_is_measured():
     assert measurement.energy_j.value == pytest.approx(300 * measurement.time_s.value, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_a_figure_is_computed_once():
     with jt.measure(devices=STEADY) as m:
         time.sleep(0.2)
@@ -138,6 +147,7 @@ def test_a_calibration_of_the_board_is_used():
     assert (channel.origin, channel.window_s) == ("calibrated", 0.023)
 
 
+@pytest.mark.thorough
 def test_a_fork_leaves_the_parents_recorder_alone():
     with jt.measure(devices=STEADY) as m:
         time.sleep(0.2)
@@ -162,19 +172,15 @@ print("torch" in sys.modules)
 """
 
 
+@pytest.mark.thorough
 def test_a_script_without_a_main_guard_runs_once_and_leaves_no_recorder(workspace):
     (workspace / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     lines = done.stdout.splitlines()
     assert lines.count("main runs") == 1
     assert float(lines[1].split()[1]) == pytest.approx(300, rel=0.05)
     assert lines[3] == "False"
     pid = int(lines[2].split()[1])
-    for _ in range(100):
-        if not os.path.exists(f"/proc/{pid}"):
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the recorder outlived its process")
+    wait_for(lambda: gone(pid))
     assert done.stderr == ""
     assert sorted(path.name for path in workspace.iterdir()) == ["script.py"]

@@ -17,6 +17,8 @@ from jouletrace.report.results import Results
 from jouletrace.report.table import render
 from jouletrace.run import MODEL_UNIT, load, tables
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("transformers")
 
 TINY = {"num_hidden_layers": "2"}

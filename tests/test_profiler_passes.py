@@ -12,6 +12,8 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
 
+pytestmark = pytest.mark.thorough
+
 
 def power(**facts):
     return ChannelInfo("x", POWER, "W", "test", **facts)

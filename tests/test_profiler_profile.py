@@ -4,10 +4,10 @@ import itertools
 import math
 import time
 
-import numpy as np
 import pytest
 
 from boards import QUICK, mlp, profiled, true_energy_j, true_level_w
+from covering import fewest
 from jouletrace import NotPossibleError, load
 from jouletrace.analysis.conditions import conditions
 from jouletrace.devices import open_device
@@ -32,6 +32,7 @@ ENERGIES = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_energy_is_filled_and_its_interval_holds_the_truth(monkeypatch, name):
     run, device = profiled(monkeypatch, f"sim:{name}?seed=3")
@@ -51,11 +52,13 @@ def test_every_energy_is_filled_and_its_interval_holds_the_truth(monkeypatch, na
     assert ratio.low <= 1.0 <= ratio.high
 
 
+@pytest.mark.thorough
 def test_without_noise_the_energy_is_right_to_a_tenth_of_a_percent(monkeypatch):
     run, device = profiled(monkeypatch, "sim:h100?noise=0")
     assert run.result("energy_total_j").value == pytest.approx(true_energy_j(run, device), rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_under_a_power_cap_the_figures_are_those_of_the_capped_board(monkeypatch):
     run, device = profiled(monkeypatch, "sim:h100?cap=300")
     truth, total = true_energy_j(run, device), run.result("energy_total_j")
@@ -64,6 +67,7 @@ def test_under_a_power_cap_the_figures_are_those_of_the_capped_board(monkeypatch
     assert conditions(run)["throttle_reasons"]["sw_power_cap"] > 0.9
 
 
+@pytest.mark.thorough
 def test_passes_come_in_order_and_do_not_overlap(monkeypatch):
     run, _ = profiled(monkeypatch, "sim:h100")
     phases = [row for row in run.spans.to_pylist() if row["kind"] == "phase"]
@@ -75,6 +79,7 @@ def test_passes_come_in_order_and_do_not_overlap(monkeypatch):
         assert energy["start_ns"] <= row["start_ns"] < row["end_ns"] <= energy["end_ns"]
 
 
+@pytest.mark.thorough
 def test_what_was_run_is_in_the_run(monkeypatch):
     run, _ = profiled(monkeypatch, "sim:h100", mode="graph", target_ci=0.02)
     assert run.workload["name"] == "mlp"
@@ -86,6 +91,7 @@ def test_what_was_run_is_in_the_run(monkeypatch):
     assert run.simulated
 
 
+@pytest.mark.thorough
 def test_a_deep_idle_that_was_seen_is_kept_for_later_runs(monkeypatch):
     run, device = profiled(monkeypatch, "sim:h100?seed=4")
     stored = board_store.recall(device.info.id)["deep_idle"]
@@ -93,6 +99,7 @@ def test_a_deep_idle_that_was_seen_is_kept_for_later_runs(monkeypatch):
     assert stored["time_ns"] == run.created_ns
 
 
+@pytest.mark.thorough
 def test_other_processes_on_the_device_are_named(monkeypatch):
     from jouletrace.devices.base import Process
     from jouletrace.devices.simulated import SimulatedGpu
@@ -113,7 +120,7 @@ def test_intervals_cover_the_truth_over_many_boards(monkeypatch, name):
         run, device = profiled(monkeypatch, f"sim:{name}?seed={seed}&run={seed}")
         total = run.result("energy_total_j")
         covered.append(total.low <= true_energy_j(run, device) <= total.high)
-    assert np.mean(covered) >= 0.9
+    assert sum(covered) >= fewest(len(covered))
 
 
 def cpu_profile(folder=None, target=None, **options):
@@ -122,14 +129,18 @@ def cpu_profile(folder=None, target=None, **options):
     return profile_workload(workload, ProfileSettings(device="cpu", **settings), folder=folder)
 
 
+@pytest.mark.thorough
 def test_on_a_cpu_without_power_latency_is_real_and_energy_has_a_reason(no_rapl):
     pause = 0.004
+    began = time.monotonic()
     run = cpu_profile(target=(lambda x: time.sleep(pause), (1,)), dtype=None)
-    assert pause < run.result("latency_s").value < 10 * pause
+    latency = run.result("latency_s")
+    assert pause < latency.value < (time.monotonic() - began) / latency.n * 2
     assert {run.result(metric).reason for metric in ENERGIES} == {"rapl_absent"}
     assert not run.simulated
 
 
+@pytest.mark.thorough
 def test_a_profile_with_a_folder_is_saved_with_its_figures(tmp_path):
     run = cpu_profile(tmp_path / "run")
     saved = load(tmp_path / "run")
@@ -162,6 +173,7 @@ def test_a_mode_that_needs_a_gpu_says_why_there_is_none_and_how_to_try():
         check(device, ProfileSettings(mode="graph"))
 
 
+@pytest.mark.thorough
 def test_a_workload_that_runs_out_of_memory_is_not_possible_here(tmp_path):
     def hungry(x):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0)")
@@ -170,6 +182,7 @@ def test_a_workload_that_runs_out_of_memory_is_not_possible_here(tmp_path):
         cpu_profile(target=(hungry, (1,)), dtype=None)
 
 
+@pytest.mark.thorough
 def test_a_workload_that_fails_in_the_middle_leaves_an_incomplete_run(tmp_path):
     calls = iter(range(40))
 
@@ -236,6 +249,7 @@ def test_phases_of_an_inference_are_refused_before_a_device_is_opened(monkeypatc
         profile_workload("deit-t", ProfileSettings(detail="phase"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 def test_a_call_of_the_users_is_refused_phases_before_its_whole_is_measured(monkeypatch, device):
     monkeypatch.setattr(profiler, "warm_up", lambda *_: pytest.fail("it was run"))
@@ -257,6 +271,7 @@ def forces():
     return ObjectWorkload(call, (torch.randn(8, 32),), "forces")
 
 
+@pytest.mark.thorough
 def test_an_inference_that_differentiates_has_its_phases():
     run = profile_workload(forces(), ProfileSettings(device="sim:h100", detail="phase", detail_time_s=2.0, **QUICK))
     phases = [unit["name"] for unit in run.units.to_pylist() if unit["level"] == "phase"]

@@ -23,6 +23,7 @@ def model():
     return torch.nn.Linear(64, 8), torch.randn(16, 64)
 
 
+@pytest.mark.thorough
 def test_a_model_and_its_inputs():
     net, inputs = model()
     run = jt.profile(net, (inputs,), **QUICK)
@@ -34,12 +35,14 @@ def test_a_model_and_its_inputs():
     assert run.complete
 
 
+@pytest.mark.thorough
 def test_inputs_may_be_one_argument_or_named():
     net, inputs = model()
     assert jt.profile(net, inputs, name="one", **QUICK).workload["name"] == "one"
     assert jt.profile(net, {"input": inputs}, **QUICK).workload["items"] == 16
 
 
+@pytest.mark.thorough
 def test_any_callable_will_do():
     calls = []
     run = jt.profile(lambda: calls.append(1), **QUICK)
@@ -47,6 +50,7 @@ def test_any_callable_will_do():
     assert run.result("latency_s").value > 0
 
 
+@pytest.mark.thorough
 def test_it_is_saved_where_wanted(tmp_path):
     net, inputs = model()
     run = jt.profile(net, inputs, save_to=tmp_path / "run", **QUICK)
@@ -77,12 +81,14 @@ def test_what_is_no_model_is_refused(target, said):
         jt.profile(target, **QUICK)
 
 
+@pytest.mark.thorough
 def test_inputs_that_do_not_fit_are_bad_input():
     net, _ = model()
     with pytest.raises(BadInputError, match="shapes cannot be multiplied"):
         jt.profile(net, torch.randn(3, 5), **QUICK)
 
 
+@pytest.mark.thorough
 def test_options_go_by_the_names_of_the_command_line_too():
     net, inputs = model()
     run = jt.profile(net, inputs, device="cpu", warmup=0.2, latency_s=0.1, max_time=2)
@@ -102,6 +108,7 @@ def test_an_option_that_is_not_there_is_refused(options, said):
         jt.profile(lambda: None, device="cpu", **options)
 
 
+@pytest.mark.thorough
 def test_on_a_simulated_board_the_figures_say_so():
     net, _ = model()
     run = jt.profile(net.half(), torch.randn(4096, 64).half(), device="sim:h100", warmup_s=2.6, latency_s=0.2)
@@ -109,6 +116,7 @@ def test_on_a_simulated_board_the_figures_say_so():
     assert run.result("energy_total_j").value > 0
 
 
+@pytest.mark.thorough
 def test_profile_works_inside_a_running_event_loop():
     """As in a notebook."""
     import asyncio

@@ -14,6 +14,8 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, save
 from records import DEVICE, START, iterations, make_run, phases, readings, windows
 
+pytestmark = pytest.mark.thorough
+
 QUICK = ProfileSettings(device="sim:h100?run=3", warmup_s=2.6, idle_s=1.0, latency_s=0.2, target_ci=0.5)
 TOY = """
 import torch

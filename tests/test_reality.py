@@ -13,6 +13,8 @@ import reality
 import sensor_models
 from recordings import FOLDER, RECORDS, recording
 
+pytestmark = pytest.mark.thorough
+
 
 def test_every_figure_of_the_documentation_is_drawn_by_the_script_and_there():
     root = FOLDER.parent.parent

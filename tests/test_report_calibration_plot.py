@@ -13,6 +13,8 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.report.calibration_plot import folded, step_w, write_plot
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 
+pytestmark = pytest.mark.thorough
+
 BOARD = "SIM-1"
 STEP_W, RISE_S, LAG_S = 400.0, 0.013, 0.003
 START_NS = 1_767_225_600_000_000_000

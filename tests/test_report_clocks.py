@@ -57,6 +57,7 @@ def test_without_clocks_there_is_no_line():
     assert "Clocks" not in dict(condition_lines(cpu_run()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
 def test_both_are_in_what_is_printed(form):
     if form == "html":

@@ -300,6 +300,7 @@ def test_too_many_spans_are_put_together_and_that_is_said(monkeypatch):
     assert last == drawn["length_ns"]
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_kernels_fit_into_six_megabytes():
     rng = np.random.default_rng(0)
     run = spans_run(100_000, [f"void kernel_{k}<float, {k}>(int)" for k in range(300)])
@@ -330,6 +331,7 @@ def timeline_run_without_units() -> Run:
     return run
 
 
+@pytest.mark.thorough
 def test_every_kind_of_run_can_be_reported():
     for run in (profile_run(), profile_run(kernels=2), monitor_run(), timeline_run(), Run(), spans_run(3, ["k"])):
         assert "How to cite" in page(run).text
@@ -367,6 +369,7 @@ def test_without_plotly_the_pip_line_is_given(monkeypatch):
     assets.plotly.cache_clear()
 
 
+@pytest.mark.thorough
 def test_the_command_writes_the_file_and_refuses_what_is_no_run(tmp_path):
     run = profile_run(kernels=2)
     run.save(str(tmp_path / "run.zip"))

@@ -28,6 +28,7 @@ def page(a, b) -> Page:
     return Page(html.render([run for run, _ in [*a, *b]], found, notes))
 
 
+@pytest.mark.thorough
 def test_a_shown_difference_is_in_the_page_with_its_verdict_and_interval():
     text = page(side(*A), side(*B, mode="eager")).text
     assert "✓ better" in text
@@ -95,6 +96,7 @@ def test_names_in_comparisons_stay_text():
     assert "<img src=x" in parsed.text
 
 
+@pytest.mark.thorough
 def test_the_command_compares_the_runs_it_is_given(tmp_path: Path, capsys):
     for name, factor, mode in (("a", 1.0, "graph"), ("b", 0.9, "eager")):
         thing(factor, mode=mode).save(str(tmp_path / name))
@@ -137,6 +139,7 @@ def test_a_run_of_ab_shows_how_its_sides_compare(tmp_path: Path, capsys, two_sid
     assert [tag for tag, _ in found.tags].count("h1") == 1
 
 
+@pytest.mark.thorough
 def test_several_runs_of_ab_each_say_their_own(tmp_path: Path, capsys, two_sides):
     for name in ("one", "two"):
         two_sides.workload["a"]["name"] = two_sides.workload["b"]["name"] = name

@@ -199,6 +199,7 @@ def test_a_column_given_twice_is_refused(run_folder):
     assert "samples.parquet is damaged" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_flipped_bit_is_never_a_quiet_wrong_number(run_folder):
     """Every page and every file has a checksum: a change is refused, or comes with a warning."""
     path = run_folder / "results.parquet"
@@ -305,6 +306,7 @@ _json = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @_relaxed
 @given(
     field=st.sampled_from(["kind", "workload", "devices", "channels", "warnings", "stored", "complete"]), value=_json
@@ -353,6 +355,7 @@ def test_a_table_of_absurdly_many_rows_is_refused(run_folder, table):
     assert f"{table}.parquet is damaged: 2000000 rows in" in refusal(run_folder)
 
 
+@pytest.mark.thorough
 def test_a_table_that_would_unpack_to_gigabytes_is_refused(run_folder):
     columns = {"id": list(range(100_000)), "level": ["x"] * 100_000, "name": ["x" * 1000] * 100_000}
     pq.write_table(pa.table(columns), run_folder / "units.parquet", compression="zstd", use_dictionary=False)

@@ -34,6 +34,7 @@ def written(folder, batches=3):
     return spool.path, sizes
 
 
+@pytest.mark.thorough
 def test_a_stream_cut_at_any_byte_of_its_last_batch_keeps_the_others(tmp_path):
     path, sizes = written(tmp_path)
     data = path.read_bytes()
@@ -43,6 +44,7 @@ def test_a_stream_cut_at_any_byte_of_its_last_batch_keeps_the_others(tmp_path):
         assert found == list(range(40)), cut
 
 
+@pytest.mark.thorough
 def test_a_stream_cut_at_any_byte_never_raises_and_loses_only_the_end(tmp_path):
     path, sizes = written(tmp_path, 1)
     data = path.read_bytes()
@@ -60,6 +62,7 @@ def test_what_was_appended_is_on_disk_at_once(tmp_path):
     spool.close()
 
 
+@pytest.mark.thorough
 def test_a_killed_writer_leaves_its_batches(tmp_path):
     code = (
         "import sys, time\n"

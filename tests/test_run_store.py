@@ -235,6 +235,7 @@ def test_reading_a_run_imports_no_torch(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
 @pytest.mark.parametrize("name", ["run", "run.zip"])
 def test_reading_a_run_starts_no_threads(tmp_path, name):

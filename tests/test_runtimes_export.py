@@ -10,6 +10,8 @@ from jouletrace.runtimes.export import ExportOptions, export_onnx
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import WorkloadOptions
 
+pytestmark = pytest.mark.thorough
+
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 ort = pytest.importorskip("onnxruntime")

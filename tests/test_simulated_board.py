@@ -10,6 +10,7 @@ from jouletrace.devices.base import Device
 from jouletrace.devices.simulated import PRESETS, Schedule, SimKernel, open_simulated
 from jouletrace.devices.simulated.parameters import draw
 from jouletrace.errors import BadInputError
+from pace import worked
 
 MILD = [SimKernel("a", 60e-6, 300.0), SimKernel("b", 40e-6, 100.0, clocked=0.2, core=0.4)]
 HEAVY = [SimKernel("a", 60e-6, 900.0), SimKernel("b", 40e-6, 700.0, clocked=0.2, core=0.4)]
@@ -371,10 +372,10 @@ def test_twenty_seconds_of_board_time_are_cheap():
     gpu = open_simulated("sim:h100")
     gpu.clock.every(0.02, gpu.sources()[0].poll)
     kernels = [SimKernel(f"k{i}", 20e-6, 800.0) for i in range(300)]
-    begin = time.process_time()
-    gpu.board.run(kernels, 1600)
-    gpu.board.wait(10)
-    assert time.process_time() - begin < 1.0
+    with worked() as work:
+        gpu.board.run(kernels, 1600)
+        gpu.board.wait(10)
+    assert work.loops < 30
 
 
 def test_real_time_follows_the_wall_clock():

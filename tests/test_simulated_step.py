@@ -151,6 +151,7 @@ def test_under_the_cap_removing_work_speeds_up_the_rest():
     assert saved_s > 1.02 * in_context
 
 
+@pytest.mark.thorough
 def test_a_naive_leave_one_out_under_the_cap_visibly_fails():
     one = warm(step("sim:h100"))
     reference, _ = energy(one, n=20000)

@@ -53,6 +53,7 @@ def call(model, inputs):
     return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [None, "bf16"])
 @pytest.mark.parametrize("make", [linear, normed, caching, bert])
 def test_a_profiled_model_can_be_used_as_before(make, dtype):

@@ -39,6 +39,7 @@ def test_an_unknown_operator_and_place_are_left_out():
     assert text == "can't be captured as a CUDA graph: CUDA error: operation not permitted; use --mode eager"
 
 
+@pytest.mark.thorough
 def test_the_last_operator_before_a_failure_is_known():
     last = LastOperator()
     assert last.name is None
@@ -58,6 +59,7 @@ def test_a_capture_error_is_bad_input():
     assert issubclass(CaptureError, BadInputError)
 
 
+@pytest.mark.thorough
 def test_transformers_takes_its_ordinary_path_while_a_graph_is_captured():
     from transformers.utils import import_utils
 

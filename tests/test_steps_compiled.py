@@ -69,6 +69,7 @@ def names(cuda, variant):
 PLAIN = ["triton_per_fused_norm_0", "mm", "triton_poi_fused_gelu_1", "mm", "triton_poi_fused_gelu_1"]
 
 
+@pytest.mark.thorough
 def test_generated_kernels_go_by_name_and_operators_that_compiled_code_calls_by_shapes(cuda):
     step = make_compiled_step(make(), CPU)
     assert [(unit.op, unit.shapes, unit.module, unit.count) for unit in step.units()] == [
@@ -272,6 +273,7 @@ def test_copies_and_fills_are_units_and_what_can_not_be_copied_is_none():
     ]
 
 
+@pytest.mark.thorough
 def test_compiled_code_runs_under_the_mode_that_names_its_operators():
     ran = []
 

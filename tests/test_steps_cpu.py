@@ -43,23 +43,27 @@ def test_a_replay_runs_n_iterations_and_says_when():
 
 def test_latencies_are_one_a_call_and_fill_the_time():
     step = make_step(build(Counter()), "cpu", "eager")
-    start = time.perf_counter()
-    latencies = step.latencies(20)
-    elapsed = time.perf_counter() - start
+    shares = []
+    for _ in range(10):  # a busy machine may stop us anywhere, but not always between two calls
+        start = time.perf_counter()
+        latencies = step.latencies(20)
+        shares.append(latencies.sum() / (time.perf_counter() - start))
     assert latencies.shape == (20,)
     assert latencies.dtype == np.float64
     assert latencies.min() >= PAUSE_S
-    assert elapsed * 0.9 <= latencies.sum() <= elapsed
+    assert 0.9 <= max(shares) <= 1.0
 
 
 def test_block_means_are_of_whole_blocks():
     counter = Counter()
     step = make_step(build(counter), "cpu", "eager")
-    before = counter.calls
+    before, start = counter.calls, time.perf_counter()
     means = block_means(step, 11, block=5)
+    elapsed = time.perf_counter() - start
     assert counter.calls - before == 10
     assert means.shape == (2,)
-    assert np.all((means >= PAUSE_S) & (means < 3 * PAUSE_S))
+    assert np.all(means >= PAUSE_S)
+    assert 5 * means.sum() <= elapsed
 
 
 @pytest.mark.parametrize(("n", "block"), [(4, 5), (4, 0)])
@@ -68,6 +72,7 @@ def test_a_block_that_does_not_fit_is_refused(n, block):
         block_means(make_step(build(Counter()), "cpu", "eager"), n, block)
 
 
+@pytest.mark.thorough
 def test_input_sets_rotate_across_replays():
     built = resolve("deit-t").build("cpu", WorkloadOptions(input_sets=3, config={"num_hidden_layers": "1"}))
     seen = []
@@ -126,6 +131,7 @@ def test_a_workload_that_takes_all_memory_is_not_possible():
         make_step(build(lambda: torch.empty(1 << 58)), "cpu", "eager")
 
 
+@pytest.mark.thorough
 def test_a_compiled_workload_computes_the_same_and_says_how_it_was_compiled():
     built = resolve("deit-t").build("cpu", WorkloadOptions(input_sets=2, config={"num_hidden_layers": "1"}))
     compiled = compile_built(built, backend="eager")
@@ -136,6 +142,7 @@ def test_a_compiled_workload_computes_the_same_and_says_how_it_was_compiled():
     assert "compile" not in built.facts
 
 
+@pytest.mark.thorough
 def test_a_compiler_that_fails_is_not_possible_and_suggests_eager():
     def broken(graph, inputs):
         raise RuntimeError("no compiler found")
@@ -145,6 +152,7 @@ def test_a_compiler_that_fails_is_not_possible_and_suggests_eager():
     assert "\n" not in str(info.value)
 
 
+@pytest.mark.thorough
 def test_mode_compile_runs_on_the_cpu():
     step = make_step(build(torch.nn.Linear(4, 2), torch.ones(3, 4)), "cpu", "compile")
     assert step.mode == "compile"

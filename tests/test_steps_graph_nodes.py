@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch")
 
 from jouletrace.steps.structure import Call, Structure  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 GRAPH, GEMM, RELU = 77, 0x1000, 0x2000
 
 

@@ -14,6 +14,8 @@ from jouletrace.steps.cuda.graph_variants import VariableGraphStep  # noqa: E402
 from jouletrace.steps.pacing import with_spin  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def _captures(monkeypatch):

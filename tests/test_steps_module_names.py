@@ -53,6 +53,7 @@ def sites(model, *inputs):
     return [(call.key[0].removeprefix("aten."), call.key[2], call.call) for call in found.calls if call.launches]
 
 
+@pytest.mark.thorough
 def test_a_module_that_calls_itself_gives_each_operator_to_the_innermost_call():
     model = nn.Sequential(Tree())
     assert sites(model, X) == [

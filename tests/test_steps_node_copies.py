@@ -12,6 +12,8 @@ from jouletrace.steps.cuda import graph_nodes, node_copies  # noqa: E402
 from jouletrace.steps.cuda.copy_plan import plan_copies, plan_pauses  # noqa: E402
 from jouletrace.steps.cuda.node_copies import CapturedGraph, Driver, GraphCopy, GraphCopyError  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 GEMM, NORM, SPIN = 0x1000, 0x2000, 0x3000
 EARLY = bytes([1, 0, 1, 0, 0, 0, 0, 0])
 

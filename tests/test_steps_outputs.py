@@ -5,6 +5,8 @@ import pytest
 from jouletrace.steps import check_outputs
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
+pytestmark = pytest.mark.thorough
+
 torch = pytest.importorskip("torch")
 
 

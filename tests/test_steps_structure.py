@@ -15,6 +15,8 @@ from jouletrace.steps.units import Unit, group  # noqa: E402
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 
 

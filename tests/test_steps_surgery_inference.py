@@ -24,6 +24,8 @@ from surgery import (  # noqa: E402
     workload,
 )
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def _undefined_memory_shows():
@@ -247,6 +249,22 @@ def test_what_cannot_be_repeated_is_refused_with_a_reason_and_can_still_be_remov
         check(built, {added: 2})
     assert refused.value.reason == "in_place"
     check(built, {added: 0})
+
+
+def test_a_chain_of_calls_that_write_in_place_without_another_form_is_refused_in_one_line():
+    """As in mixtures of experts, whose masks are filled in place one after another."""
+
+    def forward(x):
+        masked = (x * 1).masked_fill_(x > 1, 0.0)
+        return masked.masked_fill_(x < -1, 0.0).exp()
+
+    built = workload(forward, torch.randn(3, 4))
+    (filled,) = units_of(built, "aten.masked_fill_")
+    assert filled.count == 2
+    check(built, {filled: 0})
+    with pytest.raises(VariantRefusedError, match="writes over its input: it can't run detached") as refused:
+        check(built, {filled: DETACHED})
+    assert refused.value.reason == "in_place"
 
 
 def test_unknown_units_and_negative_multiplicities_are_refused():

@@ -13,6 +13,8 @@ from jouletrace.steps.base import DETACHED, VariantRefusedError  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
 from surgery import new_memory_is_not_a_number, same, tensors, workload  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(autouse=True)
 def _undefined_memory_shows():

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from commands import command, wait_for
+from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
@@ -279,6 +278,7 @@ with changing(limiter, "sim:h100"):
 """
 
 
+@pytest.mark.thorough
 def test_after_a_crash_of_all_the_next_sweep_or_restore_brings_the_power_limit_back(tmp_path, capsys):
     """As after a power cut: the watcher is gone too."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
@@ -390,14 +390,14 @@ def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
     assert command(capsys, "show", points[0]["run"]).code == 0
 
 
+@pytest.mark.thorough
 def test_a_point_that_hangs_is_ended(capsys, toy):
-    start = time.monotonic()
-    said = command(capsys, "sweep", "toy.py:hangs", "-d", "sim:h100", "--point-limit", "3", "-o", "s")
+    said = command(capsys, "sweep", "toy.py:hangs", "-d", "sim:h100", "--point-limit", "1", "-o", "s")
     assert said.code == 3
-    assert "did not end within 3 s" in said.err
-    assert time.monotonic() - start < 40
+    assert "did not end within 1 s" in said.err
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
     arguments = [sys.executable, "-m", "jouletrace", "sweep", "toy.py:hangs", "-d", "sim:h100", "-o", "s"]
     process = subprocess.Popen(
@@ -405,7 +405,7 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
     )
     wait_for(lambda: journal_of(open_limiter("sim:h100").info).exists())
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "interrupted" in err
     assert open_limiter("sim:h100").limit_w() == 700.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commands import command, gone, only_run
+from commands import command, gone, only_run, wait_for
 from import_timelines import GEMM, RELU, ncu_details, nsys
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
@@ -19,7 +19,7 @@ from jouletrace.toolchain.recording import Recording
 from jouletrace.toolchain.timeline import add_timeline
 from jouletrace.toolchain.trace import TraceSettings, what
 from jouletrace.tracing.trace import Trace
-from stand_ins import called, install
+from stand_ins import called, install, limit_once_it_hangs
 
 WRITES_CSV = """
 import shutil
@@ -48,6 +48,7 @@ def stand_in_ncu(tmp_path, monkeypatch, body=WRITES_CSV):
     return bin
 
 
+@pytest.mark.thorough
 def test_a_command_under_ncu_becomes_a_run_with_its_counters(tmp_path, monkeypatch, capsys):
     bin = stand_in_ncu(tmp_path, monkeypatch)
     said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "--launch-count", "5", "--", "sleep", "0.1")
@@ -65,6 +66,7 @@ def test_a_command_under_ncu_becomes_a_run_with_its_counters(tmp_path, monkeypat
     assert "--profile-from-start" not in asked
 
 
+@pytest.mark.thorough
 def test_the_exact_command_is_printed_and_stored(tmp_path, monkeypatch, capsys):
     bin = stand_in_ncu(tmp_path, monkeypatch)
     said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "--", "echo", "two words")
@@ -74,6 +76,7 @@ def test_the_exact_command_is_printed_and_stored(tmp_path, monkeypatch, capsys):
     assert load(str(only_run(tmp_path))).settings["commands"] == [shown]
 
 
+@pytest.mark.thorough
 def test_the_tools_own_files_stay_in_the_folder_of_the_run(tmp_path, monkeypatch, capsys):
     stand_in_ncu(tmp_path, monkeypatch)
     command(capsys, "trace", "--with", "ncu", "-d", "cpu", "-o", "traced", "--", "true")
@@ -81,6 +84,7 @@ def test_the_tools_own_files_stay_in_the_folder_of_the_run(tmp_path, monkeypatch
     assert "Connected to process 42" in (tmp_path / "traced" / "ncu.log").read_text()
 
 
+@pytest.mark.thorough
 def test_ncu_without_permission_is_explained(tmp_path, monkeypatch, capsys):
     body = 'print("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"); sys.exit(1)'
     stand_in_ncu(tmp_path, monkeypatch, body)
@@ -96,6 +100,7 @@ def test_counters_that_another_program_holds_are_explained(tmp_path):
         ncu.output(Ended(1, "", 0, 1), tmp_path)
 
 
+@pytest.mark.thorough
 def test_an_ncu_that_fails_or_counts_nothing_says_why(tmp_path, monkeypatch, capsys):
     stand_in_ncu(tmp_path, monkeypatch, 'print("==ERROR== Unknown section: Foo"); sys.exit(9)')
     said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "--section", "Foo", "--", "true")
@@ -111,23 +116,24 @@ def test_an_ncu_that_fails_or_counts_nothing_says_why(tmp_path, monkeypatch, cap
     assert "wrote no launch" in said.err
 
 
+@pytest.mark.thorough
 def test_a_tool_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch, capsys):
     body = """
-child = subprocess.Popen(["sleep", "60"])
+child = subprocess.Popen(["sleep", "infinity"])
 (here / "child").write_text(str(child.pid))
 print("waiting for something", flush=True)
-time.sleep(60)
+hang()
 """
     bin = stand_in_ncu(tmp_path, monkeypatch, body)
-    started = time.monotonic()
-    said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "--time-limit", "1.5", "--", "true")
-    assert time.monotonic() - started < 12
+    limit_once_it_hangs(monkeypatch, tmp_path)
+    said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "--time-limit", "0.5", "--", "true")
     assert said.code == 3
-    assert "did not end within 1.5 s" in said.err
+    assert "did not end within 0.5 s" in said.err
     assert "waiting for something" in said.err
-    assert gone(int((bin / "child").read_text()))
+    wait_for(lambda: gone(int((bin / "child").read_text())))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("exports", [True, False])
 def test_a_command_under_nsys_becomes_a_timeline(tmp_path, monkeypatch, capsys, exports):
     bin = install(tmp_path, monkeypatch, "nsys", WRITES_REPORT.replace("EXPORTS", str(exports)))
@@ -143,6 +149,7 @@ def test_a_command_under_nsys_becomes_a_timeline(tmp_path, monkeypatch, capsys, 
     assert "--cuda-graph-trace=node" in first
 
 
+@pytest.mark.thorough
 def test_an_nsys_that_writes_nothing_says_so(tmp_path, monkeypatch, capsys):
     install(tmp_path, monkeypatch, "nsys", 'print("unrecognised option --foo")')
     said = command(capsys, "trace", "--with", "nsys", "-d", "cpu", "--", "true")
@@ -151,6 +158,7 @@ def test_an_nsys_that_writes_nothing_says_so(tmp_path, monkeypatch, capsys):
     assert "--foo" in said.err
 
 
+@pytest.mark.thorough
 def test_a_workload_runs_in_a_process_of_its_own_under_nsys(tmp_path, monkeypatch, capsys):
     body = """
 ended = subprocess.run(arguments[arguments.index("--force-overwrite=true") + 1:])
@@ -211,6 +219,7 @@ def test_a_simulated_board_runs_no_programs(tmp_path, monkeypatch, capsys):
     assert "real device" in said.complaint
 
 
+@pytest.mark.thorough
 def test_ncu_needs_a_gpu_for_a_workload(tmp_path, monkeypatch, capsys):
     stand_in_ncu(tmp_path, monkeypatch)
     said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "deit-t")
@@ -254,6 +263,7 @@ def traced(step, iterations, kernels=((GEMM, 8), (RELU, 16))):
     return trace
 
 
+@pytest.mark.thorough
 def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path):
     iterations = 3
     step = Step()
@@ -272,6 +282,7 @@ def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path):
     assert load(str(tmp_path / "run")).complete
 
 
+@pytest.mark.thorough
 def test_launches_that_the_timeline_does_not_have_are_said(tmp_path):
     device = open_device("cpu")
     with Recording(device, tmp_path / "run") as recording:
@@ -282,6 +293,7 @@ def test_launches_that_the_timeline_does_not_have_are_said(tmp_path):
     assert any(warning.code == "counters_unmatched" for warning in run.warnings)
 
 
+@pytest.mark.thorough
 def test_a_workload_that_runs_nothing_on_the_gpu_has_no_timeline(tmp_path):
     with (
         pytest.raises(NotPossibleError, match="ran nothing on the GPU"),

@@ -5,7 +5,7 @@ import pytest
 from commands import command, only_run
 from import_logs import TRTEXEC_LOG, TRTEXEC_PROFILE, trtexec_times
 from jouletrace.run import load
-from stand_ins import called, install
+from stand_ins import called, install, limit_once_it_hangs
 
 OLD = (
     "  --onnx=<file>\n  --saveEngine=<file>\n  --batch=N\n  --fp16\n  --workspace=N\n  --nvtxMode=mode\n  --buildOnly\n"
@@ -54,6 +54,7 @@ def stand_in(tmp_path, monkeypatch, body=BODY, knows=NEW):
     return bin
 
 
+@pytest.mark.thorough
 def test_an_engine_is_timed_with_every_latency_that_trtexec_states(tmp_path, monkeypatch, capsys):
     bin = stand_in(tmp_path, monkeypatch)
     said = command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu", "--mode", "graph")
@@ -70,12 +71,14 @@ def test_an_engine_is_timed_with_every_latency_that_trtexec_states(tmp_path, mon
     assert (only_run(tmp_path) / "times.json").exists()
 
 
+@pytest.mark.thorough
 def test_the_time_of_a_query_is_that_of_the_throughput_since_queries_overlap(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch)
     command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu")
     assert load(str(only_run(tmp_path))).settings["latency_s"] == pytest.approx(1 / 31.25)
 
 
+@pytest.mark.thorough
 def test_an_older_version_is_given_the_options_that_it_knows(tmp_path, monkeypatch, capsys):
     bin = stand_in(tmp_path, monkeypatch, knows=OLD)
     said = command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu", "--batch", "4")
@@ -112,6 +115,7 @@ def test_an_engine_is_built_with_the_options_of_the_installed_version(tmp_path, 
     assert f"running: {bin / 'trtexec'} --onnx=model.onnx" in said.err
 
 
+@pytest.mark.thorough
 def test_a_workload_goes_to_an_engine_by_way_of_onnx(tmp_path, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
@@ -128,6 +132,7 @@ def test_a_workload_goes_to_an_engine_by_way_of_onnx(tmp_path, monkeypatch, caps
     assert not list(tmp_path.glob(".toy*"))
 
 
+@pytest.mark.thorough
 def test_an_engine_of_another_version_is_told_from_other_failures(tmp_path, monkeypatch, capsys):
     bin = stand_in(tmp_path, monkeypatch, BODY + "\nsys.exit(1)")
     (bin / "log").write_text(OTHER_VERSION)
@@ -141,6 +146,7 @@ def test_an_engine_of_another_version_is_told_from_other_failures(tmp_path, monk
     assert "trtexec ended with exit code 1: CUDA initialization failure with error: 35" in said.err
 
 
+@pytest.mark.thorough
 def test_a_trtexec_that_prints_or_writes_nothing_is_said(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch, "sys.exit(0)")
     said = command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu")
@@ -161,12 +167,14 @@ def test_a_trtexec_that_fails_to_build_leaves_no_half_an_engine(tmp_path, monkey
     assert (tmp_path / "new.engine.log").exists()
 
 
+@pytest.mark.thorough
 def test_a_trtexec_that_hangs_is_ended(tmp_path, monkeypatch, capsys):
-    hangs = "\nif '--help' in arguments:\n    sys.exit(0)\nprint('building', flush=True)\ntime.sleep(60)"
+    hangs = "\nif '--help' in arguments:\n    sys.exit(0)\nprint('building', flush=True)\nhang()"
     stand_in(tmp_path, monkeypatch, hangs)
-    said = command(capsys, "convert", "model.onnx", "--to", "tensorrt", "-o", "new.engine", "--time-limit", "1")
+    limit_once_it_hangs(monkeypatch, tmp_path)
+    said = command(capsys, "convert", "model.onnx", "--to", "tensorrt", "-o", "new.engine", "--time-limit", "0.5")
     assert said.code == 3
-    assert "did not end within 1 s" in said.err
+    assert "did not end within 0.5 s" in said.err
 
 
 @pytest.mark.parametrize(

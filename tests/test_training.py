@@ -15,6 +15,8 @@ from jouletrace.report.table import render
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import WorkloadOptions
 
+pytestmark = pytest.mark.thorough
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 

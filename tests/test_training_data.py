@@ -69,6 +69,7 @@ def test_a_model_that_takes_grey_images_gets_them(folder):
         ImageLoader(ImageFolder.of(folder), 2, (4, 8, 8), torch.float16, torch.device("cpu"))
 
 
+@pytest.mark.thorough
 def test_a_step_trains_on_another_batch_each_time(folder):
     one = built(folder)
     losses = [float(one.call(0)) for _ in range(3)]
@@ -78,6 +79,7 @@ def test_a_step_trains_on_another_batch_each_time(folder):
     assert str(folder) in one.facts["inputs"]
 
 
+@pytest.mark.thorough
 def test_loading_is_a_unit_of_its_own_that_can_be_removed_and_repeated(folder, monkeypatch):
     calls = []
     load = ImageLoader.batch
@@ -95,6 +97,7 @@ def test_loading_is_a_unit_of_its_own_that_can_be_removed_and_repeated(folder, m
         variant.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -124,6 +127,7 @@ def test_more_classes_than_the_model_has_are_refused_with_the_way_out(folder):
         built(folder, config={**TINY, "num_labels": "1"})
 
 
+@pytest.mark.thorough
 def test_where_a_folder_makes_no_sense_it_is_refused(folder, capsys):
     with pytest.raises(BadInputError, match="--data is for --task train"):
         built(folder, task="infer")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from commands import wait_for
+from commands import FOREVER_S, PATIENCE_S, wait_for
 from jouletrace.devices.clock import RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.work_counter import Tally
@@ -178,19 +178,20 @@ def test_a_server_that_is_never_there_is_said():
     assert "can't be reached: Connection refused" in message
 
 
-@pytest.mark.parametrize(("options", "said"), [({"wait_s": 1.0}, "did not answer in 0.1 s"), ({"status": 503}, "503")])
-def test_slow_and_broken_servers_are_said(options, said):
+@pytest.mark.parametrize(
+    ("options", "timeout_s", "said"),
+    [({"wait_s": FOREVER_S}, 0.1, "did not answer in 0.1 s"), ({"status": 503}, PATIENCE_S, "503")],
+)
+def test_slow_and_broken_servers_are_said(options, timeout_s, said):
     with serving(Page(counter_page(1), **options)) as page:
-        counter = started(page, timeout_s=0.1)
+        counter = started(page, timeout_s=timeout_s)
         assert said in counter.problem()
         counter.stop()
 
 
 def test_an_answer_that_drips_is_given_up():
-    with serving(Page(counter_page(1) * 100, drip_s=0.03)) as page:
-        began = time.monotonic()
+    with serving(Page(counter_page(1) * 1000, drip_s=0.03)) as page:
         counter = started(page, timeout_s=0.2)
-        assert time.monotonic() - began < 1.0
         assert "did not answer in 0.2 s" in counter.problem()
         counter.stop()
 
@@ -240,18 +241,16 @@ def raw_server(answer):
         listening.close()
 
 
+@pytest.mark.thorough
 def test_headers_that_drip_are_given_up():
     def drip(connection):
         connection.sendall(b"HTTP/1.1 200 OK\r\n")
-        for i in range(60):
+        for i in range(100_000):
             connection.sendall(b"X-%d: more\r\n" % i)
             time.sleep(0.05)
 
-    with raw_server(drip) as url:
-        began = time.monotonic()
-        with pytest.raises(OSError, match=r"did not answer in 0\.2 s"):
-            fetch(url, 0.2)
-        assert time.monotonic() - began < 2.0
+    with raw_server(drip) as url, pytest.raises(OSError, match=r"did not answer in 0\.2 s"):
+        fetch(url, 0.2)
 
 
 def test_half_an_answer_is_not_read():
@@ -259,7 +258,7 @@ def test_half_an_answer_is_not_read():
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nwork_total 12")
 
     with raw_server(cut) as url, pytest.raises(OSError, match="in the middle of its answer"):
-        fetch(url, 2.0)
+        fetch(url, PATIENCE_S)
 
 
 def test_a_redirect_to_another_server_is_refused_and_nothing_is_asked_there():

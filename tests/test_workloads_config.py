@@ -85,6 +85,7 @@ def test_a_number_below_0_may_mean_something_else(key, text):
     assert typed_overrides(Config(), {key: text}, "m") == {key: int(text)}
 
 
+@pytest.mark.thorough
 def test_a_model_without_layers_is_one():
     built = resolve("bert-base").build("meta", WorkloadOptions(config={"num_hidden_layers": "0"}))
     assert len(built.module.bert.encoder.layer) == 0

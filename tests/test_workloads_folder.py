@@ -22,6 +22,7 @@ def saved(tmp_path):
     return tmp_path / "saved", model
 
 
+@pytest.mark.thorough
 def test_weights_in_the_folder_are_loaded(saved):
     folder, model = saved
     built = resolve(str(folder)).build("cpu", WorkloadOptions(batch=2, seq_len=8))

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from commands import PATIENCE_S
 from jouletrace.errors import BadInputError
 from jouletrace.steps.simulated import simulate_workload
 from jouletrace.workloads import WorkloadOptions, resolve
@@ -44,6 +45,7 @@ def test_sgemm_and_dgemm_are_what_blas_calls_so(name, dtype):
         resolve(name).build("cpu", options(size=16, dtype="fp16"))
 
 
+@pytest.mark.thorough
 def test_auto_takes_the_smallest_size_that_all_but_reaches_the_best_rate():
     assert best_size({1024: 300.0, 2048: 690.0, 4096: 796.0, 8192: 800.0, 16384: 799.0}) == 4096
     built = resolve("gemm").build("cpu", options(size="auto"))
@@ -87,6 +89,7 @@ def test_options_without_a_meaning_here_are_refused():
             resolve(name).build("cpu", WorkloadOptions(data="images"))
 
 
+@pytest.mark.thorough
 def test_on_a_simulated_board_a_gemm_is_one_kernel_of_its_own_dtype():
     from jouletrace.devices import open_device
 
@@ -113,6 +116,7 @@ print(json.dumps({"ranks": built.facts["ranks"], "before": before[:4].tolist(), 
 """
 
 
+@pytest.mark.thorough
 def test_an_allreduce_over_two_processes_leaves_both_with_the_mean():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -124,7 +128,7 @@ def test_an_allreduce_over_two_processes_leaves_both_with_the_mean():
         )
         for rank in range(2)
     ]
-    said = [json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) for process in processes]
+    said = [json.loads(process.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for process in processes]
     mean = [(a + b) / 2 for a, b in zip(said[0]["before"], said[1]["before"], strict=True)]
     assert said[0]["ranks"] == 2
     assert said[0]["before"] != said[1]["before"]

@@ -7,6 +7,8 @@ from jouletrace.workloads import WorkloadOptions, resolve
 from jouletrace.workloads.models import MODELS
 from jouletrace.workloads.trees import named_tensors
 
+pytestmark = pytest.mark.thorough
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 

@@ -115,6 +115,7 @@ def test_a_dtype_casts_model_and_inputs(user_file):
     assert built.facts["dtype"] == "bf16"
 
 
+@pytest.mark.thorough
 def test_a_user_s_model_can_be_built_and_run_as_shapes(user_file):
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -53,7 +53,7 @@ class Opened:
             accept_downloads=True,
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)  # machines that run tests are often busy
+        self.page.set_default_timeout(300_000)  # machines that run tests are often busy
         self.said, self.asked = [], []
         self.page.on("console", lambda m: self.said.append(m.text) if m.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.said.append(str(error)))

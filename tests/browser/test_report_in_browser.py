@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import time
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,6 +13,7 @@ from compare_runs import side
 from jouletrace.compare import against_first
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, gpu, power_channel, profile_run
+from pace import loop_s
 from timeline_runs import timeline_run
 
 try:
@@ -70,7 +70,7 @@ def test_it_opens_offline_without_a_word_or_a_request(traced):
     assert traced.page.locator(".icicle .trace.icicle .slice").count() > 6
 
 
-def test_a_hundred_thousand_kernels_open_in_two_seconds_of_work(chromium, opened):
+def test_a_hundred_thousand_kernels_open_with_little_work(chromium, opened):
     session = chromium.new_browser_cdp_session()
 
     def worked():
@@ -79,12 +79,11 @@ def test_a_hundred_thousand_kernels_open_in_two_seconds_of_work(chromium, opened
         return sum(process["cpuTime"] for process in processes if process["type"] == "renderer")
 
     opened(profile_run())  # the browser itself has started
-    before, began = worked(), time.perf_counter()
+    before = worked()
     report = opened(kernels_run(100_000))
     report.page.wait_for_selector(".icicle[data-drawn]")
-    wall, work = time.perf_counter() - began, worked() - before
-    # Two seconds, and a quarter more for caches that others empty meanwhile.
-    assert min(wall, work) < 2.5, f"{wall:.1f} s by the clock, {work:.1f} s of work"
+    # Two seconds where a loop takes 30 ms, and a quarter more for caches that others empty meanwhile.
+    assert worked() - before < 80 * loop_s()
     expect(report.page.locator(".status")).to_contain_text("100000 kernels")
 
 

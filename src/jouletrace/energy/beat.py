@@ -92,8 +92,9 @@ def left(
         sure: How far T may be off, relative.
     """
     kept = np.zeros_like(period_s)
+    period = np.maximum(period_s, _NOTHING_S)  # a step that is one operator, without it, has none
     for harmonic in harmonics:
-        turns = harmonic * sampling_s / period_s
+        turns = harmonic * sampling_s / period
         # Windows hold whole iterations: what isn't folded (m = 0) is averaged out.
         off = np.maximum(np.abs(turns - np.maximum(np.round(turns), 1.0)) - sure * turns, 0.0)
         share = 1 / harmonic / np.maximum(np.pi * window_s / sampling_s * off, 1.0)

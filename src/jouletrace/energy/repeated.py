@@ -84,7 +84,7 @@ def repeated_energy(
     found = []
     for k, n in enumerate(count):
         sd = float(np.sqrt(covariance[k, k]))
-        half = float(np.hypot(student(0.975, max(min(free, n - 1), 1)) * sd, 1.96 * shift[k]))
+        half = float(np.hypot(student(0.975, max(min(free[k], n - 1), 1)) * sd, 1.96 * shift[k]))
         if n < MIN_WINDOWS:
             found.append(Estimate.null("too_few_windows", "repeated"))
         elif not np.isfinite(half):
@@ -133,23 +133,24 @@ def _shiftable(
     step = _SHIFT * response.period_s
     kinds = design.shape[1] - 2
     moved = [_design(time, a, b, kind, kinds, replace(response, lag_s=response.lag_s + way * step)) for way in (1, -1)]
-    level, _, free = _regress(design, power)
-    noise = float(np.linalg.norm(power - design @ level)) / np.sqrt(free)
+    level, *_ = _regress(design, power)
+    noise = float(np.linalg.norm(power - design @ level)) / np.sqrt(max(len(power) - design.shape[1], 1))
     prior = np.append(np.zeros(design.shape[1]), noise)
     return np.vstack([np.column_stack([design, (moved[0] - moved[1]) @ level / 2]), prior]), np.append(power, 0.0)
 
 
-def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, int]:
+def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, Floats]:
     """Ordinary least squares with Newey-West covariance; infinite where the design can't tell.
 
     Residuals are enlarged by their leverage, without which few readings look too good (MacKinnon
-    and White 1985, HC3).
+    and White 1985, HC3). Degrees of freedom, of each level its own, are those of the readings that
+    it rests on: of many that saw next to nothing of its windows none counts (Kish 1965).
     """
     size = design.shape[1]
     gram = design.T @ design
     free = len(power) - size
     if free < 3 or np.linalg.cond(gram) > 1e8:
-        return np.zeros(size), np.full((size, size), np.inf), max(free, 1)
+        return np.zeros(size), np.full((size, size), np.inf), np.ones(size)
     level = np.asarray(np.linalg.solve(gram, design.T @ power), np.float64)
     bread = np.linalg.inv(gram)
     leverage = np.einsum("ni,ij,nj->n", design, bread, design)
@@ -162,7 +163,10 @@ def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, int]:
     # Where one reading alone tells of a level its residual is naught: then the ordinary variance holds.
     ordinary = float(np.mean((power - design @ level) ** 2)) * len(power) / free * np.diag(bread)
     grown = np.sqrt(np.maximum(ordinary / np.maximum(np.diag(sandwich), 1e-30), 1.0))
-    return level, np.asarray(sandwich * grown[:, None] * grown, np.float64), free
+    weight = (design @ bread) ** 2
+    worth = weight.sum(0) ** 2 / np.maximum((weight**2).sum(0), 1e-300)
+    covariance = np.asarray(sandwich * grown[:, None] * grown, np.float64)
+    return level, covariance, np.asarray(np.minimum(worth - 1, free), np.float64)
 
 
 def _model_sd(

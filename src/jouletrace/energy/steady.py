@@ -45,7 +45,7 @@ class Stretches:
         edges_s: The edges, shape (m,).
         level_w: Mean power of each stretch, shape (m + 1,).
         wander_w: Standard deviation of the power's correlated fluctuation in each, shape (m + 1,).
-        error_j2: Variance of a plain sum of readings from the first edge to each, shape (m,).
+        error_j2: Variance of a plain sum of readings from before the first edge to after each, shape (m,).
         rate: Variance that such a sum gains in each stretch, in J²/s, shape (m + 1,).
         unseen_w: Standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,).
     """
@@ -73,7 +73,7 @@ class Stretches:
             if len(self.edges_s) == 0:
                 return np.asarray(time * self.rate[0])
             at = self.index(time)
-            known = self.error_j2[np.maximum(at - 1, 0)]
+            known = np.where(at > 0, self.error_j2[np.maximum(at - 1, 0)], 0.0)
             since = time - self.edges_s[np.maximum(at - 1, 0)]
             return np.asarray(known + since * self.rate[at])
 

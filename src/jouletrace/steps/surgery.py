@@ -135,6 +135,9 @@ class Surgery(OperatorMode):  # type: ignore[no-untyped-call]  # torch's __init_
         stored = self._stored[place]
         if not stored.chained:
             return
+        if out is None:  # it wrote over what is kept, which the next detached call and the next replay read
+            text = f"{func} writes over its input: it can't run detached from what the model computes"
+            raise VariantRefusedError("in_place", text)
         kept, made = (tree_leaves(one) for one in (stored.outputs, out))
         pairs = [
             (output.kept, tensor)

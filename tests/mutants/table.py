@@ -1,0 +1,391 @@
+"""Mutants of formulas of uncertainties: where, what is changed into what, and which tests have to notice."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of the source.
+
+    Attributes:
+        path: Of the file, below ``src/jouletrace``.
+        what: What is wrong then.
+        old: Text that is there once.
+        new: What it is changed into.
+        tests: Which tests fail then: files, or tests of them, below ``tests``.
+    """
+
+    path: str
+    what: str
+    old: str
+    new: str
+    tests: list[str]
+
+
+def _of(path: str, tests: list[str], *changes: tuple[str, str, str]) -> list[Mutant]:
+    return [Mutant(path, what, old, new, tests) for what, old, new in changes]
+
+
+MUTANTS = [
+    *_of(
+        "energy/interval.py",
+        ["test_energy_interval.py"],
+        (
+            "sign of the bias of a lag-one correlation",
+            "rho = min(max(rho + (1 + 4 * rho) / n,",
+            "rho = min(max(rho - (1 + 4 * rho) / n,",
+        ),
+        ("sign of the autocorrelation term", "worth = n * (1 - rho) / (1 + rho)", "worth = n * (1 + rho) / (1 - rho)"),
+        ("autocorrelation beyond lag one dropped", "min(worth, n / max(total, 1.0))", "min(worth, n)"),
+        ("normal quantile in place of Student's", "student(_TAIL, max(worth - 1, 1.0))", "_Z"),
+        ("n in place of n - 1", "* n / (worth - 1)", "* n / worth"),
+        ("weights not squared", "float((w**2) @ (x - mean) ** 2)", "float(w @ (x - mean) ** 2) / n"),
+        (
+            "what all values share dropped from a mean",
+            "_Z * common_sd))\n    return Estimate(mean,",
+            "0 * common_sd))\n    return Estimate(mean,",
+        ),
+        (
+            "widening drops what it adds",
+            "estimate.half_width or 0.0, _Z * common_sd",
+            "estimate.half_width or 0.0, 0 * common_sd",
+        ),
+        (
+            "factors of a sum dropped from its variance",
+            "variances = [(f * sd) ** 2",
+            "variances = [(abs(f) ** 0 * sd) ** 2",
+        ),
+        (
+            "all but the first dropped from the variance of a sum",
+            "variance = float(sum(variances))",
+            "variance = float(variances[0])",
+        ),
+        (
+            "normal quantile for a sum of few",
+            "student(_TAIL, max(free, 1.0)) * np.sqrt(variance)",
+            "_Z * np.sqrt(variance)",
+        ),
+        ("a difference is a sum", "[1.0, -1.0]", "[1.0, 1.0]"),
+        (
+            "denominator's variance dropped from a ratio",
+            "sx**2 * (1 - g) + value**2 * sy**2",
+            "sx**2 * (1 - g) + 0 * sy**2",
+        ),
+        (
+            "numerator's variance dropped from a ratio",
+            "sx**2 * (1 - g) + value**2 * sy**2",
+            "0 * sx**2 * (1 - g) + value**2 * sy**2",
+        ),
+        ("sign in Fieller's formula, under the root", "sx**2 * (1 - g) + value", "sx**2 * (1 + g) + value"),
+        ("sign in Fieller's formula, middle", "middle = value / (1 - g)", "middle = value / (1 + g)"),
+        ("sign in Fieller's formula, half-width", "0.0))) / (1 - g)", "0.0))) / (1 + g)"),
+        ("denominator's freedom dropped from a ratio", "shrink = vx**2 / fx + vy**2 / fy", "shrink = vx**2 / fx"),
+    ),
+    *_of(
+        "energy/baseline.py",
+        ["test_energy_baseline.py"],
+        (
+            "correlation dropped from a quiet level",
+            "return mean_estimate(power_w, correlated=True, method=method)",
+            "return mean_estimate(power_w, method=method)",
+        ),
+        (
+            "correlation dropped from a slope with temperature",
+            "worth = min(effective_n(residual), effective_n(centred * residual))",
+            "worth = float(len(t))",
+        ),
+        (
+            "correlation dropped from the level of idle",
+            "power[kept & ~high], correlated=True",
+            "power[kept & ~high], correlated=False",
+        ),
+        (
+            "correlation dropped from the level of work",
+            "power[kept & high], correlated=True",
+            "power[kept & high], correlated=False",
+        ),
+    ),
+    *_of(
+        "energy/counter.py",
+        ["test_energy_counter.py"],
+        ("sign of the sensor's delay", "found.end_ns]) + delay", "found.end_ns]) - delay"),
+        ("times of steps dropped", "*(ends * found.time_sd_s)", "*(ends * 0)"),
+        ("width in place of standard deviation of a step", "width / np.sqrt(12)", "width"),
+        ("uneven readings dropped", "found.time_sd_s), mistimed, lag]", "found.time_sd_s), lag]"),
+        ("uncertain delay dropped", "found.time_sd_s), mistimed, lag]", "found.time_sd_s), mistimed]"),
+        ("floor dropped", "np.hypot(Z95 * sd, FLOOR)", "Z95 * sd"),
+    ),
+    *_of(
+        "energy/windows.py",
+        ["test_energy_terms.py", "test_energy_windows.py::test_a_hole_is_never_bridged_silently"],
+        ("response dropped from the uncertainty of a window", "sd = np.hypot(statistical, model)", "sd = statistical"),
+        ("chance dropped from the uncertainty of a window", "sd = np.hypot(statistical, model)", "sd = model"),
+        ("one standard deviation in place of an interval", "mean - T95 * sd, mean + T95 * sd", "mean - sd, mean + sd"),
+        (
+            "only one axis of the response's uncertainty",
+            "for moved in response.varied():",
+            "for moved in response.varied()[:1]:",
+        ),
+        ("energy in holes dropped", "np.hypot(np.sqrt(found.variance), unseen)", "np.sqrt(found.variance)"),
+    ),
+    *_of(
+        "energy/neighbourhood.py",
+        ["test_energy_terms.py"],
+        ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
+        ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),
+        ("fluctuation that readings don't follow dropped", "+ shape_error**2 + unseen**2", "+ shape_error**2"),
+        ("noise of readings dropped", "np.sqrt(response.noise_sd(power_w) ** 2 + mistimed", "np.sqrt(1e-12 + mistimed"),
+        ("start of a window dropped", "left.variance + right.variance + self", "right.variance + self"),
+        ("end of a window dropped", "left.variance + right.variance + self", "left.variance + self"),
+        (
+            "inside of a window dropped",
+            "right.variance + self.between.sum_variance(inner_a, inner_b)",
+            "right.variance",
+        ),
+    ),
+    *_of(
+        "energy/posterior.py",
+        ["test_energy_terms.py"],
+        (
+            "widening by the scatter (Birge) removed",
+            "variance *= np.where(strain > _BIRGE, strain, 1.0)",
+            "variance *= 1.0",
+        ),
+        (
+            "fluctuation not enlarged where readings scatter",
+            "wander_w=3 * problems.wander_w",
+            "wander_w=problems.wander_w",
+        ),
+        (
+            "times of readings not doubted where they scatter",
+            "noise = np.hypot(problems.noise_w, mistimed * problems.change_w)",
+            "noise = problems.noise_w",
+        ),
+        ("spread of hypotheses dropped", "(mean_v + (mean_w - mean) ** 2)", "(mean_v + 0 * (mean_w - mean) ** 2)"),
+        (
+            "uncertain levels dropped",
+            'variances.append(spare + np.einsum("nc,nc->n", lever, reach))',
+            "variances.append(spare)",
+        ),
+        (
+            "fluctuation dropped",
+            'variances.append(spare + np.einsum("nc,nc->n", lever, reach))',
+            'variances.append(np.einsum("nc,nc->n", lever, reach))',
+        ),
+    ),
+    *_of(
+        "energy/steady.py",
+        ["test_energy_terms.py"],
+        ("noise dropped from long sums", "(noise**2 + unseen**2) * response.period_s", "unseen**2 * response.period_s"),
+        ("fluctuation dropped from long sums", "rate = wander**2 * sum_rate(time_s, response) + ", "rate = "),
+        (
+            "jumps inside dropped from long sums",
+            "np.cumsum(gained + jumps**2 * edge_variance(response))",
+            "np.cumsum(gained)",
+        ),
+    ),
+    *_of(
+        "energy/response.py",
+        ["test_energy_terms.py"],
+        ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
+        (
+            "noise in proportion to power dropped",
+            "np.hypot(self.noise_w, self.noise_relative * power_w)",
+            "np.hypot(self.noise_w, 0 * power_w)",
+        ),
+    ),
+    *_of(
+        "energy/repeated.py",
+        ["test_energy_terms.py", "test_energy_windows.py::test_intervals_of_repeated_blocks_hold_what_they_say"],
+        ("response dropped from repeated windows", "1.96 * shift[k]))", "0 * shift[k]))"),
+        ("freedom of all readings", "np.minimum(worth - 1, free)", "np.minimum(free, np.inf * worth)"),
+        ("correlation of readings dropped", "meat += (1 - lag / (_HAC_LAGS + 1)) * (cross + cross.T)", "meat += 0"),
+        ("leverage dropped", "/ np.maximum(1 - leverage, 0.1))", "/ np.maximum(1 - 0 * leverage, 0.1))"),
+    ),
+    *_of(
+        "analysis/model.py",
+        ["test_analysis_model.py"],
+        (
+            "response uncertainty dropped from the headline interval",
+            'total = with_model_error(_mean(run, "energy_j"), energies)',
+            'total = _mean(run, "energy_j")',
+        ),
+        ("response uncertainty dropped from power", "with_model_error(_power(run), energies)", "_power(run)"),
+        (
+            "baseline uncertainty dropped from active energy",
+            "difference(total, level.scaled(time.value), METHOD)",
+            "difference(total, Estimate(level.value * time.value), METHOD)",
+        ),
+        (
+            "total's uncertainty dropped from active energy",
+            "return difference(total, level.scaled(time.value), METHOD)",
+            "total = Estimate(total.value) if total.value else total\n"
+            "    return difference(total, level.scaled(time.value), METHOD)",
+        ),
+        (
+            "windows of all runs taken as one run's",
+            "    if len(blocks) > 1:\n        return mean_estimate(np.array",
+            "    if len(blocks) > 99:\n        return mean_estimate(np.array",
+        ),
+    ),
+    *_of(
+        "analysis/baselines.py",
+        ["test_analysis_baselines.py"],
+        ("drift between phases dropped", "half = math.hypot(statistical, apart)", "half = statistical"),
+        ("chance dropped from an idle level", "half = math.hypot(statistical, apart)", "half = apart"),
+    ),
+    *_of(
+        "analysis/monitor.py",
+        ["test_analysis_monitor.py"],
+        ("rounding dropped from idle", "widened(levels.idle, rounding)", "levels.idle"),
+        ("rounding dropped from work", "widened(levels.working, rounding)", "levels.working"),
+        ("rounding of one level in their difference", "math.sqrt(2) * rounding", "0 * rounding"),
+    ),
+    *_of(
+        "analysis/work.py",
+        ["test_analysis_work.py"],
+        (
+            "times of readings dropped from a block",
+            "np.sqrt(variance + (power * blocks.edge_s) ** 2)",
+            "np.sqrt(variance)",
+        ),
+        ("what blocks share dropped", "common_sd=shared_sd_j / k", "common_sd=0.0"),
+        ("ends dropped from the whole", "np.hypot(sd_model, _ends(blocks, energy))", "sd_model"),
+    ),
+    *_of(
+        "analysis/ranges.py",
+        ["test_live_figures.py"],
+        (
+            "response dropped from ranges",
+            "shared = float(weights @ (energies.sd_model_j[good] / counts[good]))",
+            "shared = 0.0",
+        ),
+        ("own uncertainty of few windows dropped", "np.hypot(shared, np.sqrt((weights**2) @ own**2))", "shared"),
+    ),
+    *_of(
+        "analysis/latency.py",
+        ["test_analysis_latency.py"],
+        ("one-sided median", "0.5), 0.025, side", "0.5), 0.05, side"),
+        ("normal quantile for a mean", "half = student(0.975, n - 1) *", "half = 1.96 *"),
+    ),
+    *_of(
+        "experiments/stopping.py",
+        ["test_experiments_stopping.py"],
+        (
+            "freedom of all windows",
+            "student(0.5 + CONFIDENCE / 2, dof_windows - 1) * sd / math.sqrt(n)",
+            "student(0.5 + CONFIDENCE / 2, n - 1) * sd / math.sqrt(n)",
+        ),
+        ("a wild second stage hidden", "half = max(half, _half_width", "half = min(half, _half_width"),
+        ("correlation of windows dropped", "half *= math.sqrt(_inflation(values))", "half *= 1.0"),
+        (
+            "sign of the autocorrelation term",
+            "return (1 + excess) / (1 - excess)",
+            "return (1 - excess) / (1 + excess)",
+        ),
+    ),
+    *_of(
+        "experiments/estimate.py",
+        ["test_experiments_estimate.py"],
+        (
+            "closure over the reference in place of the user's step",
+            'closure=self.energy.ratio(everything, step, "experiment")',
+            'closure=self.energy.ratio(everything, reference, "experiment")',
+        ),
+    ),
+    *_of(
+        "compare/contrast.py",
+        ["test_compare.py"],
+        (
+            "denominator's variance dropped from a change",
+            "self.var_b * (1 - near) + value**2 * self.var_a",
+            "self.var_b * (1 - near)",
+        ),
+        ("sign in Fieller's formula, under the root", "self.var_b * (1 - near)", "self.var_b * (1 + near)"),
+        ("sign in Fieller's formula, half-width", "0.0)) / (1 - near)", "0.0)) / (1 + near)"),
+        ("sign in Fieller's formula, middle", "middle = value / (1 - near)", "middle = value / (1 + near)"),
+        ("sensors' gain dropped from a change", "end * (1 + sign * self.gain)", "end * (1 + 0 * sign * self.gain)"),
+        (
+            "one side dropped from a difference",
+            "math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)",
+            "math.sqrt(self.var_b) + self.gain * abs(self.b)",
+        ),
+        (
+            "sensors' gain dropped from a difference",
+            "math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)",
+            "math.sqrt(self.var_a + self.var_b)",
+        ),
+        ("one side dropped from a test", "self.var_b + ratio**2 * self.var_a", "self.var_b"),
+        (
+            "one side dropped from what can be detected",
+            "quantiles * math.sqrt(self.var_a + self.var_b) / self.a",
+            "quantiles * math.sqrt(self.var_b) / self.a",
+        ),
+        ("gain dropped from what can be detected", "/ self.a + self.gain", "/ self.a"),
+        ("gain forgives no increase", "self._statistic(ratio * (1 + self.gain))", "self._statistic(ratio)"),
+        ("gain forgives no decrease", "-self._statistic(ratio * (1 - self.gain))", "-self._statistic(ratio)"),
+    ),
+    *_of(
+        "compare/spread.py",
+        ["test_compare.py"],
+        (
+            "spread of runs in place of their mean's",
+            "variance * size_a**2 / len(a), variance * size_b**2 / len(b)",
+            "variance * size_a**2, variance * size_b**2",
+        ),
+        (
+            "spread between runs dropped where it is stated",
+            "each = (between * values[known]) ** 2 + within[known] ** 2",
+            "each = within[known] ** 2",
+        ),
+        (
+            "a run's own uncertainty dropped where spread is stated",
+            "each = (between * values[known]) ** 2 + within[known] ** 2",
+            "each = (between * values[known]) ** 2",
+        ),
+        ("what parts share dropped", "    variance = common + own\n", "    variance = own\n"),
+        ("a part's own scatter dropped", "    variance = common + own\n", "    variance = common\n"),
+        (
+            "a part believed on the word of the others",
+            "own = np.maximum(moderated.variance, left)",
+            "own = moderated.variance",
+        ),
+        ("the lesser of stated and seen spread", "found.append(max(both,", "found.append(min(both,"),
+    ),
+    *_of(
+        "compare/paired.py",
+        ["test_ab.py::test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more"],
+        ("spread of blocks in place of their mean's", "/ math.sqrt(len(logs))", "/ len(logs)"),
+        (
+            "a wild second stage hidden",
+            "error = max(float(first.std(ddof=1)), float(logs.std(ddof=1)))",
+            "error = float(first.std(ddof=1))",
+        ),
+        ("freedom of all blocks", "float(len(first) - 1))", "float(9 * len(logs)))"),
+    ),
+    *_of(
+        "fleet/variance.py",
+        ["test_fleet_variance.py"],
+        (
+            "levels below not taken out",
+            "drawn = np.where(seen, square * freedom / chi, 0.0)",
+            "drawn = np.where(seen, square, 0.0)",
+        ),
+        (
+            "noise of means dropped",
+            "noise: Floats = self.draws[:, 2:] @ self.weights.T",
+            "noise: Floats = 1e-9 * self.draws[:, 2:] @ self.weights.T",
+        ),
+        (
+            "uncertain middle of all dropped",
+            "centre += rng.standard_normal(len(centre)) / np.sqrt(known.sum(axis=1))",
+            "centre += 0.0",
+        ),
+        (
+            "means not drawn towards one another",
+            "middle = centre[:, None] + trust * (self.means - centre[:, None])",
+            "middle = np.broadcast_to(self.means, noise.shape)",
+        ),
+        ("unequal numbers not weighed", "/ (count**2)[:, None]", "/ count[:, None]"),
+    ),
+]
