@@ -9,8 +9,8 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
-# As many workers as there are cores, up to four: each holds a torch of its own.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+# Four workers on two cores: many tests wait for processes of their own.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 test: $(READY)
 	$(PYTEST) -m "not slow and not gpu"

@@ -29,7 +29,7 @@ PLACEBO = 1.15
 """What another phase must leave at least, over what the true one leaves."""
 
 CLOSE = 0.02
-SHORTEST_S = 3.0
+SHORTEST_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ def check_lock(lock: Lock) -> Check:
 
 def check_held_out(fitted: Fit, readings: Readings) -> Check:
     """Whether powers and phase from half of the readings foretell the other half better than busy and idle alone."""
+    if fitted.time_s[-1] - fitted.time_s[0] < 2 * HOLD_S:
+        return Check("held_out", False, "the recording is too short to hold readings out", "record for longer")
     turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
     kinds = _foretold(fitted, fitted.activity, readings, turn)
     plain = _foretold(fitted, _busy(fitted.activity), readings, turn)

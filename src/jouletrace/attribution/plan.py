@@ -114,7 +114,7 @@ def choose(iteration: Iteration, seconds: float, sensor: Sensor, noise_w: float,
 
 
 def copies(length_s: float, long: bool) -> int:
-    """How often to run an operator of this length in place: one of two values, so that copies can be told apart."""
+    """How often to run an operator of this length in place: one of two values, so that copies can be distinguished."""
     wanted = round(COPIES_S[int(long)] / max(length_s, 1e-9))
     return int(np.clip(wanted, 3 if long else 2, MOST_COPIES))
 

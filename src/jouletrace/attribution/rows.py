@@ -1,4 +1,4 @@
-"""Rows of a table: energies of operators, kernels and idle, which add up; what can't be told apart is one row."""
+"""Rows of a table: energies of operators, kernels and idle, which add up; what can't be distinguished is one row."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
         partner = min(beside or good, key=lambda pool: contrasts.row([*pool, *rest]).relative)
         good.remove(partner)
         rest = [*partner, *rest]
-    made = [_told(contrasts, pool) for pool in (*good, rest) if pool]
+    made = [_stated(contrasts, pool) for pool in (*good, rest) if pool]
     made.sort(key=lambda row: -(row.energy.value or 0.0))
     return [*made, contrasts.row([idle])]
 
 
-def _told(contrasts: Contrasts, pool: Sequence[int]) -> Row:
+def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:
     """A row of the table; without figures where even all kinds together aren't resolved."""
     row = contrasts.row(pool)
     if contrasts.resolved(pool):
