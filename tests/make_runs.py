@@ -276,5 +276,11 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
                 row[field.name] = int(rng.integers(0, 2**62))
             else:
                 row[field.name] = int(rng.integers(0, 2**30))
+        if name == "units":  # a tree: each lies within one that came before, if within any
+            row["id"] = len(found)
+            if not found:
+                row.pop("parent", None)
+            elif "parent" in row:
+                row["parent"] = int(rng.integers(0, len(found)))
         found.append(row)
     return found

@@ -70,7 +70,8 @@ def test_means_are_drawn_towards_one_another_and_their_range_holds_the_truth():
 def test_the_mean_of_all_gpus_is_known_no_better_than_their_noise_lets_it_be():
     """Nine GPUs, each mean uncertain by 1, that came out nearly alike: that of all is uncertain by a third."""
     means = 100 + 0.1 * np.linspace(-1, 1, 9)
-    found = Split((), np.ones((DRAWS, 4)), np.arange(9), means, np.full((9, 2), 0.5)).true_means()
+    alone = autocorrelation(np.zeros(18), np.repeat(np.arange(9), 2))
+    found = Split((), np.ones((DRAWS, 4)), np.arange(9), means, np.full((1, 9, 2), 0.5), alone).true_means()
     assert found.mean(axis=1).std() > 0.95 / 3
 
 

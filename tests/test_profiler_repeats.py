@@ -174,6 +174,6 @@ def test_a_workload_that_ends_its_process_is_no_finished_run_whatever_its_exit_c
     (workspace / "ends.py").write_text(
         f"import os\n\ndef make():\n    print('noise', flush=True)\n    os._exit({code})\n"
     )
-    with pytest.raises(BrokenOffError, match=f"ends.py:make ended its process with exit code {code} before it was"):
+    with pytest.raises(BadInputError, match=rf"os._exit\({code}\) ends the process before it is measured"):
         in_fresh_process("ends.py:make", ProfileSettings(device="cpu"), workspace / "run")
     assert capfd.readouterr().out == ""
