@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
-from jouletrace.errors import BrokenOffError, RecorderDiedError
+from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import repeats
 from jouletrace.profiler.repeats import in_fresh_process, merge, numbered, profile_repeats
 from jouletrace.profiler.settings import ProfileSettings
