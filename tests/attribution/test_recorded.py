@@ -6,12 +6,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import activity_of
-from jouletrace.attribution.checks import EVIDENCE, checks, verdict
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.checks import EVIDENCE, check_sensor, checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
 from jouletrace.sensor.acquire import search
+from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
+from jouletrace.simulator import draw
 from support.recordings import load
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0)}
@@ -108,3 +110,15 @@ def test_names_that_are_mixed_up_leave_more():
     wrong = activity_of(recorded.start_ns, recorded.end_ns, mixed, recorded.kinds, recorded.readings.origin_ns)
     sensor = replace(HOPPER_SENSOR, rates_hz=(1223.0, 1226.0))
     assert lock(wrong, sensor, recorded.readings).fit.left_rms_w > 1.3 * true
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_sensor_with_another_response_is_not_believed(seed):
+    """Nine in ten and two in three of its rows would miss, though what is left and the held-out half pass."""
+    _, drawn, truth = draw(seed, "foreign_response", seconds=10)
+    readings = on_grid(drawn.rows[:, 0] * 1000, drawn.rows[:, 1] / 1e3)
+    kinds = [Kind(name) for name in drawn.names]
+    activity = activity_of(drawn.start_ns, drawn.end_ns, drawn.kind, kinds, readings.origin_ns)
+    rates = (truth.sensor.rate_hz - 2, truth.sensor.rate_hz + 2)
+    found = lock(activity, replace(HOPPER_SENSOR, rates_hz=rates), readings)
+    assert not check_sensor(found).passed

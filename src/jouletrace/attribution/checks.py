@@ -19,6 +19,10 @@ EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. In recordings of known rate the true one had 51 and
 more; between false ones it stays below 12 (docs/results/attribution-h100.md)."""
 
+FOREIGN = 0.2
+"""Sum of what the response's bins differ by. In recordings of H100s and H200s, and of simulated sensors like theirs, it
+was 0.06 to 0.17; of sensors with other responses 0.21 to 0.28 (docs/results/attribution-h100.md)."""
+
 HOLD_S = 2.0
 """Blocks that are held out in turn."""
 
@@ -59,6 +63,20 @@ def check_lock(lock: Lock) -> Check:
     return Check(
         "sample_rate", found.evidence >= EVIDENCE, says, "record for longer, or with pauses between iterations"
     )
+
+
+def check_sensor(lock: Lock) -> Check:
+    """Whether the sensor is the one that it was taken for: another response biases rows that the residual passes."""
+    observer = lock.fit.observer
+    if not isinstance(observer, Sampled):
+        return Check("sensor", True, "this sensor averages: it has no response to fit")
+    moved, averages = float(np.abs(observer.change).sum()), observer.sensor.averages
+    says = (
+        f"the response of a sample differs by {moved:.2f} from the known one (at most {FOREIGN:.2f}), "
+        f"its average is over {averages} samples (known: {lock.expected.averages})"
+    )
+    known = moved <= FOREIGN and averages == lock.expected.averages
+    return Check("sensor", known, says, "this board's sensor isn't known: there are no rows of kernels for it")
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Check:
@@ -111,7 +129,13 @@ def checks(lock: Lock, readings: Readings) -> list[Check]:
         f"the recording lasts {span:.1f} s",
         f"record for at least {SHORTEST_S:.0f} s",
     )
-    return [long, check_lock(lock), check_held_out(fitted, readings), check_placebo(fitted, readings)]
+    return [
+        long,
+        check_lock(lock),
+        check_sensor(lock),
+        check_held_out(fitted, readings),
+        check_placebo(fitted, readings),
+    ]
 
 
 def verdict(found: list[Check]) -> str:

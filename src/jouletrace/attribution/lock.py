@@ -26,10 +26,12 @@ class Lock:
     Attributes:
         found: What the search came to.
         fit: With the track that leaves least.
+        expected: What the sensor was taken for.
     """
 
     found: Found
     fit: Fit
+    expected: Sensor
 
 
 def lock(activity: Activity, sensor: Sensor, readings: Readings) -> Lock:
@@ -53,7 +55,7 @@ def lock(activity: Activity, sensor: Sensor, readings: Readings) -> Lock:
         chosen = best
     assert chosen is not None
     tuned = _tuned(chosen, readings)
-    return Lock(found, fit(activity, tuned, readings, shape=True))
+    return Lock(found, fit(activity, tuned, readings, shape=True), sensor)
 
 
 def _tuned(fitted: Fit, readings: Readings) -> Sampled:
