@@ -21,6 +21,7 @@ from jouletrace.runtimes.libraries import require
 from jouletrace.runtimes.onnxruntime import OnnxRuntime
 from jouletrace.runtimes.signature import Signature, signature
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.leaving import no_silent_exit
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.user_errors import one_line
 
@@ -103,7 +104,7 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         written = folder / path.name
-        with memory_guard(f"{workload.name}: export"):
+        with memory_guard(f"{workload.name}: export"), no_silent_exit():
             parts = signature(built, how.input_names, how.output_names)
             start = time.perf_counter()
             nodes = _write(workload.name, parts, written, how)
