@@ -145,7 +145,7 @@ def read_damaged(importer, samples, path, count, seed=1, through=None, options=N
             data = gzip.compress(data, 1)
             data = damaged(data, draw) if k % 10 == 0 else data
         path.write_bytes(data)
-        began = time.perf_counter()
+        began = time.process_time()  # of the processor: other programs may hold this one up
         importer.sniff(data)
         refusal = None
         try:
@@ -158,7 +158,7 @@ def read_damaged(importer, samples, path, count, seed=1, through=None, options=N
             refusal = carry_through(run, str(path), through)
             assert "\n" not in (refusal or "")
         outcomes["refused" if refusal else "read"] += 1
-        assert time.perf_counter() - began < SLOW_S * (1 if through is None else 4), f"number {k} took too long"
+        assert time.process_time() - began < SLOW_S * (1 if through is None else 4), f"number {k} took too long"
     return outcomes
 
 
