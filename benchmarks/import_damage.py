@@ -133,7 +133,7 @@ def main() -> None:
         worker.start()
         worker.join()
         failed |= worker.exitcode != 0
-        if worker.exitcode not in (0, 1):  # -14: the alarm went off in code that doesn't come back to Python
+        if worker.exitcode not in (0, 1):  # -27: it used up its time in code that does not come back
             print(f"| {form} | ended by {worker.exitcode} |", flush=True)
     sys.exit(failed)
 
@@ -149,7 +149,7 @@ def one_format(form: str, folder: Path | None, count: int, cuts: int) -> None:
         began = time.process_time()
         outcomes: Counter[str] = Counter()
         for seed in range(-(-count // _PORTION)):  # in portions, so that a failure doesn't hide the next
-            signal.alarm(_HANGS_S)
+            signal.setitimer(signal.ITIMER_PROF, _HANGS_S)  # of the processor: other programs may hold this one up
             turned = samples[seed % len(samples) :] + samples[: seed % len(samples)]
             some = min(_PORTION, count - seed * _PORTION)
             try:
@@ -161,7 +161,7 @@ def one_format(form: str, folder: Path | None, count: int, cuts: int) -> None:
                 kept.write_bytes(path.read_bytes())
                 outcomes["failed"] += 1
                 print(f"{form}, seed {seed}, kept as {kept}:\n{traceback.format_exc()}", file=sys.stderr)
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         tried = outcomes["read"] + outcomes["refused"]
         took = (time.process_time() - began) / max(tried, 1)
         silent = sum(unsaid(form, sample, path, cuts) for sample in samples) if cuts else 0

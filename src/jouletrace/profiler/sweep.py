@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,11 @@ def _measure(
     runner: Runner,
 ) -> None:
     """Measure what the record says is missing."""
-    with _limiter(grid, settings.device, permitted) as limiter:
-        record.add(points)
+    with ExitStack() as stack:
+        limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
+        record.add(points)  # before the board is changed: who interrupts can resume from any moment on
+        if limiter is not None:
+            stack.enter_context(changing(limiter, settings.device))
         for number, point in enumerate(points, start=1):
             if record.outcome(point) in SETTLED:
                 continue
@@ -195,20 +198,17 @@ def _check(points: Sequence[dict[str, Any]], settings: ProfileSettings) -> None:
 
 @contextmanager
 def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter | None]:
-    """The board's power limit while it may be changed; None where the sweep doesn't."""
+    """The board's power limit, which may be changed; None where the sweep doesn't."""
     if not grid.power_limit_w:
         yield None
         return
-    with ExitStack() as stack:
-        limiter = open_limiter(device)
-        stack.callback(limiter.close)
+    with closing(open_limiter(device)) as limiter:
         for watts in grid.power_limit_w:
             check_limit(limiter.info, watts)
         if not permitted:
             said = ", ".join(f"{watts:g}" for watts in grid.power_limit_w)
             name = f"{limiter.info.name} ({limiter.info.id})"
             raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to do it")
-        stack.enter_context(changing(limiter, device))
         yield limiter
 
 
