@@ -78,7 +78,8 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
 def _over_replays(windows: pa.Table, column: str) -> Floats:
     """NaN where there is no figure."""
     values = windows[column].to_numpy().astype(np.float64)
-    return np.asarray(values / windows["replays"].to_numpy())
+    replays = pc.fill_null(windows["replays"], 0).to_numpy()
+    return np.asarray(np.where(replays > 0, values / np.maximum(replays, 1), np.nan))
 
 
 def energies_per_iteration(run: Run) -> Floats:
