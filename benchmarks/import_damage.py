@@ -35,10 +35,10 @@ from jouletrace.errors import BadInputError
 from jouletrace.importers import FORMATS, importer, recognise
 from jouletrace.importers.base import ImportOptions, read_bytes
 from jouletrace.run import Run
+from pace import loop_s
 
 _WHOLE = 256 << 10
-_PORTION = 50
-_HANGS_S = 20 * _PORTION
+_HANGS_S = 20
 _MOST_MB = 1024
 _ENDS_AT = 3 << 30
 """Bytes at which what asks for more ends in a MemoryError, and not the machine."""
@@ -148,26 +148,24 @@ def one_format(form: str, folder: Path | None, count: int, cuts: int) -> None:
         path = Path(place) / "damaged.file"
         began = time.process_time()
         outcomes: Counter[str] = Counter()
-        for seed in range(-(-count // _PORTION)):  # in portions, so that a failure doesn't hide the next
+        pace_s = loop_s()
+        for number in range(count):  # one by one, so that a failure doesn't hide the next
             signal.setitimer(signal.ITIMER_PROF, _HANGS_S)  # of the processor: other programs may hold this one up
-            turned = samples[seed % len(samples) :] + samples[: seed % len(samples)]
-            some = min(_PORTION, count - seed * _PORTION)
+            sample = samples[number % len(samples)]
+            through, options = Path(place), _OPTIONS.get(form)
             try:
-                outcomes += read_damaged(
-                    importer(form), turned, path, some, seed, through=Path(place), options=_OPTIONS.get(form)
-                )
+                outcomes += read_damaged(importer(form), [sample], path, 1, number, through, options, pace_s)
             except Exception:
-                kept = Path(tempfile.gettempdir()) / f"damaged-{form}-{seed}"
+                kept = Path(tempfile.gettempdir()) / f"damaged-{form}-{number}"
                 kept.write_bytes(path.read_bytes())
                 outcomes["failed"] += 1
-                print(f"{form}, seed {seed}, kept as {kept}:\n{traceback.format_exc()}", file=sys.stderr)
+                print(f"{form}, number {number}, kept as {kept}:\n{traceback.format_exc()}", file=sys.stderr)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        tried = outcomes["read"] + outcomes["refused"]
-        took = (time.process_time() - began) / max(tried, 1)
+        took = (time.process_time() - began) / max(count, 1)
         silent = sum(unsaid(form, sample, path, cuts) for sample in samples) if cuts else 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"| {form} | {len(made)} / {len(found)} | {tried + outcomes['failed']} | {outcomes['read']} "
+        f"| {form} | {len(made)} / {len(found)} | {sum(outcomes.values())} | {outcomes['read']} "
         f"| {outcomes['refused']} | {outcomes['failed']} | {1000 * took:.1f} | {peak:.0f} "
         f"| {cuts * len(samples)} | {silent} |",
         flush=True,

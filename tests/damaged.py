@@ -132,15 +132,15 @@ def _replaced(data, form, draw, replacement):
     return data[: found.start()] + new + data[found.end() :]
 
 
-def read_damaged(importer, samples, path, count, seed=1, through=None, options=None):
+def read_damaged(importer, samples, path, count, seed=1, through=None, options=None, pace_s=None):
     """Have ``importer`` read ``count`` damaged copies of ``samples``, by turns, as ``path``: how many were what.
 
     One in ten of a ``path`` that ends in ``.gz`` is damaged after it was packed. Each Run must be whole; with a folder
-    ``through`` each is analysed, saved there, loaded, shown and reported.
+    ``through`` each is analysed, saved there, loaded, shown and reported. ``pace_s`` is ``loop_s()``, if it is known.
     """
     draw = random.Random(f"{path.name} {seed}")
     outcomes = Counter()
-    pace_s = loop_s()
+    pace_s = pace_s or loop_s()
     for k in range(count):
         data = damaged(samples[k % len(samples)], draw)
         if path.suffix == ".gz":

@@ -14,6 +14,7 @@ from jouletrace.cli.output import print_runs, put, say
 from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
+    from jouletrace.importers.base import ImportOptions
     from jouletrace.run import Run
 
 
@@ -44,13 +45,9 @@ def import_(
 
     Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables.
     """
-    from jouletrace.analysis import analyse
-    from jouletrace.importers import import_files
     from jouletrace.importers.base import ImportOptions
-    from jouletrace.report.contract import to_json_object
-    from jouletrace.run import save
-    from jouletrace.run.masking import masked_arguments
-    from jouletrace.run.store import check_free, fresh_folder
+    from jouletrace.run.memory import bounded
+    from jouletrace.run.store import check_free
 
     everywhere, by_file = _offsets(offset or [], [str(file) for file in files])
     chosen = ImportOptions(
@@ -64,16 +61,29 @@ def import_(
     )
     if output is not None:
         check_free(output)
+    with bounded(files):
+        _import(files, chosen, output, json)
+
+
+def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json: bool) -> None:
+    """Read, save and print."""
+    from jouletrace.analysis import analyse
+    from jouletrace.importers import import_files
+    from jouletrace.report.contract import to_json_object
+    from jouletrace.run import save
+    from jouletrace.run.masking import masked_arguments
+    from jouletrace.run.store import fresh_folder
+
     run = analyse(import_files(files, chosen))
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
     place = save(run, output if output is not None else fresh_folder("runs", files[0].stem))
     facts = {"schema": 1, "run": str(place), **_facts(run)}
     if json:
-        report = {"report": to_json_object(run)} if latency is not None else {}
+        report = {"report": to_json_object(run)} if chosen.latency_s is not None else {}
         print(json_module.dumps({**facts, **report}, indent=1))
     else:
         put("\n".join(_lines(run, facts)))
-        if latency is not None:  # asked for, so that it is the answer
+        if chosen.latency_s is not None:  # asked for, so that it is the answer
             print_runs([run], form="table")
     say(f"saved {place}")
 

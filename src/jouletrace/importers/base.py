@@ -12,6 +12,7 @@ from typing import BinaryIO
 from jouletrace.errors import BadInputError
 from jouletrace.importers.numbers import number
 from jouletrace.run import Run
+from jouletrace.run.files import open_regular
 
 HEAD_BYTES = 64 * 1024
 """How much of a file its format is told from."""
@@ -107,7 +108,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
         BadInputError: If it can't be read or is empty.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(size)
             if head.startswith(_GZIP):
                 file.seek(0)
@@ -128,7 +129,7 @@ def read_bytes(path: Path, left: Left | None = None) -> bytes:
     try:
         if path.stat().st_size > LIMIT_BYTES:
             raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             packed = file.read(2) == _GZIP
             file.seek(0)
             data = _unpack(file, LIMIT_BYTES + 1, path, left) if packed else file.read()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import Left
+from jouletrace.run.files import open_regular
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -26,6 +27,9 @@ _WIDE = frozenset({"start", "end", "timestamp", "globalTid", "globalPid", "rowid
 
 _PATIENCE_S = 2.0
 """How long to wait for a program that has the file locked."""
+
+_LONGEST_BYTES = 16 << 20
+"""Bytes of a cell, or of a row."""
 
 _ERRORS = (sqlite3.Error, UnicodeError)
 """What a damaged file leads to; its very names of tables may be no text."""
@@ -42,7 +46,14 @@ class Database:
         self._path = path
         self._left = left
         try:
+            with open_regular(path):  # SQLite would wait for a pipe
+                pass
+        except OSError as error:
+            raise BadInputError(f"cannot read {path}: {error.strerror or error}") from None
+        try:
             self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S)
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_BYTES)  # a column may be computed
+            self._connection.execute("PRAGMA trusted_schema = OFF")
             self._connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
             names = [
                 name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")

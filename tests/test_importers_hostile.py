@@ -1,0 +1,120 @@
+"""Files of other tools that ask for more memory or time than they are worth: refused in one line."""
+
+import gzip
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from import_logs import meter, write
+from jouletrace.errors import BadInputError
+from jouletrace.importers import FORMATS, import_files, read_file
+from jouletrace.importers.base import ImportOptions
+from jouletrace.run import memory
+from jouletrace.run.limits import VARIABLE
+
+needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="memory is read in /proc")
+
+_MOST_MIB = 512
+_IMPORT = rf"""
+import re, sys
+from jouletrace.cli.main import main
+from jouletrace.run import memory
+memory.MOST_BYTES = {_MOST_MIB} << 20
+try:
+    main()
+finally:
+    peak_kib = re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]
+    print("peak", int(peak_kib) // 1024, file=sys.stderr)
+"""
+
+
+def gzip_of_one_row(folder):
+    """Two megabytes that unpack to four hundred."""
+    return write(folder, gzip.compress(b"time_s,power_w\n" + b"1,2\n" * 100_000_000, 1), "x.csv.gz")
+
+
+def json_of_names(folder):
+    """Each layer of two bytes becomes a dictionary."""
+    return write(folder, b'{"Layers":["a"' + b',""' * 2_000_000 + b"]}", "x.json")
+
+
+def table_of_short_rows(folder):
+    """Each row of four bytes becomes a list of texts."""
+    return write(folder, b"time_s,power_w\n" + b"1,2\n" * 5_000_000, "x.csv")
+
+
+@needs_proc
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("make", "form"), [(gzip_of_one_row, "table"), (json_of_names, "trtexec"), (table_of_short_rows, "table")]
+)
+def test_what_takes_too_much_memory_is_refused_in_one_line(tmp_path, make, form):
+    path = make(tmp_path)
+    command = [sys.executable, "-c", _IMPORT, "import", str(path), "-f", form, "-o", str(tmp_path / "run")]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    said, peak = ran.stderr.splitlines()
+    assert ran.returncode == 2
+    assert f"{path.name}: reading takes more than 0.5 GiB of memory" in said
+    assert f"{VARIABLE}=8 allows for 8 GiB" in said
+    assert int(peak.split()[1]) < _MOST_MIB
+    assert not (tmp_path / "run").exists()
+
+
+@needs_proc
+def test_the_limit_is_of_the_reading_alone_and_grows_with_the_files(tmp_path, monkeypatch):
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    path = write(tmp_path, meter([100.0] * 20), "x.csv")
+    with memory.bounded([path]):
+        small = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        run = import_files([path], ImportOptions())
+    assert len(run.samples) == 40
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    os.truncate(path, 1 << 30)
+    with memory.bounded([path]):
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] > small + (8 << 30)
+    os.truncate(path, 100)
+    monkeypatch.setenv(VARIABLE, "4")
+    with memory.bounded([path]):
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] > small + (2 << 30)
+    with pytest.raises(BadInputError, match="takes more than 4 GiB of memory"), memory.bounded([path]):
+        raise MemoryError
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+@pytest.mark.parametrize("form", [None, *(name for name in FORMATS if name not in ("jouletrace", "mig_folder"))])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_not_opened(tmp_path, kind, form):
+    path = tmp_path / "x.csv"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(BadInputError, match=r"x\.csv: not an ordinary file"):
+        read_file(path, ImportOptions(format=form))
+
+
+def test_a_sparse_file_is_refused_by_its_size(tmp_path):
+    path = write(tmp_path, meter([100.0] * 20), "x.csv")
+    os.truncate(path, 1 << 40)
+    with pytest.raises(BadInputError, match="larger than 4 GiB"):
+        read_file(path, ImportOptions(format="table"))
+
+
+def test_no_cell_of_a_database_is_longer_than_its_file_can_make_it(tmp_path):
+    """A view or a computed column may ask for a gigabyte each row, or for rows without end."""
+    path = tmp_path / "x.sqlite"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE StringIds (id INTEGER, raw, value AS (hex(zeroblob(400000000 + id))) STORED)")
+        made.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER, name AS (hex(zeroblob(400000000))))")
+        made.execute("INSERT INTO TARGET_INFO_GPU (id) VALUES (0)")
+        made.execute(
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL "
+            "SELECT start + 1 FROM n) SELECT start, start AS end, 1 AS deviceId FROM n"
+        )
+    with pytest.raises(BadInputError) as caught:
+        read_file(path, ImportOptions(format="nsys"))
+    assert "\n" not in str(caught.value)
