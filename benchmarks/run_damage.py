@@ -113,6 +113,7 @@ def main() -> None:
     tally, began = Tally(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
+        use(save_bases(home / "warm")[0], home)  # modules and templates are loaded once, for all children
         bases = save_bases(home / "bases") + [unpacked(run, home / "named") for run in asked.runs]
         for number in range(asked.count):
             draw = random.Random(f"{asked.seed} {number}")

@@ -25,12 +25,12 @@ def test_levels_and_their_difference():
     assert run.result("power_difference_w", 1).value == pytest.approx(400.0, rel=5e-3)
 
 
-def with_glitches(value, every=50, limits=None, enforced=None):
+def with_glitches(value, every=50, limits=None, enforced=None, name="a board"):
     """A board that draws 300 W, every 50th reading of which is something else."""
     rows = readings(300.0, 12.2, noise=0.3)
     for i in range(100, len(rows) - 50, every):
         rows[i]["value"] = value
-    device = DeviceInfo(DEVICE, "a board", power_limits_w=limits or {}, power_limit_w=enforced)
+    device = DeviceInfo(DEVICE, name, power_limits_w=limits or {}, power_limit_w=enforced)
     run = make_run(rows, kind="monitor", spans=phases(("monitor", 0.1, 12.0)))
     run.devices = [device]
     return analyse(run)
@@ -56,6 +56,23 @@ def test_readings_that_no_board_draws_are_left_out_counted_and_flagged(value, li
         assert "implausible_readings" in run.result_flags(metric, 1)
     (warning,) = [warning for warning in run.warnings if warning.code == "record_implausible"]
     assert "readings of power were beyond what the board can draw and were left out" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Tesla T4", 5_000.0),
+        ("NVIDIA H100 80GB HBM3", 8_000.0),
+        ("Jetson AGX Orin", 6_873.0),
+        ("NVIDIA GH200", 15_000.0),
+    ],
+)
+def test_where_no_limit_is_known_the_name_says_what_a_board_can_draw(name, value):
+    run = with_glitches(value, name=name)
+    assert run.result("power_w", 1).value == pytest.approx(300.0, rel=2e-3)
+    assert "implausible_readings" in run.result_flags("power_w", 1)
+    kept = with_glitches(value, name="NVIDIA Something")
+    assert "implausible_readings" not in kept.result_flags("power_w", 1)
 
 
 @pytest.mark.parametrize(("value", "limits"), [(1000.0, {"max": 700.0}), (1900.0, None)])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import fewest
 from experiment_lab import Lab
 from jouletrace.devices.simulated import SimKernel
 from jouletrace.energy.beat import seen_variance
@@ -129,7 +130,7 @@ def errors(lab, sampling=None):
     true = lab.in_windows(round(1e9 * found.detuned_s))
     costs = {part: found.parts[part].cost.energy_j for part in parts}
     off = [abs(costs[part].value / true[part] - 1) for part in parts]
-    return np.mean(off), np.mean([costs[part].low <= true[part] <= costs[part].high for part in parts])
+    return np.mean(off), [costs[part].low <= true[part] <= costs[part].high for part in parts]
 
 
 def test_readings_of_the_first_windows_tell_the_rate(labs):
@@ -147,4 +148,4 @@ def test_energies_are_nearer_to_the_truth_where_the_rate_is_known(labs):
     known, held = errors(labs[True], labs[True].sampling())
     blind, _ = errors(labs[False])
     assert known < 0.6 * blind
-    assert held >= 0.85
+    assert sum(held) >= fewest(len(held))

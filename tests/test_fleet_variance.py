@@ -139,8 +139,8 @@ def test_the_autocorrelation_is_found_though_each_run_is_short(windows, rho):
     rng = np.random.default_rng(7)
     found = [about_mean(series(rng, 40, windows, rho)) for _ in range(60)]
     assert np.median([one.rho.value for one in found]) == pytest.approx(rho, abs=0.04)
-    held = np.mean([one.rho.low <= rho <= one.rho.high for one in found])
-    assert held >= 0.85  # 95 % less what 60 can tell, three standard errors
+    held = [one.rho.low <= rho <= one.rho.high for one in found]
+    assert sum(held) >= fewest(len(held))
     seen = np.mean([one.seen for one in found])
     assert seen <= 0.08 if rho == 0 else seen >= (0.95 if rho == 0.7 or windows == 20 else 0.3)
 

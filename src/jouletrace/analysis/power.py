@@ -95,9 +95,11 @@ def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
 
 
 def most_w(run: Run, device: str) -> float:
-    """The most that a reading of a device's power can be, in watts, by what is known of its limits."""
+    """The most that a reading of a device's power can be, in watts, by what is known of its limits, or by its name."""
     info = next((one for one in run.devices if one.id == device), None)
-    return most_power_w(info.power_limits_w.get("max"), info.power_limit_w) if info else most_power_w(None, None)
+    if info is None:
+        return most_power_w(None, None)
+    return most_power_w(info.power_limits_w.get("max"), info.power_limit_w, info.name)
 
 
 def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jouletrace.energy.rated import rated_w
 from jouletrace.errors import BadInputError
 
 HOLE_PERIODS = 2.5
@@ -78,16 +79,18 @@ class Record:
         return np.asarray(np.maximum(end - start, 0.0))
 
 
-def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None) -> float:
+def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
     """The most that a reading of a board can be, in watts: glitches of a sensor or its driver are far beyond.
 
     Args:
         largest_limit_w: The largest power limit that the board takes; None if unknown.
         enforced_limit_w: The one that is in force; None if unknown.
+        name: Of the board, by which its power is rated where neither is known.
     """
     if largest_limit_w:
         return min(MOST_W, _TIMES_LARGEST * max(largest_limit_w, enforced_limit_w or 0.0))
-    return min(MOST_W, _TIMES_ENFORCED * enforced_limit_w) if enforced_limit_w else MOST_W
+    one_w = enforced_limit_w or rated_w(name)
+    return min(MOST_W, _TIMES_ENFORCED * one_w) if one_w else MOST_W
 
 
 def clean(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -109,29 +110,39 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
         raise BadInputError("no Run to report on")
     library, library_hash = assets.plotly()
     script = assets.script()
-    environment = Environment(
-        loader=PackageLoader("jouletrace.report.html", ""), autoescape=True, undefined=StrictUndefined
-    )
-    environment.trim_blocks = environment.lstrip_blocks = True
     marks = Footnotes()
     together = _together(runs, marks) if len(runs) > 1 else None
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks) for number, run in enumerate(runs)]
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
         against[0].document.unfinished, views[0].document.unfinished = views[0].document.unfinished, []
-    return environment.get_template("page.html.j2").render(
-        title=_title(views, together, against),
-        simulated=(together[0] if together else views[0].document).simulated,
-        views=views,
-        together=together,
-        comparisons=against,
-        uncompared=[printable(note) for note in notes],
-        version=jouletrace.__version__,
-        style=Markup(assets.text("style.css")),
-        script=Markup(script),
-        library=Markup(library),
-        policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            title=_title(views, together, against),
+            simulated=(together[0] if together else views[0].document).simulated,
+            views=views,
+            together=together,
+            comparisons=against,
+            uncompared=[printable(note) for note in notes],
+            version=jouletrace.__version__,
+            style=Markup(assets.text("style.css")),
+            script=Markup(script),
+            library=Markup(library),
+            policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+        )
     )
+
+
+@cache
+def _templates() -> Environment:
+    """The templates, which take longer to compile than a page to write."""
+    environment = Environment(
+        loader=PackageLoader("jouletrace.report.html", ""), autoescape=True, undefined=StrictUndefined
+    )
+    environment.trim_blocks = environment.lstrip_blocks = True
+    return environment
 
 
 def _title(views: Sequence[View], together: tuple[Document, Table] | None, against: Sequence[Compared]) -> str:
