@@ -1,6 +1,7 @@
 """Damaged logs: read in part, counting what was left out, or refused in one line; no traceback, no hang."""
 
 import contextlib
+import re
 
 import pytest
 
@@ -115,3 +116,17 @@ def test_control_characters_stay_in_their_own_row(tmp_path):
     run = read(tmp_path, "nvidia_smi", text)
     assert list(run.series("imported:0", "power_w")[1]) == [61, 63]
     assert "broken_rows" in codes(run)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_number_of_any_length_in_any_place_is_no_trap(tmp_path, name):
+    """As a float 400 digits are infinite, and of 5,000 Python makes no integer; "1.2.3" is a number to no one."""
+    form, text = SAMPLES[name]
+    path = tmp_path / "log.txt"
+    places = [found.span() for found in re.finditer(r"\d+(?:\.\d+)?", text)]
+    for start, end in places[:40] + places[40 :: max(1, len(places) // 40)]:
+        for odd in ("9" * 400, "9" * 5000, "1.2.3"):
+            path.write_text(text[:start] + odd + text[end:])
+            with contextlib.suppress(BadInputError):
+                check_whole(importer(form).read(path, ImportOptions()))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.monitor import printed_step
 from jouletrace.importers import columns
+from jouletrace.importers.numbers import LARGEST
 from jouletrace.importers.power_sensor import PowerSensor, polled_response
 from jouletrace.importers.stamps import spread
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
@@ -94,8 +95,7 @@ class Readings:
                     continue
                 row, value = np.frombuffer(rows, np.int64), np.frombuffer(values, np.float64)
                 row, value = row[valid[row]], value[valid[row]]
-                if channel.startswith("power_"):
-                    row, value = _possible(run, device, channel, row, value)
+                row, value = _possible(run, device, channel, row, value)
                 if not len(row):
                     continue
                 time = time_ns[row]
@@ -146,11 +146,13 @@ class Readings:
 def _possible(
     run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Readings of power without those that no device can draw, which are counted."""
-    good = np.abs(value) <= MOST_W
+    """Readings without those that no device can draw, or that are beyond any sensor's numbers, which are counted."""
+    power = channel.startswith("power_")
+    good = np.abs(value) <= (MOST_W if power else LARGEST)
     if not good.all():
-        text = f"{int((~good).sum())} of {len(good)} readings of {channel} are beyond 1 MW and were left out"
-        run.warn("power_impossible", text, device.id)
+        beyond = "beyond 1 MW" if power else "no numbers of a sensor"
+        text = f"{int((~good).sum())} of {len(good)} readings of {channel} are {beyond} and were left out"
+        run.warn("power_impossible" if power else "not_a_number", text, device.id)
     return row[good], value[good]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.stated import Stated
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
 
@@ -101,7 +102,7 @@ def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
 
 
 def _take(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
-    value = _number(found["value"])
+    value = plain_number(found["value"])
     if value is None:
         left.add("not_a_number", "times are no numbers", place=f"line {line}")
         return
@@ -112,15 +113,8 @@ def _take(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> Non
 def _take_iqr(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
     scale = _UNITS[found["iqr_unit"]]
     for key in ("iqr", "p25", "p75"):
-        value = _number(found[key])
+        value = plain_number(found[key])
         if value is None:
             left.add("not_a_number", "times are no numbers", place=f"line {line}")
         else:
             now.figures[f"latency_{key}_s"] = value * scale
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.importers.base import ImportOptions, Left, new_run, read_text
+from jouletrace.importers.numbers import plain_number
 from jouletrace.importers.power_sensor import nvidia_sensor
 from jouletrace.importers.readings import Readings
 from jouletrace.importers.stamps import Stamps, evenly, read_stamps
@@ -20,8 +21,9 @@ _BOARD = re.compile(
     r"^\|\s*(\d{1,4})\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 )
 _STATE = re.compile(
-    r"^\|\s*(?P<fan>\S+)\s+(?P<temperature>\d+)C\s+(?P<pstate>P\d+|\S+)\s+(?P<power>[\d.]+)W\s*/\s*(?P<limit>\S+)\s*\|"
-    r"\s*(?P<used>\d+)MiB\s*/\s*(?P<memory>\d+)MiB\s*\|\s*(?P<busy>\S+)"
+    r"^\|\s*(?P<fan>\S+)\s+(?P<temperature>\d{1,4})C\s+(?P<pstate>\S+)\s+"
+    r"(?P<power>\d+(?:\.\d+)?)W\s*/\s*(?P<limit>\S+)\s*\|"
+    r"\s*(?P<used>\d{1,9})MiB\s*/\s*(?P<memory>\d{1,9})MiB\s*\|\s*(?P<busy>\S+)"
 )
 
 
@@ -101,7 +103,7 @@ def _take(readings: Readings, device: DeviceInfo, row: int, found: re.Match[str]
     if re.fullmatch(r"\d{1,3}%", found["fan"]):
         readings.add(device.id, "fan_pct", row, float(found["fan"][:-1]), "%", source)
     if re.fullmatch(r"[\d.]+W", found["limit"]):
-        device.power_limit_w = float(found["limit"][:-1])
+        device.power_limit_w = plain_number(found["limit"][:-1])
 
 
 def _stamps(times: list[str], options: ImportOptions) -> Stamps:
