@@ -104,6 +104,7 @@ def test_a_sparse_file_is_refused_by_its_size(tmp_path):
         read_file(path, ImportOptions(format="table"))
 
 
+@pytest.mark.thorough
 def test_no_cell_of_a_database_is_longer_than_its_file_can_make_it(tmp_path):
     """A view or a computed column may ask for a gigabyte each row, or for rows without end."""
     path = tmp_path / "x.sqlite"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run import load, save, tables
 from make_runs import profile_run
@@ -126,6 +127,7 @@ def test_a_broken_header_is_named(run_folder, content):
         ("channels", [CHANNEL | {"response": {"covariance": [[1, 0], [0]]}}]),
         ("channels", [CHANNEL | {"response": {"covariance": [[1e300]]}}]),
         ("channels", [CHANNEL | {"response": {"flags": 3}}]),
+        ("channels", [CHANNEL | {"response": {"rise_s": 0.013}}]),
         ("clock_pairs", [{"time_ns": 1}]),
         ("complete", "yes"),
         ("settings", {"imported": ["x"]}),
@@ -191,6 +193,28 @@ def test_a_column_of_another_type_is_refused(run_folder):
     text = samples.set_column(0, "time_ns", pa.array(["noon"] * len(samples)))
     pq.write_table(text, run_folder / "samples.parquet")
     assert "samples.parquet is damaged" in refusal(run_folder)
+
+
+def write_windows(folder, column, values):
+    with (folder / "windows.parquet").open("rb") as file:
+        table = tables.read(file, "windows")
+    at = table.column_names.index(column)
+    field = table.schema.field(at)
+    table = table.set_column(at, field, pa.array((values * len(table))[: len(table)], field.type))
+    with (folder / "windows.parquet").open("wb") as file:
+        tables.write(table, "windows", file)
+
+
+def test_a_window_of_no_iteration_is_refused(run_folder):
+    write_windows(run_folder, "replays", [0])
+    assert "windows.parquet is damaged: row 0: replays is none" in refusal(run_folder)
+
+
+def test_windows_of_no_block_are_of_one(run_folder, saved):
+    write_windows(run_folder, "block", [None, 0])
+    time, plain = (analyse(load(folder)).result("iteration_time_s") for folder in (run_folder, saved / "run"))
+    assert time == plain
+    assert time.value is not None
 
 
 def test_a_column_given_twice_is_refused(run_folder):

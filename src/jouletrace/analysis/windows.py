@@ -72,7 +72,7 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
     if len(flush) == len(untouched) > 0:
         values = [value - _over_replays(flush, column) for value, column in zip(values, columns, strict=True)]
     known = np.all([np.isfinite(value) for value in values], axis=0)
-    return [value[known] for value in values], untouched["block"].to_numpy()[known]
+    return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
 
 
 def _over_replays(windows: pa.Table, column: str) -> Floats:

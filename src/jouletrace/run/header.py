@@ -115,13 +115,17 @@ def _typed(header: dict[str, Any], where: str) -> Run:
         for i, channel in enumerate(values.get("channels", [])):
             place = f"channels[{i}].response"
             msgspec.convert(channel.response, SensorResponse)
-            _check_square(channel.response.get("covariance"))
+            _check_response(channel.response)
     except (msgspec.ValidationError, ValueError) as error:
         raise BadInputError(f"{where} has a field of the wrong form: {place}: {error}") from None
     return Run(**values)
 
 
-def _check_square(rows: list[list[float]] | None) -> None:
+def _check_response(response: dict[str, Any]) -> None:
+    """What types don't say: an empty one is none, any other has a period."""
+    if response and "period_s" not in response:
+        raise ValueError("its period_s is missing")
+    rows = response.get("covariance")
     if rows and any(len(row) != len(rows) for row in rows):
         raise ValueError("its covariance is not square")
 

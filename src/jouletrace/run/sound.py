@@ -28,7 +28,7 @@ _NEEDED = {
 }
 """Columns without a null."""
 
-_COUNTS = {"windows": ("replays", "beyond"), "units": ("count",), "results": ("n",)}
+_COUNTS = {"windows": ("beyond",), "units": ("count",), "results": ("n",)}
 """Columns of numbers that are not below zero."""
 
 Mask = NDArray[np.bool_]
@@ -73,6 +73,7 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
         yield from _tree(table)
     if name == "windows":
         yield _beyond(table, "multiplicity", -_MOST_COPIES, _MOST_COPIES), "multiplicity is no number of copies"
+        yield _beyond(table, "replays", 1, _MOST_ID, null=1), "replays is none: a window has an iteration"
 
 
 def _nulls(table: pa.Table, column: str) -> Mask:
@@ -81,8 +82,8 @@ def _nulls(table: pa.Table, column: str) -> Mask:
     return np.asarray(pc.is_null(table[column]).to_numpy(), bool)
 
 
-def _beyond(table: pa.Table, column: str, low: int, high: int) -> Mask:
-    values = pc.fill_null(table[column], 0).to_numpy()
+def _beyond(table: pa.Table, column: str, low: int, high: int, null: int = 0) -> Mask:
+    values = pc.fill_null(table[column], null).to_numpy()
     return np.asarray(~((values >= low) & (values <= high)))  # which NaN isn't either
 
 
