@@ -68,6 +68,14 @@ def unpacked(run: Path, place: Path) -> Path:
     return place / run.stem
 
 
+def _remove(place: Path) -> None:
+    """Remove a Run of whatever kind: ``rmtree`` would open a pipe, and wait."""
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+
+
 class Tally:
     """Outcomes by kind of damage."""
 
@@ -120,13 +128,12 @@ def main() -> None:
             place = home / ("damaged.zip" if number % 3 == 0 else "damaged")
             kind = damage(bases[number % len(bases)], place, draw)
             tally.add(kind, place, used(place, home / "used"))
-            (place.unlink if place.is_file() else lambda at=place: shutil.rmtree(at, ignore_errors=True))()
+            _remove(place)
         profile_run(kernels=2).save(str(home / "whole"))
         for make in hostile_runs.ALL:
             place = make(home / "whole", home / "hostile")
             tally.add("hostile", place, used(place, home / "used"))
-            shutil.rmtree(place, ignore_errors=True)
-            place.unlink(missing_ok=True)
+            _remove(place)
     tally.print()
     print(f"\n{asked.count} damaged and {len(hostile_runs.ALL)} hostile Runs in {time.monotonic() - began:.0f} s")
     sys.exit(tally.failed)
