@@ -368,13 +368,24 @@ MUTANTS = [
         ["test_fleet_variance.py"],
         (
             "levels below not taken out",
-            "drawn = np.where(seen, square * freedom / chi, 0.0)",
-            "drawn = np.where(seen, square, 0.0)",
+            "np.where(both, levels.expected, 0.0)",
+            "np.where(both & np.eye(4, dtype=bool), levels.expected, 0.0)",
         ),
         (
             "noise of means dropped",
-            "noise: Floats = self.draws[:, 2:] @ self.weights.T",
-            "noise: Floats = 1e-9 * self.draws[:, 2:] @ self.weights.T",
+            "noise: Floats = (shares @",
+            "noise: Floats = 1e-9 * (shares @",
+        ),
+        (
+            "chance of mean squares dropped",
+            "axis=0) / chi, 0.0)",
+            "axis=0) / np.maximum(best.freedom, 1), 0.0)",
+        ),
+        ("correlation of windows dropped", "inflation(rho, count) / count", "1 / count"),
+        (
+            "uncertainty of the correlation dropped",
+            "for rho in (found.rho.value or 0.0, *found.cases.tolist()):",
+            "for rho in [found.rho.value or 0.0] * (1 + len(found.cases)):",
         ),
         (
             "uncertain middle of all dropped",
