@@ -39,7 +39,10 @@ TRACK_BEND = 0.1
 """Prior on the track: second differences of its spline's coefficients are 1e-4 s (a rate changes slowly)."""
 
 ROUNDS = 10
-STILL_S = 5e-7
+STILL_S, GAINED = 5e-7, 0.995
+"""It has converged where the track moves less than this, or what is left shrinks less: the last samples of readings
+come and go as a track moves, so it never stands quite still."""
+
 CLUSTER_S = 0.5
 """Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms."""
 
@@ -111,21 +114,26 @@ def fit(
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
     drift = _drift(time)
-    power, speed, prior = _start(activity, observer, time, watts)
+    one = np.ones(len(activity.kind))
+    seen = observer.observe(activity, time, activity.slowness, one, free and shape)
+    power, speed, prior = _start(activity, seen.kinds[:, -1], watts)
+    seen = seen.scaled(float(power[0] - power[-1]))
     count = len(power) + 1
     prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
     noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if free else 3
+    left = watts
     for round_ in range(rounds):
-        above = (power[:-1] - power[-1])[activity.kind]
-        seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness))
+        if round_ > 0:
+            above = (power[:-1] - power[-1])[activity.kind]
+            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), free and shape)
         moves = _Moves(observer, free, shape, seen)
         design = np.column_stack([seen.kinds, seen.value, drift, moves.columns])
         both = prior.beside(moves.prior)
         target = watts + moves.columns @ moves.now  # linear in what moves about where it is
         x = solve(design, target, both, noise)
-        left = target - design @ x
+        left, before = target - design @ x, left
         noise = equivalent_noise(left)
-        still = moves.still(x[count + drift.shape[1] :])
+        still = moves.still(x[count + drift.shape[1] :]) or np.std(left) > GAINED * np.std(before)
         if round_ == rounds - 1 or (still and round_ >= 2):
             break
         power, speed = x[: len(power)], float(x[len(power)])
@@ -196,13 +204,11 @@ def _response_prior(bins: int) -> Prior:
     return Prior(rows, np.zeros(len(rows)))
 
 
-def _start(activity: Activity, observer: Observer, time: Array, watts: Array) -> tuple[Array, float, Prior]:
+def _start(activity: Activity, idle: Array, watts: Array) -> tuple[Array, float, Prior]:
     """Powers to start from: one for all that runs; and a prior round it, as wide as it is above idle.
 
     Parts of the same kernels differ less from each other than kernels do.
     """
-    none = np.zeros(len(activity.kind))
-    idle = observer.observe(activity, time, none, none).kinds[:, -1]
     prior = Prior.of(np.array([500.0, IDLE_W]), np.array([2000.0, IDLE_SPREAD_W]))
     busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
     spread, columns = max(float(busy - rest), 30.0), len(activity.members)

@@ -15,8 +15,8 @@ from jouletrace.sensor.sampler import Sensor, Track, read_out
 
 LOOKS = 3
 AVERAGES = (8, 12, 20, 24, 32)
-DELAYS_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3)
-"""Lengths of the recursive average, and delays beside the expected one, that are tried."""
+DELAYS_S, NEAR_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3), np.arange(-60e-6, 61e-6, 20e-6)
+"""Lengths of the recursive average, and delays beside the expected one, that are tried; the best is searched closer."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def lock(activity: Activity, sensor: Sensor, readings: Readings) -> Lock:
     A track is followed by powers, and powers are fitted by a track: from the search's window both grow to the whole
     recording, and again until nothing is gained.
     """
+    expected = sensor
     found = search(sensor, activity, readings)
     near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
     part = activity.between(found.start_s, found.end_s)
@@ -50,15 +51,15 @@ def lock(activity: Activity, sensor: Sensor, readings: Readings) -> Lock:
         above = (first[:-1] - first[-1])[activity.kind] * (1 + best.speed * activity.slowness)
         track = follow(sensor, activity, readings, found.rate_hz, float(first[-1]), above)
         best = fit(activity, Sampled(sensor, track), readings)
+        sensor = _tuned(best).sensor
         if chosen is not None and best.left_rms_w > 0.99 * chosen.left_rms_w:
             break
         chosen = best
     assert chosen is not None
-    tuned = _tuned(chosen, readings)
-    return Lock(found, fit(activity, tuned, readings, shape=True), sensor)
+    return Lock(found, fit(activity, _tuned(chosen), readings, shape=True), expected)
 
 
-def _tuned(fitted: Fit, readings: Readings) -> Sampled:
+def _tuned(fitted: Fit) -> Sampled:
     """The sensor with the averaging and the delay of its readout that leave least."""
     observer = fitted.observer
     assert isinstance(observer, Sampled)
@@ -73,4 +74,5 @@ def _tuned(fitted: Fit, readings: Readings) -> Sampled:
 
     delays = sensor.delay_s + DELAYS_S
     best = min((replace(one, delay_s=float(delay)) for one in candidates for delay in delays), key=left)
-    return replace(observer, sensor=best)
+    near = best.delay_s + NEAR_S
+    return replace(observer, sensor=min((replace(best, delay_s=float(delay)) for delay in near), key=left))

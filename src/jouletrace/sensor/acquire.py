@@ -41,9 +41,6 @@ TURN, MOVES = 2, 16
 SETTLE_S = 0.12
 """Readings this soon after the start still hold what was before: e^-9 of it."""
 
-PIECE = 128
-"""Samples whose averages are taken together."""
-
 CANDIDATES = 6
 """Rates that are looked at closely after the search."""
 
@@ -255,44 +252,43 @@ def _designs(
     time_s: Array,
 ) -> Array:
     """What readings make of each column, samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
-    count = int((end_s - start_s) * rate_hz) - 1
-    offset = phases / rate_hz
-    at = start_s + np.arange(count)[:, None] / rate_hz + offset[None, :]
-    values = np.take(seen, ((at - first_edge_s) / GRID_S).astype(np.int64), axis=0)
-    last = np.floor((time_s[:, None] - sensor.delay_s - start_s - offset[None, :]) * rate_hz).astype(np.int64)
-    read = _averaged(values, np.clip(last, 0, count - 1), sensor.averages)
-    return np.asarray(np.moveaxis(read, 1, 0), np.float64)
+    period = float(np.median(np.diff(time_s)))
+    place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
+    every = np.arange(place[-1] + 1)  # none is missing, from the start on
+    times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
+    last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
+    last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
+    count = np.diff(last, axis=0, prepend=0)
+    number = np.maximum(last - np.arange(count.max())[:, None, None], 0)
+    at = start_s - first_edge_s + (number + phases) / rate_hz
+    read = _averaged(np.take(seen, (at / GRID_S).astype(np.int64), axis=0), count, sensor.averages)
+    return np.asarray(np.moveaxis(read[place], 1, 0), np.float64)
 
 
-def _averaged(values: NDArray[np.float32], at: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
-    """The recursive average of each column, at some samples; as ``sampler.read_out`` does it, but only where asked.
+def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
+    """The recursive average of samples as ``sampler.read_out`` has it, but only where it is read.
 
-    Within a piece the average is a sum of values, each weighted as if the piece ended with it, brought to the sample
-    asked for; what was before the piece decays on.
+    From one reading to the next the average decays, and the samples between are added.
 
     Args:
-        values: Shape (samples, phases, columns).
-        at: Samples asked for, shape (readings, phases).
+        values: Of the samples before each reading, the latest first, shape (samples, readings, phases, columns).
+        count: How many of them were taken since the reading before, shape (readings, phases).
         averages: Length of the average.
 
     Returns:
         Shape (readings, phases, columns).
     """
     keep = np.float32(1 - 1 / averages)
-    count, phases, columns = values.shape
-    pieces = -(-count // PIECE)
-    mean = values.mean(axis=0)
-    padded = np.zeros((pieces * PIECE, phases, columns), np.float32)
-    np.subtract(values, mean, out=padded[:count])
-    padded = padded.reshape(pieces, PIECE, phases, columns)
-    padded *= (keep ** -np.arange(PIECE, dtype=np.float32) / averages)[None, :, None, None]
-    sums = np.cumsum(padded, axis=1)
-    before = np.zeros((pieces, phases, columns), np.float32)
-    for i in range(1, pieces):
-        before[i] = keep**PIECE * before[i - 1] + keep ** (PIECE - 1) * sums[i - 1, -1]
-    piece, place, which = at // PIECE, at % PIECE, np.arange(phases)[None, :]
-    decay = (keep ** place.astype(np.float32))[..., None]
-    return np.asarray(decay * (sums[piece, place, which] + keep * before[piece, which]) + mean)
+    age = np.arange(len(values), dtype=np.float32)
+    weight = keep**age / np.float32(averages)
+    state = np.tensordot(weight, values, 1)
+    for i in range(int(count[1:].min(initial=len(values))), len(values)):
+        state -= weight[i] * values[i] * (count <= i)[..., None]
+    decay = (keep**count)[..., None]
+    state[0] = values[:, 0].mean(axis=0)
+    for i in range(1, len(state)):
+        state[i] += decay[i] * state[i - 1]
+    return np.asarray(state)
 
 
 def _left(design: Array, watts: Array) -> Array:

@@ -36,13 +36,18 @@ class Observed:
         value: The same of a value that intervals have, shape (n,).
         shift: Change with each coefficient of the sampler's track, per second, shape (n, m).
             m is 0 of a sensor that averages.
-        shape: Change with the weight of each bin of the response, W, shape (n, bins); no bins of one that averages.
+        shape: Change with the weight of each bin of the response, W, shape (n, bins); no bins of one that averages,
+            nor where it isn't asked for.
     """
 
     kinds: Array
     value: Array
     shift: Array
     shape: Array
+
+    def scaled(self, factor: float) -> Observed:
+        """The same of values and powers that are some times as large."""
+        return Observed(self.kinds, factor * self.value, factor * self.shift, factor * self.shape)
 
 
 class Observer(Protocol):
@@ -52,14 +57,15 @@ class Observer(Protocol):
     def track(self) -> Track | None:
         """When samples are taken; None of a sensor that averages."""
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array) -> Observed:
+    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """What readings are made of.
 
         Args:
             timeline: What ran.
             time_s: When readings were taken, shape (n,).
             value: Of each interval of the timeline.
-            watts: About the power of each interval above idle, for ``Observed.shift``.
+            watts: About the power of each interval above idle, for ``Observed.shift`` and ``Observed.shape``.
+            shape: Whether ``Observed.shape`` is asked for; it takes most of the time.
         """
 
 
@@ -77,13 +83,15 @@ class Sampled:
     track: Track
     change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array) -> Observed:
+    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         at = self.track.instants()
         kinds, total, change = timeline.seen(at, self.response, value, watts)
         basis = self.track.basis() * change[:, None]
-        edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
-        bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
+        bins = np.zeros((len(at), 0))
+        if shape:
+            edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
+            bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
         read = read_out(self.sensor, np.column_stack([kinds, total, basis, bins]), at, time_s)
         width, moves = kinds.shape[1], basis.shape[1]
         return Observed(
@@ -115,7 +123,7 @@ class Averaged:
     delay_s: float = 0.0
     track: None = None
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array) -> Observed:
+    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         end, start = time_s - self.delay_s, time_s - self.delay_s - self.window_s
         (till, total_till), (since, total_since) = timeline.integrals(end, value), timeline.integrals(start, value)
