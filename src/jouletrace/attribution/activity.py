@@ -102,9 +102,16 @@ class Activity:
 
     def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
         """Up to each time: seconds of each kind, idle last, shape (m, members + 1); and the integral of ``value``."""
-        table = np.empty((len(at_s), len(self.members) + 1))
-        for k in range(len(self.members)):
-            table[:, k] = self.integral(at_s, (self.kind == k).astype(float))
+        order, width = np.argsort(at_s), len(self.members) + 1
+        done = np.searchsorted(self.end_s, at_s[order])  # intervals that are over by then
+        which = np.searchsorted(done, np.arange(len(self.kind)), side="right") * width + self.kind
+        between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
+        sums = np.cumsum(between.reshape(-1, width)[:-1], axis=0, dtype=np.float64)
+        last = np.minimum(done, len(self.kind) - 1)
+        begun = np.where(done < len(self.kind), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
+        sums[np.arange(len(at_s)), self.kind[last]] += begun
+        table = np.empty_like(sums)
+        table[order] = sums
         table[:, -1] = at_s - table[:, :-1].sum(axis=1)
         return table, self.integral(at_s, value)
 

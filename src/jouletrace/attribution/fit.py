@@ -34,14 +34,10 @@ PART_SPREAD = 0.4
 RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
 """How much bins of the response (some 0.08 at most) differ from the expected one, and how little it bends."""
 
-TRACK_UNIT_S = 1e-5
-TRACK_BEND = 0.1
-"""Prior on the track: second differences of its spline's coefficients are 1e-4 s (a rate changes slowly)."""
-
 ROUNDS = 10
-STILL_S, GAINED = 5e-7, 0.995
-"""It has converged where the track moves less than this, or what is left shrinks less: the last samples of readings
-come and go as a track moves, so it never stands quite still."""
+STILL, GAINED, STEP = 0.05, 0.995, 6.0
+"""It has converged where the observer's place moves less than this, or what is left shrinks less: the last samples
+of readings come and go as a track moves, so it never stands quite still. Steps are at most the last."""
 
 CLUSTER_S = 0.5
 """Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms."""
@@ -110,7 +106,7 @@ def fit(
         free: Whether the track may move.
         shape: Whether the response may differ from the expected one.
     """
-    chosen = readings.between(activity.begin_s + LEAD_S, activity.finish_s - TAIL_S)
+    chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - TAIL_S)
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
     drift = _drift(time)
@@ -138,7 +134,7 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = moves.made(x[count + drift.shape[1] :])
-    lags = max(1, round(CLUSTER_S / float(np.median(np.diff(time)))))
+    lags = max(1, round(max(CLUSTER_S, observer.reach_s) / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -156,9 +152,7 @@ def fit(
 
 
 class _Moves:
-    """What of a sampler is fitted beside the powers; nothing of a sensor that averages.
-
-    These are the coefficients of its track, in ``TRACK_UNIT_S``, and the bins of its response.
+    """What of an observer is fitted beside the powers: its place in time, and of a sampler the bins of its response.
 
     Attributes:
         columns: Change of the readings with each, shape (n, m).
@@ -170,14 +164,10 @@ class _Moves:
         self._observer = observer
         self.columns, self.now = np.zeros((len(seen.kinds), 0)), np.zeros(0)
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
-        self._tracks = 0
-        if isinstance(observer, Sampled) and free:
-            track = observer.track.shift_s / TRACK_UNIT_S
-            bend = np.diff(np.eye(len(track)), 2, axis=0) * TRACK_BEND
-            rows = np.vstack([bend, 1e-3 * np.eye(len(track))])  # the last only so that nothing is singular
-            self._tracks = len(track)
-            self.columns, self.now = seen.shift * TRACK_UNIT_S, track
-            self.prior = Prior(rows, np.zeros(len(rows)))
+        self._places = 0
+        if free:
+            self.columns, self.now, self.prior = seen.shift, observer.place, observer.prior
+            self._places = len(self.now)
         if isinstance(observer, Sampled) and free and shape:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
@@ -185,15 +175,17 @@ class _Moves:
 
     def still(self, x: Array) -> bool:
         """Whether a solution is where the columns were taken."""
-        return not self._tracks or float(np.abs(x - self.now)[: self._tracks].max()) * TRACK_UNIT_S < STILL_S
+        return not self._places or float(np.abs(x - self.now)[: self._places].max()) < STILL
 
     def made(self, x: Array) -> Observer:
-        """The sensor as a solution has it; steps of the track are bounded."""
-        if not isinstance(self._observer, Sampled) or not self._tracks:
+        """The observer as a solution has it; its steps are bounded."""
+        if not self._places:
             return self._observer
-        step = np.clip(x[: self._tracks] - self.now[: self._tracks], -6, 6)
-        change = x[self._tracks :] if len(x) > self._tracks else self._observer.change
-        return self._observer.moved((self.now[: self._tracks] + step) * TRACK_UNIT_S, change)
+        step = np.clip(x[: self._places] - self.now[: self._places], -STEP, STEP)
+        change = x[self._places :]
+        if isinstance(self._observer, Sampled) and not len(change):
+            change = self._observer.change
+        return self._observer.moved(self.now[: self._places] + step, change)
 
 
 def _response_prior(bins: int) -> Prior:

@@ -9,7 +9,7 @@ import numpy as np
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import Fit, fit
 from jouletrace.sensor.acquire import Found, follow, search
-from jouletrace.sensor.observer import Sampled
+from jouletrace.sensor.observer import Averaged, Means, Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Sensor, Track, read_out
 
@@ -18,28 +18,42 @@ AVERAGES = (8, 12, 20, 24, 32)
 DELAYS_S, NEAR_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3), np.arange(-60e-6, 61e-6, 20e-6)
 """Lengths of the recursive average, and delays beside the expected one, that are tried; the best is searched closer."""
 
+WHERE = np.arange(-2, 2.01, 0.25)
+"""Delays of a sensor that averages that are tried, in their standard deviations."""
+
 
 @dataclass(frozen=True)
 class Lock:
-    """A sampler's track that was found in a recording.
+    """A sensor's place in time that was found in a recording.
 
     Attributes:
-        found: What the search came to.
-        fit: With the track that leaves least.
+        found: What the search came to; None of a sensor that averages, which has no rate to find.
+        fit: With the place that leaves least.
         expected: What the sensor was taken for.
     """
 
-    found: Found
+    found: Found | None
     fit: Fit
-    expected: Sensor
+    expected: Sensor | Means
 
 
-def lock(activity: Activity, sensor: Sensor, readings: Readings) -> Lock:
-    """Find the track of a sampler and fit the powers; whether to believe it is for ``checks``.
+def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock:
+    """Find when a sensor looks and fit the powers; whether to believe it is for ``checks``.
 
-    A track is followed by powers, and powers are fitted by a track: from the search's window both grow to the whole
-    recording, and again until nothing is gained.
+    A sampler's track is followed by powers, and powers are fitted by a track: from the search's window both grow to the
+    whole recording, and again until nothing is gained. Of a sensor that averages it is the delay that is looked for.
+
+    Args:
+        activity: What ran.
+        sensor: What is known of the sensor, of one that samples or of one that averages.
+        readings: The record.
     """
+    if isinstance(sensor, Means):
+        observer = Averaged.of(sensor, readings)
+        delays = sensor.delay_s + sensor.delay_spread_s * WHERE
+        places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
+        best = min(places, key=lambda one: one.left_rms_w)
+        return Lock(None, fit(activity, best.observer, readings), sensor)
     expected = sensor
     found = search(sensor, activity, readings)
     near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
