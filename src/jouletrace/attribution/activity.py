@@ -207,7 +207,7 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         origin_ns: Zero of the seconds, that of the readings.
 
     Raises:
-        BadInputError: If there is no kernel, or one ends before it starts.
+        BadInputError: If there is no kernel, one ends before it starts, or none lasts any time.
     """
     if not len(start_ns):
         raise BadInputError("timeline: it has no kernel")
@@ -225,6 +225,8 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         start = np.maximum(start, before)
         keep = end > start
         start, end, kind = start[keep], end[keep], kind[keep]
+    if not len(start):
+        raise BadInputError(f"timeline: none of its {len(start_ns)} kernels lasts any time")
     slowness = slowness_of(start, end, kind)
     start, end, kind, slowness = _in_parts(start, end, kind, slowness, len(members))
     used, kind = np.unique(kind, return_inverse=True)

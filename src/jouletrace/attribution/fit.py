@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
 from jouletrace.attribution.activity import Activity
+from jouletrace.errors import BadInputError
 from jouletrace.sensor.observer import Observed, Observer, Sampled
 from jouletrace.sensor.readout import Readings
-from jouletrace.stats.regression import Prior, equivalent_noise, posterior, sandwich, solve
+from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quantile95, sandwich, solve
 
 Array = NDArray[np.float64]
 
 LEAD_S = 0.35
 """Readings this soon after the timeline begins hold what ran before, and the ramp of the power."""
 
-TAIL_S = 0.06
+TAIL_S, LEAST = 0.06, 10
 IDLE_W, IDLE_SPREAD_W = 130.0, 100.0
 """Of gaps between kernels: a GPU at rest with a context draws 110 to 140 W where this was measured."""
 
@@ -55,9 +56,11 @@ class Fit:
         speed: Change of the power of what runs for a change of the logarithm of its duration by 1; about -2.
         covariance: Of ``power_w`` and then ``speed`` (times ``power_w``), shape (k + 1, k + 1).
         prior_covariance, design_covariance: The same before any reading, and with readings whose noise is independent.
+        seen: Mean share of each kind in the readings, idle last, shape (k,).
         drift_w: Slow drift of the whole, of mean 0, shape (n,).
         left_w: What the readings leave, shape (n,).
         noise_w: Standard deviation of independent noise that says as little.
+        errors95: Standard errors that hold 95 %.
     """
 
     activity: Activity
@@ -69,9 +72,16 @@ class Fit:
     covariance: Array
     prior_covariance: Array
     design_covariance: Array
+    seen: Array
     drift_w: Array
     left_w: Array
     noise_w: float
+    errors95: float
+
+    @property
+    def begun_s(self) -> float:
+        """How long after the timeline begins readings are used."""
+        return max(LEAD_S, self.observer.reach_s)
 
     @property
     def left_rms_w(self) -> float:
@@ -105,10 +115,14 @@ def fit(
         use: Which readings count, by their place in the record; those while the timeline lasts if None.
         free: Whether the track may move.
         shape: Whether the response may differ from the expected one.
+
+    Raises:
+        BadInputError: With fewer than 10 readings while the timeline lasts.
     """
     chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - TAIL_S)
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
+    enough(activity, int(chosen.sum()))
     drift = _drift(time)
     one = np.ones(len(activity.kind))
     seen = observer.observe(activity, time, activity.slowness, one, free and shape)
@@ -145,10 +159,25 @@ def fit(
         covariance=sandwich(design, left, both, noise, lags)[:count, :count],
         prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
         design_covariance=posterior(design, both, noise)[:count, :count],
+        seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         left_w=left,
         noise_w=noise,
+        errors95=quantile95(min(lags / len(time), 1.0)),
     )
+
+
+def enough(activity: Activity, readings: int) -> None:
+    """Check that a timeline has readings.
+
+    Raises:
+        BadInputError: With fewer than 10.
+    """
+    if readings < LEAST:
+        raise BadInputError(
+            f"power record: {readings} readings while the timeline lasts "
+            f"({activity.finish_s - activity.begin_s:.1f} s), {LEAST} are needed; record the same GPU for longer"
+        )
 
 
 class _Moves:

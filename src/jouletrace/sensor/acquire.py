@@ -100,6 +100,8 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     count = max(1, min(windows, int((length - 0.5) / WINDOW_S)))
     starts = timeline.begin_s + np.linspace(0.35 if length > 1 else 0.0, max(length - WINDOW_S - 0.1, 0.0), count)
     parts = [_Window(sensor, timeline, readings, start, min(start + WINDOW_S, timeline.finish_s)) for start in starts]
+    most = max(len(part.watts) for part in parts)
+    parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
     coarse = _total(parts, [part.left(rates, PHASES).min(axis=1) for part in parts])
     best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
@@ -110,7 +112,7 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     best.sort(key=lambda one: one[0])
     (first, _, fits), (second, _, others) = best[0], best[min(1, len(best) - 1)]
     weights = [len(part.watts) for part in parts]
-    w = int(np.argmin([left / part.watts.var() for (left, _, _), part in zip(fits, parts, strict=True)]))
+    w = int(np.argmin([left / max(part.watts.var(), 1e-12) for (left, _, _), part in zip(fits, parts, strict=True)]))
     return Found(
         rate_hz=fits[w][1],
         left_w=float(np.sqrt(np.average([left for left, _, _ in fits], weights=weights))),
