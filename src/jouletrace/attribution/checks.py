@@ -41,6 +41,9 @@ CLOSE = 0.02
 SHORTEST_S, COVERED = 5.0, 0.8
 """Of a recording, and the share of it that has readings."""
 
+DROPPED = 1e-3
+"""Share of the kernels that may be missing."""
+
 BUSY_REST_W = 280.0
 """Between kernels no GPU draws this: then kernels are missing, something else runs, or the phase is wrong."""
 
@@ -151,7 +154,9 @@ def check_whole(fitted: Fit, untraced_j: float, iterations: int) -> Check:
     return Check("whole", abs(ratio - 1) <= CLOSE, says, "tracing slows this program: read its shares, not its joules")
 
 
-def checks(lock: Lock, readings: Readings, untraced_j: float | None = None, iterations: int = 0) -> list[Check]:
+def checks(
+    lock: Lock, readings: Readings, untraced_j: float | None = None, iterations: int = 0, dropped: int = 0
+) -> list[Check]:
     """All that can be asked of a recording; only part of it of a sensor that averages.
 
     Args:
@@ -159,6 +164,7 @@ def checks(lock: Lock, readings: Readings, untraced_j: float | None = None, iter
         readings: The record.
         untraced_j: Energy of an iteration without tracing, if it was measured.
         iterations: In the recording.
+        dropped: Kernels that the tracer knows it missed.
     """
     fitted = lock.fit
     span = fitted.activity.finish_s - fitted.activity.begin_s
@@ -169,7 +175,11 @@ def checks(lock: Lock, readings: Readings, untraced_j: float | None = None, iter
         f"the recording lasts {span:.1f} s, of which {min(covered, 1):.0%} have readings",
         f"record for at least {SHORTEST_S:.0f} s, and power all the while",
     )
-    asked = [long, check_rest(fitted), check_seen(fitted), check_held_out(fitted, readings)]
+    missed = dropped / (dropped + len(fitted.activity.start_s))
+    traced = Check(
+        "traced", missed <= DROPPED, f"the tracer missed {missed:.1%} of the kernels", "trace with larger buffers"
+    )
+    asked = [long, traced, check_rest(fitted), check_seen(fitted), check_held_out(fitted, readings)]
     if lock.found is not None:
         asked[1:1] = [check_lock(lock), check_sensor(lock)]  # the cause before its effects
         asked.append(check_placebo(fitted, readings))

@@ -40,8 +40,9 @@ STILL, GAINED, STEP = 0.05, 0.995, 6.0
 """It has converged where the observer's place moves less than this, or what is left shrinks less: the last samples
 of readings come and go as a track moves, so it never stands quite still. Steps are at most the last."""
 
-CLUSTER_S = 0.5
-"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms."""
+CLUSTER_S, MEANS_CLUSTER_S = 0.5, 1.5
+"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms. Sensors that average
+see programs whose excitation lasts for several of their windows."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = moves.made(x[count + drift.shape[1] :])
-    lags = max(1, round(max(CLUSTER_S, observer.reach_s) / float(np.median(np.diff(time)))))
+    cluster = CLUSTER_S if isinstance(observer, Sampled) else max(MEANS_CLUSTER_S, observer.reach_s)
+    lags = max(1, round(cluster / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -168,15 +170,20 @@ def fit(
 
 
 def enough(activity: Activity, readings: int) -> None:
-    """Check that a timeline has readings.
+    """Check that a timeline has readings, and more than it has unknowns.
 
     Raises:
-        BadInputError: With fewer than 10.
+        BadInputError: With fewer than 10 readings, or than kinds of intervals.
     """
     if readings < LEAST:
         raise BadInputError(
             f"power record: {readings} readings while the timeline lasts "
             f"({activity.finish_s - activity.begin_s:.1f} s), {LEAST} are needed; record the same GPU for longer"
+        )
+    if readings < len(activity.members):
+        raise BadInputError(
+            f"timeline: {len(activity.members)} kinds and sets of kernels that run at once, but {readings} readings; "
+            "record for longer, on fewer streams, or with coarser kinds"
         )
 
 

@@ -52,7 +52,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
         readings: The record.
 
     Raises:
-        BadInputError: If the timeline has hardly any readings.
+        BadInputError: If the timeline has hardly any readings, or fewer than kinds.
     """
     if isinstance(sensor, Means):
         observer = Averaged.of(sensor, readings)
