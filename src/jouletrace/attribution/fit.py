@@ -40,9 +40,10 @@ STILL, GAINED, STEP = 0.05, 0.995, 6.0
 """It has converged where the observer's place moves less than this, or what is left shrinks less: the last samples
 of readings come and go as a track moves, so it never stands quite still. Steps are at most the last."""
 
-CLUSTER_S, MEANS_CLUSTER_S = 0.5, 1.5
-"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms. Sensors that average
-see programs whose excitation lasts for several of their windows."""
+CLUSTER_S, MEANS_CLUSTER_S, SHRUNK = 1.0, 1.5, 0.1
+"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms, regimes of a clock
+for longer; sensors that average see excitation that lasts for several of their windows. With so few stretches of that
+length a sandwich scatters: it is shrunk by a tenth to the covariance by independent noise."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = moves.made(x[count + drift.shape[1] :])
+    independent = posterior(design, both, noise)[:count, :count]
     cluster = CLUSTER_S if isinstance(observer, Sampled) else max(MEANS_CLUSTER_S, observer.reach_s)
     lags = max(1, round(cluster / float(np.median(np.diff(time)))))
     return Fit(
@@ -158,9 +160,9 @@ def fit(
         watts=watts,
         power_w=x[: count - 1],
         speed=float(x[count - 1]),
-        covariance=sandwich(design, left, both, noise, lags)[:count, :count],
+        covariance=(1 - SHRUNK) * sandwich(design, left, both, noise, lags)[:count, :count] + SHRUNK * independent,
         prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
-        design_covariance=posterior(design, both, noise)[:count, :count],
+        design_covariance=independent,
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         left_w=left,
