@@ -14,7 +14,7 @@ from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Sensor, Track, read_out
 
 LOOKS = 3
-AVERAGES, CLEARLY = (8, 12, 16, 20, 24, 32), 0.92
+AVERAGES, CLEARLY = (8, 12, 16, 20, 24, 32), 0.95
 """Lengths of the recursive average that are tried, and what another must leave at most of what the
 expected one leaves."""
 
