@@ -21,7 +21,7 @@ expected one leaves."""
 DELAYS_S, NEAR_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3), np.arange(-60e-6, 61e-6, 20e-6)
 """Delays that are tried beside the expected one, then beside the best."""
 
-WHERE = np.arange(-2, 2.01, 0.25)
+WHERE = np.arange(-2, 2.01, 0.5)
 """Delays of a sensor that averages that are tried, in their standard deviations."""
 
 
