@@ -110,8 +110,8 @@ def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> R
         step_s: About the time between steps, to 0.2 %.
 
     Raises:
-        BadInputError: With fewer than 50 reads, if one is no number, if fewer than 20 show a new value, or the counter
-            runs backwards.
+        BadInputError: With fewer than 50 reads, if one is no number, if fewer than 20 show a new value, if reads come
+            less than twice a step, or the counter runs backwards.
     """
     stamps, values = _sorted(stamp_ns, joules)
     new = np.flatnonzero(np.diff(values) != 0) + 1
@@ -122,6 +122,12 @@ def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> R
     if (np.diff(values) < 0).any():
         at = int(np.argmax(np.diff(values) < 0)) + 1
         raise BadInputError(f"energy counter: read {at} of {len(stamps)} shows less than the one before")
+    every = float(np.median(np.diff(stamps))) / 1e9
+    if every > step_s / 2:
+        raise BadInputError(
+            f"energy counter: it was read every {every * 1e3:.0f} ms and steps every {step_s * 1e3:.0f} ms; "
+            "read it twice a step"
+        )
     time = (stamps[new] - stamps[0]) / 1e9
     number = np.cumsum(np.append(0, np.maximum(np.rint(np.diff(time) / step_s), 1)))
     for _ in range(3):  # number of each step, as a loop that reads late may jump over some
