@@ -101,7 +101,10 @@ def test_kernels_that_overlap_at_random():
 
 
 def test_one_second():
-    says, *_ = analysed(keep=lambda recording: recording.start_ns < recording.start_ns[0] + 1_000_000_000)
+    """Fewer readings than the heads, middles and tails of its kernels; with fewer kinds the verdict says no."""
+    with pytest.raises(BadInputError, match=r"\d+ kinds .*, but \d+ readings; record for longer"):
+        analysed(keep=lambda recording: recording.start_ns < recording.start_ns[0] + 1_000_000_000)
+    says, *_ = analysed("one_kind", keep=lambda recording: recording.start_ns < recording.start_ns[0] + 1_000_000_000)
     refused(says, "the recording lasts 1.0 s")
 
 

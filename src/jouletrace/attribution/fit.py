@@ -124,7 +124,7 @@ def fit(
     chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - TAIL_S)
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
-    enough(activity, int(chosen.sum()))
+    enough(activity, int(chosen.sum()), kinds=False)
     drift = _drift(time)
     one = np.ones(len(activity.kind))
     seen = observer.observe(activity, time, activity.slowness, one, free and shape)
@@ -171,8 +171,8 @@ def fit(
     )
 
 
-def enough(activity: Activity, readings: int) -> None:
-    """Check that a timeline has readings, and more than it has unknowns.
+def enough(activity: Activity, readings: int, kinds: bool = True) -> None:
+    """Check that a timeline has readings, and, of a whole recording, more than it has ``kinds``.
 
     Raises:
         BadInputError: With fewer than 10 readings, or than kinds of intervals.
@@ -182,7 +182,7 @@ def enough(activity: Activity, readings: int) -> None:
             f"power record: {readings} readings while the timeline lasts "
             f"({activity.finish_s - activity.begin_s:.1f} s), {LEAST} are needed; record the same GPU for longer"
         )
-    if readings < len(activity.members):
+    if kinds and readings < len(activity.members):
         raise BadInputError(
             f"timeline: {len(activity.members)} kinds and sets of kernels that run at once, but {readings} readings; "
             "record for longer, on fewer streams, or with coarser kinds"

@@ -54,13 +54,13 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
     Raises:
         BadInputError: If the timeline has hardly any readings, or fewer than kinds.
     """
+    enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - TAIL_S).sum()))
     if isinstance(sensor, Means):
         observer = Averaged.of(sensor, readings)
         delays = sensor.delay_s + sensor.delay_spread_s * WHERE
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
         best = min(places, key=lambda one: one.left_rms_w)
         return Lock(None, fit(activity, best.observer, readings), sensor)
-    enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - TAIL_S).sum()))
     found = search(sensor, activity, readings)
     near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
     part = activity.between(found.start_s, found.end_s)
