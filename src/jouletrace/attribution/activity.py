@@ -102,9 +102,16 @@ class Activity:
 
     def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
         """Up to each time: seconds of each kind, idle last, shape (m, members + 1); and the integral of ``value``."""
-        table = np.empty((len(at_s), len(self.members) + 1))
-        for k in range(len(self.members)):
-            table[:, k] = self.integral(at_s, (self.kind == k).astype(float))
+        order, width = np.argsort(at_s), len(self.members) + 1
+        done = np.searchsorted(self.end_s, at_s[order])  # intervals that are over by then
+        which = np.searchsorted(done, np.arange(len(self.kind)), side="right") * width + self.kind
+        between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
+        sums = np.cumsum(between.reshape(-1, width)[:-1], axis=0, dtype=np.float64)
+        last = np.minimum(done, len(self.kind) - 1)
+        begun = np.where(done < len(self.kind), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
+        sums[np.arange(len(at_s)), self.kind[last]] += begun
+        table = np.empty_like(sums)
+        table[order] = sums
         table[:, -1] = at_s - table[:, :-1].sum(axis=1)
         return table, self.integral(at_s, value)
 
@@ -118,15 +125,10 @@ class Activity:
         Returns:
             A column for each of these, then other kinds, idle, and ``slowness`` while busy.
         """
-        near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
-        kind = self.kind[near]
         apart = np.argsort(-self.seconds[:-1])[:most]
-        values = [*((kind == k).astype(float) for k in apart), (~np.isin(kind, apart)).astype(float)]
-        part = replace(
-            self, start_s=self.start_s[near], end_s=self.end_s[near], kind=kind, slowness=self.slowness[near]
-        )
-        columns = [part.power(edges_s, value) for value in values]
-        return np.column_stack([*columns, 1 - np.sum(columns, axis=0), part.power(edges_s, self.slowness[near])])
+        columns = [self.power(edges_s, self.kind == k) for k in apart]
+        columns.append(self.power(edges_s, ~np.isin(self.kind, apart)))
+        return np.column_stack([*columns, 1 - np.sum(columns, axis=0), self.power(edges_s, self.slowness)])
 
     def between(self, start_s: float, finish_s: float) -> Activity:
         """The part of it that lies within a span; kinds stay the same."""
@@ -141,17 +143,23 @@ class Activity:
             finish_s=finish_s,
         )
 
-    def power(self, edges_s: Array, value: Array) -> Array:
+    def power(self, edges_s: Array, value: Array | NDArray[np.bool_]) -> Array:
         """Mean of ``value`` (of each interval, 0 between them) in each bin of a regular grid; shape (m,)."""
-        return np.asarray(np.diff(self.integral(edges_s, value)) / (edges_s[1] - edges_s[0]))
+        near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
+        sums = _integral(edges_s, self.start_s[near], self.end_s[near], value[near])
+        return np.asarray(np.diff(sums) / (edges_s[1] - edges_s[0]))
 
     def integral(self, at_s: Array, value: Array) -> Array:
         """Integral up to each time of what is ``value`` while an interval lasts and 0 between them."""
-        if not len(self.start_s):
-            return np.zeros(len(at_s))
-        sums = np.append(0.0, np.cumsum(value * (self.end_s - self.start_s)))
-        times = np.column_stack([self.start_s, self.end_s]).ravel()
-        return np.asarray(np.interp(at_s, times, np.column_stack([sums[:-1], sums[1:]]).ravel()))
+        return _integral(at_s, self.start_s, self.end_s, value)
+
+
+def _integral(at: Array, start: Array, end: Array, value: Array | NDArray[np.bool_]) -> Array:
+    if not len(start):
+        return np.zeros(len(at))
+    sums = np.append(0.0, np.cumsum(value * (end - start)))
+    times = np.column_stack([start, end]).ravel()
+    return np.asarray(np.interp(at, times, np.column_stack([sums[:-1], sums[1:]]).ravel()))
 
 
 def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
@@ -199,7 +207,7 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         origin_ns: Zero of the seconds, that of the readings.
 
     Raises:
-        BadInputError: If there is no kernel, or one ends before it starts.
+        BadInputError: If there is no kernel, one ends before it starts, or none lasts any time.
     """
     if not len(start_ns):
         raise BadInputError("timeline: it has no kernel")
@@ -217,6 +225,8 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         start = np.maximum(start, before)
         keep = end > start
         start, end, kind = start[keep], end[keep], kind[keep]
+    if not len(start):
+        raise BadInputError(f"timeline: none of its {len(start_ns)} kernels lasts any time")
     slowness = slowness_of(start, end, kind)
     start, end, kind, slowness = _in_parts(start, end, kind, slowness, len(members))
     used, kind = np.unique(kind, return_inverse=True)

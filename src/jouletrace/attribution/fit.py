@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
 from jouletrace.attribution.activity import Activity
+from jouletrace.errors import BadInputError
 from jouletrace.sensor.observer import Observed, Observer, Sampled
 from jouletrace.sensor.readout import Readings
-from jouletrace.stats.regression import Prior, equivalent_noise, posterior, sandwich, solve
+from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quantile95, sandwich, solve
 
 Array = NDArray[np.float64]
 
 LEAD_S = 0.35
 """Readings this soon after the timeline begins hold what ran before, and the ramp of the power."""
 
-TAIL_S = 0.06
+TAIL_S, LEAST = 0.06, 10
 IDLE_W, IDLE_SPREAD_W = 130.0, 100.0
 """Of gaps between kernels: a GPU at rest with a context draws 110 to 140 W where this was measured."""
 
@@ -34,14 +35,15 @@ PART_SPREAD = 0.4
 RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
 """How much bins of the response (some 0.08 at most) differ from the expected one, and how little it bends."""
 
-TRACK_UNIT_S = 1e-5
-TRACK_BEND = 0.1
-"""Prior on the track: second differences of its spline's coefficients are 1e-4 s (a rate changes slowly)."""
-
 ROUNDS = 10
-STILL_S = 5e-7
-CLUSTER_S = 0.5
-"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms."""
+STILL, GAINED, STEP = 0.05, 0.995, 6.0
+"""It has converged where the observer's place moves less than this, or what is left shrinks less: the last samples
+of readings come and go as a track moves, so it never stands quite still. Steps are at most the last."""
+
+CLUSTER_S, MEANS_CLUSTER_S, SHRUNK = 1.0, 1.5, 0.1
+"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms, regimes of a clock
+for longer; sensors that average see excitation that lasts for several of their windows. With so few stretches of that
+length a sandwich scatters: it is shrunk by a tenth to the covariance by independent noise."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,11 @@ class Fit:
         speed: Change of the power of what runs for a change of the logarithm of its duration by 1; about -2.
         covariance: Of ``power_w`` and then ``speed`` (times ``power_w``), shape (k + 1, k + 1).
         prior_covariance, design_covariance: The same before any reading, and with readings whose noise is independent.
+        seen: Mean share of each kind in the readings, idle last, shape (k,).
         drift_w: Slow drift of the whole, of mean 0, shape (n,).
         left_w: What the readings leave, shape (n,).
         noise_w: Standard deviation of independent noise that says as little.
+        errors95: Standard errors that hold 95 %.
     """
 
     activity: Activity
@@ -70,9 +74,16 @@ class Fit:
     covariance: Array
     prior_covariance: Array
     design_covariance: Array
+    seen: Array
     drift_w: Array
     left_w: Array
     noise_w: float
+    errors95: float
+
+    @property
+    def begun_s(self) -> float:
+        """How long after the timeline begins readings are used."""
+        return max(LEAD_S, self.observer.reach_s)
 
     @property
     def left_rms_w(self) -> float:
@@ -106,31 +117,42 @@ def fit(
         use: Which readings count, by their place in the record; those while the timeline lasts if None.
         free: Whether the track may move.
         shape: Whether the response may differ from the expected one.
+
+    Raises:
+        BadInputError: With fewer than 10 readings while the timeline lasts.
     """
-    chosen = readings.between(activity.begin_s + LEAD_S, activity.finish_s - TAIL_S)
+    chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - TAIL_S)
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
+    enough(activity, int(chosen.sum()), kinds=False)
     drift = _drift(time)
-    power, speed, prior = _start(activity, observer, time, watts)
+    one = np.ones(len(activity.kind))
+    seen = observer.observe(activity, time, activity.slowness, one, free and shape)
+    power, speed, prior = _start(activity, seen.kinds[:, -1], watts)
+    seen = seen.scaled(float(power[0] - power[-1]))
     count = len(power) + 1
     prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
     noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if free else 3
+    left = watts
     for round_ in range(rounds):
-        above = (power[:-1] - power[-1])[activity.kind]
-        seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness))
+        if round_ > 0:
+            above = (power[:-1] - power[-1])[activity.kind]
+            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), free and shape)
         moves = _Moves(observer, free, shape, seen)
         design = np.column_stack([seen.kinds, seen.value, drift, moves.columns])
         both = prior.beside(moves.prior)
         target = watts + moves.columns @ moves.now  # linear in what moves about where it is
         x = solve(design, target, both, noise)
-        left = target - design @ x
+        left, before = target - design @ x, left
         noise = equivalent_noise(left)
-        still = moves.still(x[count + drift.shape[1] :])
+        still = moves.still(x[count + drift.shape[1] :]) or np.std(left) > GAINED * np.std(before)
         if round_ == rounds - 1 or (still and round_ >= 2):
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = moves.made(x[count + drift.shape[1] :])
-    lags = max(1, round(CLUSTER_S / float(np.median(np.diff(time)))))
+    independent = posterior(design, both, noise)[:count, :count]
+    cluster = CLUSTER_S if isinstance(observer, Sampled) else max(MEANS_CLUSTER_S, observer.reach_s)
+    lags = max(1, round(cluster / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -138,19 +160,37 @@ def fit(
         watts=watts,
         power_w=x[: count - 1],
         speed=float(x[count - 1]),
-        covariance=sandwich(design, left, both, noise, lags)[:count, :count],
+        covariance=(1 - SHRUNK) * sandwich(design, left, both, noise, lags)[:count, :count] + SHRUNK * independent,
         prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
-        design_covariance=posterior(design, both, noise)[:count, :count],
+        design_covariance=independent,
+        seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         left_w=left,
         noise_w=noise,
+        errors95=quantile95(min(lags / len(time), 1.0)),
     )
 
 
-class _Moves:
-    """What of a sampler is fitted beside the powers; nothing of a sensor that averages.
+def enough(activity: Activity, readings: int, kinds: bool = True) -> None:
+    """Check that a timeline has readings, and, of a whole recording, more than it has ``kinds``.
 
-    These are the coefficients of its track, in ``TRACK_UNIT_S``, and the bins of its response.
+    Raises:
+        BadInputError: With fewer than 10 readings, or than kinds of intervals.
+    """
+    if readings < LEAST:
+        raise BadInputError(
+            f"power record: {readings} readings while the timeline lasts "
+            f"({activity.finish_s - activity.begin_s:.1f} s), {LEAST} are needed; record the same GPU for longer"
+        )
+    if kinds and readings < len(activity.members):
+        raise BadInputError(
+            f"timeline: {len(activity.members)} kinds and sets of kernels that run at once, but {readings} readings; "
+            "record for longer, on fewer streams, or with coarser kinds"
+        )
+
+
+class _Moves:
+    """What of an observer is fitted beside the powers: its place in time, and of a sampler the bins of its response.
 
     Attributes:
         columns: Change of the readings with each, shape (n, m).
@@ -162,14 +202,10 @@ class _Moves:
         self._observer = observer
         self.columns, self.now = np.zeros((len(seen.kinds), 0)), np.zeros(0)
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
-        self._tracks = 0
-        if isinstance(observer, Sampled) and free:
-            track = observer.track.shift_s / TRACK_UNIT_S
-            bend = np.diff(np.eye(len(track)), 2, axis=0) * TRACK_BEND
-            rows = np.vstack([bend, 1e-3 * np.eye(len(track))])  # the last only so that nothing is singular
-            self._tracks = len(track)
-            self.columns, self.now = seen.shift * TRACK_UNIT_S, track
-            self.prior = Prior(rows, np.zeros(len(rows)))
+        self._places = 0
+        if free:
+            self.columns, self.now, self.prior = seen.shift, observer.place, observer.prior
+            self._places = len(self.now)
         if isinstance(observer, Sampled) and free and shape:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
@@ -177,15 +213,17 @@ class _Moves:
 
     def still(self, x: Array) -> bool:
         """Whether a solution is where the columns were taken."""
-        return not self._tracks or float(np.abs(x - self.now)[: self._tracks].max()) * TRACK_UNIT_S < STILL_S
+        return not self._places or float(np.abs(x - self.now)[: self._places].max()) < STILL
 
     def made(self, x: Array) -> Observer:
-        """The sensor as a solution has it; steps of the track are bounded."""
-        if not isinstance(self._observer, Sampled) or not self._tracks:
+        """The observer as a solution has it; its steps are bounded."""
+        if not self._places:
             return self._observer
-        step = np.clip(x[: self._tracks] - self.now[: self._tracks], -6, 6)
-        change = x[self._tracks :] if len(x) > self._tracks else self._observer.change
-        return self._observer.moved((self.now[: self._tracks] + step) * TRACK_UNIT_S, change)
+        step = np.clip(x[: self._places] - self.now[: self._places], -STEP, STEP)
+        change = x[self._places :]
+        if isinstance(self._observer, Sampled) and not len(change):
+            change = self._observer.change
+        return self._observer.moved(self.now[: self._places] + step, change)
 
 
 def _response_prior(bins: int) -> Prior:
@@ -196,13 +234,11 @@ def _response_prior(bins: int) -> Prior:
     return Prior(rows, np.zeros(len(rows)))
 
 
-def _start(activity: Activity, observer: Observer, time: Array, watts: Array) -> tuple[Array, float, Prior]:
+def _start(activity: Activity, idle: Array, watts: Array) -> tuple[Array, float, Prior]:
     """Powers to start from: one for all that runs; and a prior round it, as wide as it is above idle.
 
     Parts of the same kernels differ less from each other than kernels do.
     """
-    none = np.zeros(len(activity.kind))
-    idle = observer.observe(activity, time, none, none).kinds[:, -1]
     prior = Prior.of(np.array([500.0, IDLE_W]), np.array([2000.0, IDLE_SPREAD_W]))
     busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
     spread, columns = max(float(busy - rest), 30.0), len(activity.members)

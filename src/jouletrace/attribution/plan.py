@@ -119,7 +119,9 @@ def copies(length_s: float, long: bool) -> int:
     return int(np.clip(wanted, 3 if long else 2, MOST_COPIES))
 
 
-def excited(iteration: Iteration, excitation: str, seconds: float, rng: np.random.Generator) -> tuple[Activity, float]:
+def excited(
+    iteration: Iteration, excitation: str, seconds: float, rng: np.random.Generator, hold_s: float = 0.0
+) -> tuple[Activity, float]:
     """A timeline of an excited program, and by how much longer its iterations are.
 
     Args:
@@ -127,6 +129,8 @@ def excited(iteration: Iteration, excitation: str, seconds: float, rng: np.rando
         excitation: One of ``EXCITATIONS``.
         seconds: Length of the timeline.
         rng: Draws pauses, spins and operators.
+        hold_s: For how long an operator that was drawn is repeated, iteration for iteration. A sensor that averages
+            needs some windows; one that samples none.
     """
     plain = float((iteration.gap_s + iteration.length_s).sum())
     labels = list(dict.fromkeys(iteration.label))
@@ -136,13 +140,14 @@ def excited(iteration: Iteration, excitation: str, seconds: float, rng: np.rando
     starts: list[Array] = []
     ends: list[Array] = []
     kinds: list[NDArray[np.int64]] = []
-    at, count = 0.0, 0
+    at, count, drawn = 0.0, 0, -np.inf
     while at < seconds:
         order = np.arange(len(iteration.gap_s))
         gap, length, kind = iteration.gap_s, iteration.length_s, kind_of[iteration.operator]
         if excitation == "repeats":
-            call = int(rng.integers(len(calls)))
-            times = copies(float(lengths[call]), bool(rng.integers(2)))
+            if at >= drawn + hold_s:
+                call, drawn = int(rng.integers(len(calls))), at
+                times = copies(float(lengths[call]), bool(rng.integers(2)))
             last = int(calls[call][-1]) + 1 if len(calls[call]) else 0
             order = np.concatenate([order[:last], np.tile(calls[call], times - 1), order[last:]])
         gap, length, kind = gap[order], length[order], kind[order]

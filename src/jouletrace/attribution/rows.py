@@ -101,7 +101,7 @@ class Contrasts:
         which = list(which)
         weight = self.weights[which].sum(axis=0)
         seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
-        half = Z95 * float(np.sqrt(weight @ self.fit.covariance @ weight))
+        half = self.fit.errors95 * float(np.sqrt(weight @ self.fit.covariance @ weight))
         count = len(self.fit.watts)
         estimate = Estimate(energy, energy - half, energy + half, count, METHOD)
         return Row(
@@ -152,7 +152,7 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
         rest = [*partner, *rest]
     made = [_stated(contrasts, pool) for pool in (*good, rest) if pool]
     made.sort(key=lambda row: -(row.energy.value or 0.0))
-    return [*made, contrasts.row([idle])]
+    return [*made, _stated(contrasts, [idle])]
 
 
 def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:

@@ -41,9 +41,6 @@ TURN, MOVES = 2, 16
 SETTLE_S = 0.12
 """Readings this soon after the start still hold what was before: e^-9 of it."""
 
-PIECE = 128
-"""Samples whose averages are taken together."""
-
 CANDIDATES = 6
 """Rates that are looked at closely after the search."""
 
@@ -103,6 +100,8 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     count = max(1, min(windows, int((length - 0.5) / WINDOW_S)))
     starts = timeline.begin_s + np.linspace(0.35 if length > 1 else 0.0, max(length - WINDOW_S - 0.1, 0.0), count)
     parts = [_Window(sensor, timeline, readings, start, min(start + WINDOW_S, timeline.finish_s)) for start in starts]
+    most = max(len(part.watts) for part in parts)
+    parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
     coarse = _total(parts, [part.left(rates, PHASES).min(axis=1) for part in parts])
     best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
@@ -113,7 +112,7 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     best.sort(key=lambda one: one[0])
     (first, _, fits), (second, _, others) = best[0], best[min(1, len(best) - 1)]
     weights = [len(part.watts) for part in parts]
-    w = int(np.argmin([left / part.watts.var() for (left, _, _), part in zip(fits, parts, strict=True)]))
+    w = int(np.argmin([left / max(part.watts.var(), 1e-12) for (left, _, _), part in zip(fits, parts, strict=True)]))
     return Found(
         rate_hz=fits[w][1],
         left_w=float(np.sqrt(np.average([left for left, _, _ in fits], weights=weights))),
@@ -255,44 +254,43 @@ def _designs(
     time_s: Array,
 ) -> Array:
     """What readings make of each column, samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
-    count = int((end_s - start_s) * rate_hz) - 1
-    offset = phases / rate_hz
-    at = start_s + np.arange(count)[:, None] / rate_hz + offset[None, :]
-    values = np.take(seen, ((at - first_edge_s) / GRID_S).astype(np.int64), axis=0)
-    last = np.floor((time_s[:, None] - sensor.delay_s - start_s - offset[None, :]) * rate_hz).astype(np.int64)
-    read = _averaged(values, np.clip(last, 0, count - 1), sensor.averages)
-    return np.asarray(np.moveaxis(read, 1, 0), np.float64)
+    period = float(np.median(np.diff(time_s)))
+    place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
+    every = np.arange(place[-1] + 1)  # none is missing, from the start on
+    times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
+    last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
+    last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
+    count = np.diff(last, axis=0, prepend=0)
+    number = np.maximum(last - np.arange(count.max())[:, None, None], 0)
+    at = start_s - first_edge_s + (number + phases) / rate_hz
+    read = _averaged(np.take(seen, (at / GRID_S).astype(np.int64), axis=0), count, sensor.averages)
+    return np.asarray(np.moveaxis(read[place], 1, 0), np.float64)
 
 
-def _averaged(values: NDArray[np.float32], at: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
-    """The recursive average of each column, at some samples; as ``sampler.read_out`` does it, but only where asked.
+def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
+    """The recursive average of samples as ``sampler.read_out`` has it, but only where it is read.
 
-    Within a piece the average is a sum of values, each weighted as if the piece ended with it, brought to the sample
-    asked for; what was before the piece decays on.
+    From one reading to the next the average decays, and the samples between are added.
 
     Args:
-        values: Shape (samples, phases, columns).
-        at: Samples asked for, shape (readings, phases).
+        values: Of the samples before each reading, the latest first, shape (samples, readings, phases, columns).
+        count: How many of them were taken since the reading before, shape (readings, phases).
         averages: Length of the average.
 
     Returns:
         Shape (readings, phases, columns).
     """
     keep = np.float32(1 - 1 / averages)
-    count, phases, columns = values.shape
-    pieces = -(-count // PIECE)
-    mean = values.mean(axis=0)
-    padded = np.zeros((pieces * PIECE, phases, columns), np.float32)
-    np.subtract(values, mean, out=padded[:count])
-    padded = padded.reshape(pieces, PIECE, phases, columns)
-    padded *= (keep ** -np.arange(PIECE, dtype=np.float32) / averages)[None, :, None, None]
-    sums = np.cumsum(padded, axis=1)
-    before = np.zeros((pieces, phases, columns), np.float32)
-    for i in range(1, pieces):
-        before[i] = keep**PIECE * before[i - 1] + keep ** (PIECE - 1) * sums[i - 1, -1]
-    piece, place, which = at // PIECE, at % PIECE, np.arange(phases)[None, :]
-    decay = (keep ** place.astype(np.float32))[..., None]
-    return np.asarray(decay * (sums[piece, place, which] + keep * before[piece, which]) + mean)
+    age = np.arange(len(values), dtype=np.float32)
+    weight = keep**age / np.float32(averages)
+    state = np.tensordot(weight, values, 1)
+    for i in range(int(count[1:].min(initial=len(values))), len(values)):
+        state -= weight[i] * values[i] * (count <= i)[..., None]
+    decay = (keep**count)[..., None]
+    state[0] = values[:, 0].mean(axis=0)
+    for i in range(1, len(state)):
+        state[i] += decay[i] * state[i - 1]
+    return np.asarray(state)
 
 
 def _left(design: Array, watts: Array) -> Array:

@@ -8,10 +8,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.errors import BadInputError
+from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.response import BIN_S, BINS_S, Response
 from jouletrace.sensor.sampler import Sensor, Track, read_out
+from jouletrace.stats.regression import Prior
 
 Array = NDArray[np.float64]
+
+TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
+"""Prior on a track: second differences of its spline's coefficients are 1e-4 s (a rate changes slowly)."""
+
+DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
+"""Of windows: units of what is fitted, and how far their ends scatter."""
 
 
 class Timeline(Protocol):
@@ -34,9 +43,9 @@ class Observed:
     Attributes:
         kinds: Share of each kind, idle last, shape (n, kinds).
         value: The same of a value that intervals have, shape (n,).
-        shift: Change with each coefficient of the sampler's track, per second, shape (n, m).
-            m is 0 of a sensor that averages.
-        shape: Change with the weight of each bin of the response, W, shape (n, bins); no bins of one that averages.
+        shift: Change with each entry of the observer's ``place``, shape (n, m).
+        shape: Change with the weight of each bin of the response, W, shape (n, bins); no bins of one that averages,
+            nor where it isn't asked for.
     """
 
     kinds: Array
@@ -44,22 +53,38 @@ class Observed:
     shift: Array
     shape: Array
 
+    def scaled(self, factor: float) -> Observed:
+        """The same of values and powers that are some times as large."""
+        return Observed(self.kinds, factor * self.value, factor * self.shift, factor * self.shape)
+
 
 class Observer(Protocol):
     """A sensor with all that decides what its readings are made of."""
 
     @property
-    def track(self) -> Track | None:
-        """When samples are taken; None of a sensor that averages."""
+    def reach_s(self) -> float:
+        """How long before it a reading depends on what ran, beside a sampler's average."""
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array) -> Observed:
+    @property
+    def place(self) -> Array:
+        """Where in time it looks, which is fitted, in units in which steps of some 1 are linear; shape (m,)."""
+
+    @property
+    def prior(self) -> Prior:
+        """On ``place``."""
+
+    def moved(self, place: Array, change: Array) -> Observer:
+        """The same at another place; a sampler's response is ``change`` off the expected one."""
+
+    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """What readings are made of.
 
         Args:
             timeline: What ran.
             time_s: When readings were taken, shape (n,).
             value: Of each interval of the timeline.
-            watts: About the power of each interval above idle, for ``Observed.shift``.
+            watts: About the power of each interval above idle, for ``Observed.shift`` and ``Observed.shape``.
+            shape: Whether ``Observed.shape`` is asked for; it takes most of the time.
         """
 
 
@@ -77,22 +102,41 @@ class Sampled:
     track: Track
     change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array) -> Observed:
+    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         at = self.track.instants()
         kinds, total, change = timeline.seen(at, self.response, value, watts)
-        basis = self.track.basis() * change[:, None]
-        edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
-        bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
+        basis = self.track.basis() * (TRACK_UNIT_S * change)[:, None]
+        bins = np.zeros((len(at), 0))
+        if shape:
+            edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
+            bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
         read = read_out(self.sensor, np.column_stack([kinds, total, basis, bins]), at, time_s)
         width, moves = kinds.shape[1], basis.shape[1]
         return Observed(
             read[:, :width], read[:, width], read[:, width + 1 : width + 1 + moves], read[:, width + 1 + moves :]
         )
 
-    def moved(self, shift_s: Array, change: Array) -> Sampled:
-        """The same with other coefficients of its track, and a response that is ``change`` off the expected one."""
-        return replace(self, track=replace(self.track, shift_s=shift_s), change=change)
+    @property
+    def reach_s(self) -> float:
+        """See ``Observer``."""
+        return 0.0
+
+    @property
+    def place(self) -> Array:
+        """Coefficients of the track, in ``TRACK_UNIT_S``."""
+        return self.track.shift_s / TRACK_UNIT_S
+
+    @property
+    def prior(self) -> Prior:
+        """A rate changes slowly."""
+        bend = np.diff(np.eye(len(self.place)), 2, axis=0) * TRACK_BEND
+        rows = np.vstack([bend, 1e-3 * np.eye(len(self.place))])  # the last only so that nothing is singular
+        return Prior(rows, np.zeros(len(rows)))
+
+    def moved(self, place: Array, change: Array) -> Sampled:
+        """See ``Observer``."""
+        return replace(self, track=replace(self.track, shift_s=place * TRACK_UNIT_S), change=change)
 
     @property
     def response(self) -> Response:
@@ -101,23 +145,97 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Averaged:
-    """A sensor whose readings are means over a window that ends some delay before them.
-
-    Part-time sensors (25 ms of every 100), means over a second, and differences of an energy counter are all this.
+class Means:
+    """What is known of a sensor whose readings are means over windows that end some delay before them.
 
     Attributes:
-        window_s: Length of the window.
-        delay_s: From its end to the reading's time.
+        window_s: Length of a window; None where each reading has its own (``Readings.window_s``, a counter's).
+        delay_s, delay_spread_s: Delay, and its standard deviation between boards.
+        stretch_spread: Relative standard deviation of the window's length between boards.
     """
 
-    window_s: float
-    delay_s: float = 0.0
-    track: None = None
+    window_s: float | None
+    delay_s: float = 3e-3
+    delay_spread_s: float = 1.5e-3
+    stretch_spread: float = 0.015
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array) -> Observed:
+
+PART_TIME, BOXCAR, SECOND = Means(25e-3), Means(20e-3), Means(1.0)
+"""25 ms of every 100 ms (A100s, by published work); 20 ms of every 20; the last second."""
+
+COUNTER = Means(None, 0.0, 1.5e-3, 1e-6)
+"""An energy counter: a reading is the difference between two of its steps."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A sensor whose readings are means over windows.
+
+    Part-time sensors, means over a second, and differences of an energy counter are all this.
+
+    Attributes:
+        sensor: What is expected of it.
+        time_s: Of the readings of a record, ascending, shape (n,).
+        window_s: Length of the window of each, shape (n,).
+        delay_s: From a window's end to its reading.
+        stretch: By which windows are longer, as a share of their length.
+    """
+
+    sensor: Means
+    time_s: Array
+    window_s: Array
+    delay_s: float
+    stretch: float = 0.0
+
+    @classmethod
+    def of(cls, sensor: Means, readings: Readings) -> Averaged:
+        """The observer of a record.
+
+        Raises:
+            BadInputError: If the readings have windows of their own, which the sensor doesn't, or the other way round.
+        """
+        if (sensor.window_s is None) != (readings.window_s is not None):
+            raise BadInputError("power record: a counter's readings need a counter's sensor, and only they do")
+        window = readings.window_s if sensor.window_s is None else np.full(len(readings.time_s), sensor.window_s)
+        return cls(sensor, readings.time_s, np.asarray(window), sensor.delay_s)
+
+    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
-        end, start = time_s - self.delay_s, time_s - self.delay_s - self.window_s
-        (till, total_till), (since, total_since) = timeline.integrals(end, value), timeline.integrals(start, value)
-        none = np.zeros((len(time_s), 0))
-        return Observed((till - since) / self.window_s, (total_till - total_since) / self.window_s, none, none)
+        window = self.window_s[np.searchsorted(self.time_s, time_s)] * (1 + self.stretch)
+        end = time_s - self.delay_s
+        table, total = timeline.integrals(np.concatenate([end - window, end]), value)
+        count = len(time_s)
+        kinds = (table[count:] - table[:count]) / window[:, None]
+        edges = np.concatenate(
+            [end - window, end, end - window - EDGE_S, end - EDGE_S, end - window + EDGE_S, end + EDGE_S]
+        )
+        first, last, first_before, last_before, first_after, last_after = timeline.integral(edges, watts).reshape(6, -1)
+        at_first, at_last = (first_after - first_before) / (2 * EDGE_S), (last_after - last_before) / (2 * EDGE_S)
+        later, longer = (at_first - at_last) / window, at_first - (last - first) / window
+        return Observed(
+            kinds,
+            (total[count:] - total[:count]) / window,
+            np.column_stack([DELAY_UNIT_S * later, STRETCH_UNIT * longer / (1 + self.stretch)]),
+            np.zeros((count, 0)),
+        )
+
+    @property
+    def reach_s(self) -> float:
+        """See ``Observer``."""
+        return float(self.window_s.max() * (1 + self.stretch) + self.delay_s)
+
+    @property
+    def place(self) -> Array:
+        """Delay and stretch, in their units."""
+        return np.array([self.delay_s / DELAY_UNIT_S, self.stretch / STRETCH_UNIT])
+
+    @property
+    def prior(self) -> Prior:
+        """By what boards differ."""
+        centre = np.array([self.sensor.delay_s / DELAY_UNIT_S, 0.0])
+        spread = np.array([self.sensor.delay_spread_s / DELAY_UNIT_S, self.sensor.stretch_spread / STRETCH_UNIT])
+        return Prior.of(centre, spread)
+
+    def moved(self, place: Array, change: Array) -> Averaged:
+        """See ``Observer``."""
+        return replace(self, delay_s=float(place[0] * DELAY_UNIT_S), stretch=float(place[1] * STRETCH_UNIT))

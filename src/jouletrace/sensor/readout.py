@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linprog
 
 from jouletrace.errors import BadInputError
 
 _LEAST = 50
-"""Readings that a grid is laid through: one second."""
+"""Readings that a grid is laid through: one second of 20 ms each."""
 
-_PERIODS = 20e-3 * (1 + np.arange(-150e-6, 151e-6, 1e-6))
-"""Candidate periods, s: boards read every 20.0000 to 20.0006 ms of the host's clock."""
+_PERIODS = 1 + np.arange(-150e-6, 151e-6, 1e-6)
+"""Candidate periods over the nominal one: boards read every 20.0000 to 20.0006 ms of the host's clock."""
 
+_LEAST_STEPS = 20
 _BINS = 400
 _ON_TIME_S = 0.4e-3
 """Stamps this near to the grid were made on time; one in five is some 3 ms late, though its value isn't."""
@@ -35,6 +37,7 @@ class Readings:
         on_time: Share of the stamps that lie on it.
         missing: Places of the grid without a reading.
         double: Readings left out: another was nearer to their place.
+        window_s: Over which each is a mean, where that differs from reading to reading (a counter's); shape (n,).
     """
 
     time_s: NDArray[np.float64]
@@ -44,13 +47,14 @@ class Readings:
     on_time: float
     missing: int
     double: int
+    window_s: NDArray[np.float64] | None = None
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
         """Which readings were taken in a span; shape (n,)."""
         return (self.time_s >= start_s) & (self.time_s < end_s)
 
 
-def on_grid(stamp_ns: ArrayLike, watts: ArrayLike) -> Readings:
+def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> Readings:
     """Lay the grid of the readout through the stamps of a record.
 
     The grid is that on which most stamps lie (a mode, not a mean): a fit through all stamps follows the late ones,
@@ -59,17 +63,14 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike) -> Readings:
     Args:
         stamp_ns: Since the Unix epoch, any order, shape (n,).
         watts: Shape (n,).
+        period_s: About that of the grid.
 
     Raises:
-        BadInputError: With fewer than 50 readings, or if they don't come every 20 ms.
+        BadInputError: With fewer than 50 readings, if one is no number, or if they don't come every period.
     """
-    stamps, values = np.asarray(stamp_ns, np.int64), np.asarray(watts, np.float64)
-    order = np.argsort(stamps, kind="stable")
-    stamps, values = stamps[order], values[order]
-    if len(stamps) < _LEAST:
-        raise BadInputError(f"power record: {len(stamps)} readings; {_LEAST} are needed to see when they were taken")
+    stamps, values = _sorted(stamp_ns, watts)
     time = (stamps - stamps[0]) / 1e9
-    period, phase = _mode(time)
+    period, phase = _mode(time, period_s)
     for _ in range(4):
         place = np.round(time / period - phase)
         late = time - (place + phase) * period
@@ -81,7 +82,8 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike) -> Readings:
     punctual = np.abs(late) < _ON_TIME_S
     if punctual.mean() < 0.5:
         raise BadInputError(
-            f"power record: {punctual.mean():.0%} of its stamps lie on a grid of 20 ms; it isn't the driver's record"
+            f"power record: {punctual.mean():.0%} of its stamps lie on a grid of {period_s * 1e3:.0f} ms; "
+            "it isn't the driver's record"
         )
     taken = (place + phase) * period + _wander(time[punctual], late[punctual], time)
     keep = _best(place, np.abs(late))
@@ -96,7 +98,76 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike) -> Readings:
     )
 
 
-def _mode(time: NDArray[np.float64]) -> tuple[float, float]:
+def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> Readings:
+    """Mean power between the steps of an energy counter that was read in a loop.
+
+    A new value is seen some time after its step. The steps lie on a grid: the latest one that has each step before
+    the read that saw it. It is late by what the quickest read took.
+
+    Args:
+        stamp_ns: End of each read, since the Unix epoch, any order, shape (n,).
+        joules: Shape (n,).
+        step_s: About the time between steps, to 0.2 %.
+
+    Raises:
+        BadInputError: With fewer than 50 reads, if one is no number, if fewer than 20 show a new value, if reads come
+            less than twice a step, or the counter runs backwards.
+    """
+    stamps, values = _sorted(stamp_ns, joules)
+    new = np.flatnonzero(np.diff(values) != 0) + 1
+    if len(new) < _LEAST_STEPS:
+        raise BadInputError(
+            f"energy counter: {len(new)} of its {len(stamps)} reads show a new value; record for longer"
+        )
+    if (np.diff(values) < 0).any():
+        at = int(np.argmax(np.diff(values) < 0)) + 1
+        raise BadInputError(f"energy counter: read {at} of {len(stamps)} shows less than the one before")
+    every = float(np.median(np.diff(stamps))) / 1e9
+    if every > step_s / 2:
+        raise BadInputError(
+            f"energy counter: it was read every {every * 1e3:.0f} ms and steps every {step_s * 1e3:.0f} ms; "
+            "read it twice a step"
+        )
+    time = (stamps[new] - stamps[0]) / 1e9
+    number = np.cumsum(np.append(0, np.maximum(np.rint(np.diff(time) / step_s), 1)))
+    for _ in range(3):  # number of each step, as a loop that reads late may jump over some
+        late = linprog(
+            [-number.sum(), -float(len(number))],
+            np.column_stack([number, np.ones_like(number)]),
+            time,
+            bounds=[(0.998 * step_s, 1.002 * step_s), (None, None)],
+        )
+        period, first = late.x
+        number = np.floor((time - first) / period + 1e-6)
+    taken = first + number * period
+    keep = np.append(True, np.diff(number) > 0)
+    taken, energy = taken[keep], values[new][keep]
+    window = np.diff(taken)
+    return Readings(
+        time_s=taken[1:],
+        watts=np.diff(energy) / window,
+        origin_ns=int(stamps[0]),
+        period_s=float(period),
+        on_time=1.0,
+        missing=int(number[-1] - number[0] + 1 - len(taken)),
+        double=int((~keep).sum()),
+        window_s=window,
+    )
+
+
+def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Stamps in order, and their values."""
+    stamps, values = np.asarray(stamp_ns, np.int64), np.asarray(value, np.float64)
+    if len(stamps) < _LEAST:
+        raise BadInputError(f"power record: {len(stamps)} readings; {_LEAST} are needed to see when they were taken")
+    if not np.isfinite(values).all():
+        wrong = int((~np.isfinite(values)).sum())
+        raise BadInputError(f"power record: {wrong} of its {len(values)} readings are no numbers; leave them out")
+    order = np.argsort(stamps, kind="stable")
+    return stamps[order], values[order]
+
+
+def _mode(time: NDArray[np.float64], nominal: float) -> tuple[float, float]:
     """Period, and phase in periods, of the grid on which most stamps lie."""
 
     def crowd(period: float) -> tuple[int, float, float]:
@@ -105,7 +176,7 @@ def _mode(time: NDArray[np.float64]) -> tuple[float, float]:
         best = int(np.argmax(counts))
         return int(counts[best]), period, best / _BINS
 
-    _, period, phase = max(crowd(float(candidate)) for candidate in _PERIODS)
+    _, period, phase = max(crowd(float(candidate)) for candidate in nominal * _PERIODS)
     return period, phase
 
 

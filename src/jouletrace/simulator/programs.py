@@ -203,20 +203,23 @@ def with_spins(rng: np.random.Generator, plan: Plan, longest_ns: float = 20_000,
     )
 
 
-def repeated_in_place(rng: np.random.Generator, plan: Plan, times: Sequence[int] = (4, 10)) -> Plan:
+def repeated_in_place(rng: np.random.Generator, plan: Plan, times: Sequence[int] = (4, 10), hold: int = 1) -> Plan:
     """In each step one operator call, drawn at random, runs several times in place.
 
     Args:
         rng: Draws the calls, and durations of the copies.
         plan: What to excite.
         times: How often the call runs in all: one of these, drawn at random.
+        hold: Steps for which a draw holds: sensors that average over many steps see nothing of one.
     """
     first = np.flatnonzero(np.r_[True, np.diff(plan.call) > 0])
     size = np.diff(np.r_[first, len(plan.kind)])
     step_first = np.flatnonzero(np.r_[True, np.diff(plan.iteration[first]) > 0])
     step_size = np.diff(np.r_[step_first, len(first)])
     runs = np.ones(len(first), dtype=np.int64)
-    runs[step_first + rng.integers(0, step_size)] = rng.choice(np.asarray(times), len(step_first))
+    held = np.arange(len(step_first)) // hold * hold
+    call, count = rng.integers(0, step_size)[held], rng.choice(np.asarray(times), len(step_first))[held]
+    runs[step_first + np.minimum(call, step_size - 1)] = count
     total = size * runs
     within = np.arange(total.sum()) - np.repeat(np.cumsum(total) - total, total)
     copy = plan.take(np.repeat(first, total) + within % np.repeat(size, total))

@@ -91,3 +91,12 @@ def sandwich(design: Array, left: Array, prior: Prior, noise: float, lags: int) 
         both = scores[:-lag].T @ scores[lag:]
         meat += (1 - lag / (lags + 1)) * (both + both.T)
     return np.asarray(bread @ (meat + noise**4 * prior.rows.T @ prior.rows) @ bread)
+
+
+def quantile95(share: float) -> float:
+    """How many standard errors of ``sandwich`` hold 95 %, where its lags are a share of all readings.
+
+    1.96 for a share of none; more for others, as the long-run covariance is itself estimated (Kiefer and Vogelsang
+    2005, Bartlett's kernel).
+    """
+    return 1.96 + 2.9694 * share + 0.4160 * share**2 - 0.5324 * share**3

@@ -1,0 +1,117 @@
+"""What sensors that average tell of kernels, on simulated recordings whose powers and sensors are hidden.
+
+    python benchmarks/attribution/averaging.py [--seconds 30] [--seeds 5] [--programs short_excited large_fixed]
+
+Prints a row of a table for each sensor and program: recordings with rows (others failed a check, so nothing is said),
+operators in rows of their own of all that ran, rows of the table that have figures, the share of these whose
+interval holds the energy that was drawn, and the median half-width.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from coverage import drawn_by
+
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.lock import lock
+from jouletrace.attribution.rows import by_operator, rows
+from jouletrace.sensor.observer import BOXCAR, COUNTER, PART_TIME, SECOND
+from jouletrace.sensor.readout import of_counter, on_grid
+from jouletrace.simulator import draw, simulate
+from jouletrace.simulator.power import Board
+from jouletrace.simulator.programs import lay_out, repeated_in_place, transformer_graph_like
+from jouletrace.simulator.sensors import CounterOnly, WindowSensor
+
+HELD_STEPS = {"repeats held 0.4 s": 300, "repeats held 2 s": 1500}
+"""Steps of some 1.3 ms for which a draw of the operator that is repeated holds; programs of their own."""
+
+SENSORS = {
+    "25 of 100 ms": (WindowSensor.part_time, PART_TIME, 0.1),
+    "20 of 20 ms": (WindowSensor.boxcar, BOXCAR, 0.02),
+    "1 s each 100 ms": (WindowSensor.average, SECOND, 0.1),
+    "counter": (CounterOnly.draw, COUNTER, None),
+}
+
+
+def record(name, program, seed, seconds):
+    """Readings, activity, and what was drawn."""
+    make, sensor, period_s = SENSORS[name]
+    rng = np.random.default_rng([seed, 99])
+    if program in HELD_STEPS:
+        plan = repeated_in_place(rng, transformer_graph_like(rng, seconds), hold=HELD_STEPS[program])
+        scene = lay_out(plan, seconds)
+        board = Board.draw(rng, len(scene.kinds), seconds)
+        _, recording, truth = simulate(rng, scene, board, make(rng))
+    else:
+        _, recording, truth = draw(seed, program, seconds=seconds, sensor=make(rng))
+    stamp_ns, value = recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3
+    readings = of_counter(stamp_ns, value) if period_s is None else on_grid(stamp_ns, value, period_s)
+    kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
+    activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
+    return sensor, readings, activity, recording, truth
+
+
+def one(name, program, seed, seconds):
+    """Whether it is believed, why, (names, true, value, low, high) of rows with figures, and how many things ran."""
+    sensor, readings, activity, recording, truth = record(name, program, seed, seconds)
+    found = lock(activity, sensor, readings)
+    asked = checks(found, readings)
+    made = [
+        (row.names, drawn_by(truth, recording, row.names), row.energy.value, row.energy.low, row.energy.high)
+        for row in rows(found.fit, by_operator)
+        if row.energy.value is not None
+    ]
+    things = len({operator for operator, second in zip(recording.operators, truth.kind_s, strict=True) if second}) + 1
+    return all(check.passed for check in asked), verdict(asked), made, things, found
+
+
+def survey(name, program, seeds, seconds, verbose):
+    """A row of the table."""
+    believed, alone, things, table = 0, 0, 0, []
+    for seed in seeds:
+        passed, says, made, count, found = one(name, program, seed, seconds)
+        believed, things = believed + passed, things + count
+        if passed:
+            alone += sum(len(names) == 1 for names, *_ in made)
+            table += made
+        if verbose:
+            place = found.fit.observer.delay_s, found.fit.observer.stretch
+            print(f"   {seed}: {says}; {place}, left {found.fit.left_rms_w:.2f} W")
+            for names, true, value, low, _ in made:
+                off = (value - true) / (value - low)
+                print(f"      {value:9.2f} ± {value - low:7.2f} J of {true:9.2f} {off:+.2f} {names}")
+    if not table:
+        print(f"| {name} | {program} | {seconds:.0f} | {believed} of {len(seeds)} | – | – | – | – |", flush=True)
+        return
+    true, value, low, high = (np.array([row[i] for row in table]) for i in range(1, 5))
+    holds = np.mean((low <= true) & (true <= high))
+    width = 100 * np.median((value - low) / np.abs(value))
+    print(
+        f"| {name} | {program} | {seconds:.0f} | {believed} of {len(seeds)} | {alone} of {things} | {len(table)} "
+        f"| {holds:.3f} | {width:.1f} % |",
+        flush=True,
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--programs", nargs="*", default=["short_fixed", "long_varied", "short_excited", *HELD_STEPS])
+    parser.add_argument("--sensors", nargs="*", default=list(SENSORS))
+    parser.add_argument("-v", action="store_true")
+    options = parser.parse_args()
+    print("| sensor | program | s | believed | alone | rows | hold | half-width |\n|---|---|---|---|---|---|---|---|")
+    for name in options.sensors:
+        for program in options.programs:
+            survey(name, program, range(options.first, options.first + options.seeds), options.seconds, options.v)
+
+
+if __name__ == "__main__":
+    main()
