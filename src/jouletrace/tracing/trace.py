@@ -105,8 +105,9 @@ def from_cupti(chunks: Chunks, names: Mapping[int, str], dropped: int = 0) -> Tr
         names: Kernel names by their pointer.
         dropped: Records that CUPTI dropped.
     """
-    known = ["memcpy", "memset", *names.values()]
-    index = {pointer: i + 2 for i, pointer in enumerate(names)}
+    known = list(dict.fromkeys(["memcpy", "memset", *names.values()]))  # several modules may hold one kernel
+    place = {name: i for i, name in enumerate(known)}
+    index = {pointer: place[name] for pointer, name in names.items()}
     rows = sum(len(chunk) for kind in _CUPTI_KINDS for chunk in chunks.get(kind, []))
     columns = {field: np.zeros(_shape(field, rows), dtype) for field, dtype in _COLUMNS.items()}
     at = 0

@@ -11,6 +11,7 @@ from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.devices.simulated.board import Board
 from jouletrace.devices.simulated.parameters import draw
 from jouletrace.devices.simulated.presets import find
+from jouletrace.devices.simulated.sampled import SampledStretch
 from jouletrace.devices.simulated.sensors import SensorSet
 from jouletrace.devices.simulated.spec import parse
 from jouletrace.devices.simulated.truth import Truth
@@ -68,6 +69,10 @@ class SimulatedGpu:
             NotPossibleError: If the board has no such power channel.
         """
         return self._sensors.read_at(channel, time_ns)
+
+    def sampled(self) -> SampledStretch:
+        """A stretch of time in which the record sees kernels, by momentary samples."""
+        return self._sensors.sampled()
 
     def sources(self) -> list[Source]:
         """New sources over the board's instruments, the best power source first."""

@@ -73,13 +73,37 @@ class Ring(PowerInstrument):
         self._ahead = np.empty((2, 0), dtype=np.int64)
         self._stamps = np.empty(0, dtype=np.int64)
         self._values = np.empty(0)
-        self._dropping = False
+        self._dropping = self._holding = False
+        self._instead = self._before = np.empty(0, dtype=np.int64), np.empty(0)
 
     def newer_than(self, stamp_ns: int, now_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Stamps and readings (W) in the ring at ``now_ns`` that are newer than ``stamp_ns``."""
         self._record(now_ns - self._response.ahead_ns)
-        first = int(np.searchsorted(self._stamps, stamp_ns, "right"))
-        return self._stamps[first:].copy(), self._values[first:].copy()
+        if self._holding:
+            return self._stamps[:0].copy(), self._values[:0].copy()
+        # what was held back comes as a whole, as if somebody had asked all the while
+        (stamps, values), self._instead = self._instead, (self._stamps[:0], self._values[:0])
+        stamps, values = np.concatenate([stamps, self._stamps]), np.concatenate([values, self._values])
+        first = int(np.searchsorted(stamps, stamp_ns, "right"))
+        return stamps[first:].copy(), values[first:].copy()
+
+    def hold(self, now_ns: int) -> None:
+        """Give no readings until ``release``; those there are kept, though the ring goes on."""
+        self._record(now_ns - self._response.ahead_ns)
+        self._before = self._stamps.copy(), self._values.copy()
+        self._holding = True
+
+    def release(self, end_ns: int, stamp_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
+        """Give readings again, with these in place of its own of the time since ``hold``."""
+        self._record(end_ns - self._response.ahead_ns)
+        self._holding = False
+        later = self._stamps > end_ns
+        self._stamps, self._values = self._stamps[later], self._values[later]
+        mine = stamp_ns <= end_ns
+        self._instead = (
+            np.concatenate([self._before[0], stamp_ns[mine]]),
+            np.concatenate([self._before[1], watts[mine]]),
+        )
 
     def _record(self, until_ns: int) -> None:
         self._schedule(until_ns)

@@ -19,6 +19,7 @@ from jouletrace.devices.simulated.instruments import RING_SIZE, Counter, Held, P
 from jouletrace.devices.simulated.parameters import Parameters, generator
 from jouletrace.devices.simulated.presets import Preset
 from jouletrace.devices.simulated.response import Faults, Response, sampled, smoothed
+from jouletrace.devices.simulated.sampled import SampledStretch
 from jouletrace.devices.simulated.spec import SimSpec
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
@@ -125,7 +126,7 @@ class SensorSet:
     """
 
     def __init__(self, board: Board, preset: Preset, parameters: Parameters, spec: SimSpec, device_id: str) -> None:
-        self._board, self._preset, self._device_id = board, preset, device_id
+        self._board, self._preset, self._spec, self._device_id = board, preset, spec, device_id
         p, trace = parameters, board.engine.trace
         faults = _faults(p, preset, spec)
         # a board that is opened for another run keeps its faults, while phases and noise are new
@@ -149,6 +150,12 @@ class SensorSet:
             self._average = Held(trace, p.slow_period_s, average, whole, streams[1])
             self._instant = Held(trace, p.slow_period_s, instant, whole, streams[2])
         self._counter = Counter(trace, p.slow_period_s, faults, streams[3])
+
+    def sampled(self) -> SampledStretch:
+        """A stretch whose record, if there is one, is that of a sensor that samples."""
+        seed = self._spec.seed
+        rate = float(generator(self._preset, seed, 6).uniform(1205.0, 1255.0))
+        return SampledStretch(self._board, self._ring, generator(self._preset, seed, 7, self._spec.run), rate)
 
     def sources(self) -> list[Source]:
         """New sources, the best power source first."""

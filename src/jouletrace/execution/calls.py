@@ -1,0 +1,174 @@
+"""The operator calls of one iteration, with the kernels that each launches: what recorded kernels are matched with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+UNKNOWN = -1
+
+PLACES = 3
+"""Calls of each kind of operator (same shapes, same kernels) that are repeated: one alone may not be typical."""
+
+_WINDOW = 160
+"""Kernels that are compared at once where sequences differ."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator in an iteration.
+
+    Attributes:
+        op: Operator with its namespace ("aten.addmm"); "" for kernels that no operator of torch launches.
+        shapes: Types and shapes of its tensor inputs.
+        module: Qualified name of the innermost module; "" outside of all.
+        site: Which call of its module it is in, as of ``module_names.CallSite``.
+        phase: Of the iteration ("forward", "backward", "optimizer", "prefill", "decode", ...).
+        kernels: What it launches, as indices into the names of the listing, in launch order.
+        seconds: For which these run.
+        repeatable: Whether running it twice leaves what once does.
+        number: Its place among all operator calls of the iteration, those that launch nothing among them.
+    """
+
+    op: str
+    shapes: str
+    module: str
+    site: str
+    phase: str
+    kernels: tuple[int, ...]
+    seconds: float
+    repeatable: bool = True
+    number: int = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An iteration in which one call runs several times in place.
+
+    Attributes:
+        place: Of the call; ``UNKNOWN`` for none.
+        times: How often it runs.
+    """
+
+    place: int = UNKNOWN
+    times: int = 1
+
+
+PLAIN = Variant()
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Whose each recorded kernel is.
+
+    Attributes:
+        call: Place of its call; ``UNKNOWN`` where it matches none. Shape (n,).
+        copy: Whether it is of a repetition, shape (n,).
+        iteration: Number of its iteration, shape (n,).
+    """
+
+    call: Ints
+    copy: NDArray[np.bool_]
+    iteration: Ints
+
+    @property
+    def unmatched(self) -> float:
+        """Share of the kernels that match no call."""
+        return float(np.mean(self.call == UNKNOWN)) if len(self.call) else 0.0
+
+
+def variants(calls: Sequence[Call], rng: np.random.Generator, places: int = PLACES) -> list[Variant]:
+    """The plain iteration, and for each kind of call some places, each with two numbers of copies."""
+    from jouletrace.attribution.plan import copies  # scipy takes a second to come in
+
+    kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
+    for place, call in enumerate(calls):
+        if call.kernels and call.repeatable:
+            kinds.setdefault((call.op, call.shapes, call.kernels), []).append(place)
+    found = [PLAIN]
+    for mine in kinds.values():
+        length = max(float(np.median([calls[place].seconds for place in mine])), 1e-6)
+        for long in (False, True):
+            chosen = rng.permutation(mine)[:places]
+            found += [Variant(int(place), copies(length, long)) for place in chosen]
+    return found
+
+
+class _Expected:
+    """All kernels that iterations launch, one after the other.
+
+    Attributes:
+        names, call, iteration: Of each, shape (n,).
+        copy: Whether it is of a repetition, shape (n,).
+    """
+
+    def __init__(self, calls: Sequence[Call], log: Sequence[Variant]) -> None:
+        made: dict[Variant, tuple[Ints, Ints, NDArray[np.bool_]]] = {}
+        for variant in set(log):
+            rows = [
+                (name, place, turn > 0)
+                for place, call in enumerate(calls)
+                for turn in range(variant.times if place == variant.place else 1)
+                for name in call.kernels
+            ]
+            names, places, copies = zip(*rows, strict=True) if rows else ((), (), ())
+            made[variant] = np.array(names, np.int64), np.array(places, np.int64), np.array(copies, bool)
+        parts = [made[variant] for variant in log] or [
+            (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
+        ]
+        self.names, self.call, self.copy = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        self.iteration = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+
+
+def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched:
+    """Find the call of each recorded kernel by the sequence in which kernels were launched.
+
+    Both sequences are followed side by side. Where they differ (dropped records, a program that branches), the
+    longest common runs of what comes next are taken; what matches nothing stays unknown.
+
+    Args:
+        names: Of the recorded kernels in launch order, as in ``Call.kernels``; UNKNOWN for other names. Shape (n,).
+        calls: Of one plain iteration.
+        log: Variant of each iteration that was run, in order.
+    """
+    expected, count = _Expected(calls, log), len(names)
+    place = np.full(count, UNKNOWN, np.int64)
+    here = there = 0
+    known: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = {}
+    while here < count and there < len(expected.names):
+        equal = _equal(names, here, expected.names, there)
+        place[here : here + equal] = np.arange(there, there + equal)
+        here, there = here + equal, there + equal
+        found, wanted = names[here : here + _WINDOW], expected.names[there : there + _WINDOW]
+        key = found.tobytes(), wanted.tobytes()
+        if key not in known:
+            blocks = SequenceMatcher(None, wanted.tolist(), found.tolist(), autojunk=False).get_matching_blocks()
+            known[key] = [(block.a, block.b, block.size) for block in blocks if block.size]
+        for a, b, size in known[key]:
+            place[here + b : here + b + size] = np.arange(there + a, there + a + size)
+        a, b, size = known[key][-1] if known[key] else (0, _WINDOW, 0)
+        here, there = here + b + size, there + a + size
+    found_at = place != UNKNOWN
+    call, copy, iteration = np.full(count, UNKNOWN, np.int64), np.zeros(count, bool), np.zeros(count, np.int64)
+    call[found_at], copy[found_at] = expected.call[place[found_at]], expected.copy[place[found_at]]
+    iteration[found_at] = expected.iteration[place[found_at]]
+    return Matched(call, copy, np.maximum.accumulate(iteration) if count else iteration)
+
+
+def _equal(names: Ints, here: int, others: Ints, there: int) -> int:
+    """For how many entries from here and there on both sequences are the same."""
+    length = min(len(names) - here, len(others) - there)
+    done, chunk = 0, 256
+    while done < length:
+        size = min(chunk, length - done)
+        differ = names[here + done : here + done + size] != others[there + done : there + done + size]
+        if differ.any():
+            return done + int(np.argmax(differ))
+        done, chunk = done + size, chunk * 4
+    return length

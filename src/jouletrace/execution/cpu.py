@@ -1,0 +1,88 @@
+"""Timing the operators of a workload on the CPU, where they run one after the other. Imports torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from jouletrace.errors import BrokenOffError
+from jouletrace.execution.calls import PLAIN, UNKNOWN, Call, match
+from jouletrace.execution.listing import Seen, listing
+from jouletrace.execution.phases import Phase, phase_of_generation, phase_of_step
+from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.steps.base import Interval
+from jouletrace.steps.trial import user_code
+from jouletrace.tracing.trace import Trace
+from jouletrace.workloads.base import Built
+
+MOST_S = 8.0
+"""Operators are timed one by one: more seconds would say no more."""
+
+
+class CpuProgram:
+    """A workload on the CPU.
+
+    Args:
+        built: The workload, which has run before.
+    """
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self._phase: Phase = phase_of_generation if built.generation is not None else phase_of_step
+
+    def listing(self) -> Listing:
+        """See ``Program``: what an operator runs goes by its name."""
+        seen = self._once()
+        names = list(dict.fromkeys(one.op for one in seen))
+        calls = [
+            Call(
+                one.op,
+                one.shapes,
+                one.module,
+                one.site,
+                one.phase,
+                (names.index(one.op),),
+                (one.after_ns - one.before_ns) / 1e9,
+                one.repeatable,
+                number,
+            )
+            for number, one in enumerate(seen)
+        ]
+        return Listing(calls, names)
+
+    def record(
+        self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
+    ) -> Traced:
+        """See ``Program``; nothing is done to the program."""
+        began, last = time.time_ns(), time.monotonic()
+        end = last + min(excitation.plain_s + excitation.repeated_s, MOST_S)
+        seen: list[Seen] = []
+        iterations = 0
+        while last < end or not iterations:
+            seen += self._once()
+            iterations += 1
+            now = time.monotonic()
+            advance(now - last)
+            last = now
+        code = {name: i for i, name in enumerate(listing.names)}
+        names = list(dict.fromkeys([*listing.names, *(one.op for one in seen)]))
+        index = {name: i for i, name in enumerate(names)}
+        trace = Trace.of(
+            names,
+            "timer",
+            name=[index[one.op] for one in seen],
+            start_ns=np.array([one.before_ns for one in seen], np.int64),
+            end_ns=np.array([one.after_ns for one in seen], np.int64),
+        )
+        ops = np.array([code.get(one.op, UNKNOWN) for one in seen], np.int64)
+        matched = match(ops, listing.calls, [PLAIN] * iterations)
+        return Traced(trace, matched, iterations, Interval(began, time.time_ns()))
+
+    def _once(self) -> list[Seen]:
+        with user_code(self._built, failure=BrokenOffError):
+            with listing(self._built.module, torch.device("cpu"), self._phase) as seen:
+                self._built.call(0)
+            return seen

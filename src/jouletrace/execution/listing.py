@@ -1,0 +1,129 @@
+"""Which operators an iteration calls on a GPU, in which module, and which kernels each launches. Imports torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from jouletrace.execution.calls import Call
+from jouletrace.execution.phases import Phase, phase_of_step
+from jouletrace.steps.module_names import ModuleNames
+from jouletrace.steps.operator_mode import OperatorMode
+from jouletrace.steps.operators import describe, is_idempotent, op_name, tensors_in, written
+from jouletrace.tracing.trace import Trace
+
+_SLACK_NS = 20_000
+"""How far a kernel's stamp may be off against the host's clock, to which the driver brings it."""
+
+_WRITE_UNSAID = ("batch_norm", "instance_norm")
+"""Parts of the names of operators that write running statistics, which their schemas don't say."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An operator call and when the GPU had nothing else to do: from before its launch until all of it had ended."""
+
+    op: str
+    shapes: str
+    module: str
+    site: str
+    phase: str
+    repeatable: bool
+    before_ns: int
+    after_ns: int
+
+
+class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Lists operator calls and waits after each, so that the tracer's stamps say whose a kernel is."""
+
+    def __init__(self, names: ModuleNames, device: torch.device, phase: Phase) -> None:
+        super().__init__(device)
+        self.seen: list[Seen] = []
+        self._names, self._phase = names, phase
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See ``OperatorMode``."""
+        site, backward = self._names.locate()
+        self._wait()
+        before = time.time_ns()
+        out = func(*args, **kwargs)
+        self._wait()
+        after = time.time_ns()
+        self.seen.append(
+            Seen(
+                op_name(func),
+                describe(tensors_in((args, kwargs))),
+                site.module,
+                site.call,
+                self._phase(site, backward),
+                repeatable(func, args, kwargs),
+                before,
+                after,
+            )
+        )
+        return out
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def repeatable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call may be made twice and leaves what one would."""
+    training = any(value is True for value in (*args, *kwargs.values()))
+    if training and any(part in op_name(func) for part in _WRITE_UNSAID):
+        return False
+    return is_idempotent(func, args, kwargs) or not any(True for _ in written(func, args, kwargs))
+
+
+@contextmanager
+def listing(module: torch.nn.Module | None, device: torch.device, phase: Phase = phase_of_step) -> Iterator[list[Seen]]:
+    """Calls made inside are listed in order."""
+    with ModuleNames(module) as names, Lister(names, device, phase) as lister:
+        yield lister.seen
+
+
+def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
+    """Operator calls with their kernels, in launch order; kernels of no operator are calls of their own.
+
+    Args:
+        seen: Of one iteration.
+        trace: Of the same.
+    """
+    start, length = trace.start_ns, (trace.end_ns - trace.start_ns) / 1e9
+    before, after = (np.array([getattr(one, edge) for one in seen], np.int64) for edge in ("before_ns", "after_ns"))
+    owner = np.full(len(trace), -1, np.int64)
+    if seen:
+        nearest = np.searchsorted((after[:-1] + before[1:]) // 2, start)
+        inside = (start >= before[nearest] - _SLACK_NS) & (start <= after[nearest] + _SLACK_NS)
+        owner[inside] = nearest[inside]
+    calls: list[Call] = []
+    for at in range(len(trace)):
+        if owner[at] < 0:
+            calls.append(Call("", "", "", "", "forward", (int(trace.name[at]),), float(length[at]), repeatable=False))
+        elif not at or owner[at] != owner[at - 1]:
+            last = at + 1
+            while last < len(trace) and owner[last] == owner[at]:
+                last += 1
+            mine = slice(at, last)
+            one = seen[owner[at]]
+            calls.append(
+                Call(
+                    one.op,
+                    one.shapes,
+                    one.module,
+                    one.site,
+                    one.phase,
+                    tuple(int(name) for name in trace.name[mine]),
+                    float(length[mine].sum()),
+                    one.repeatable,
+                    int(owner[at]),
+                )
+            )
+    return calls

@@ -1,0 +1,103 @@
+"""Tracing a step on a simulated board, whose power sensor then samples as real ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.simulated import SimulatedGpu
+from jouletrace.execution.calls import PLAIN, Call, Variant, match
+from jouletrace.execution.phases import phase_of_step
+from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.steps.base import Interval
+from jouletrace.steps.module_names import CallSite
+from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.tracing.trace import Trace
+
+_BEFORE_S, _AFTER_S = 0.3, 0.3
+"""Idle time around a recording, so that the sensor sees its edges."""
+
+
+class SimulatedProgram:
+    """A step on a simulated board.
+
+    Args:
+        step: The step.
+        device: Its board.
+        phases: Of each kernel of an iteration; those of an inference or a training step if None.
+    """
+
+    def __init__(self, step: SimulatedStep, device: SimulatedGpu, phases: Sequence[str] | None = None) -> None:
+        self._step, self._device = step, device
+        self._phases = phases or [
+            phase_of_step(CallSite(kernel.module, kernel.call), kernel.backward) for kernel in step.schedule.kernels
+        ]
+
+    def listing(self) -> Listing:
+        """See ``Program``: each kernel is the one of an operator call."""
+        kernels = self._step.schedule.kernels
+        names = list(dict.fromkeys(kernel.name for kernel in kernels))
+        calls = [
+            Call(
+                kernel.op,
+                kernel.shapes,
+                kernel.module,
+                kernel.call,
+                self._phases[place],
+                (names.index(kernel.name),),
+                kernel.time_s,
+                number=place,
+            )
+            for place, kernel in enumerate(kernels)
+        ]
+        return Listing(calls, names)
+
+    def record(
+        self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
+    ) -> Traced:
+        """See ``Program``."""
+        board, log = self._device.board, list[Variant]()
+        steps = {variant: self._variant(variant) for variant in (PLAIN, *excitation.variants)}
+        times: list[NDArray[np.int64]] = []
+        with self._device.sampled() as sensor:
+            board.wait(_BEFORE_S)
+            start_ns = board.clock.time_ns()
+            for draws, seconds in (
+                (repeat(PLAIN), excitation.plain_s),
+                (excitation.draws(iteration_s), excitation.repeated_s * (len(excitation.variants) > 1)),
+            ):
+                end_ns = board.clock.time_ns() + round(seconds * 1e9)
+                while board.clock.time_ns() < end_ns:
+                    before_ns = board.clock.time_ns()
+                    variant = next(draws)
+                    times.append(board.run_traced(steps[variant].schedule, 1)[0])
+                    log.append(variant)
+                    advance((board.clock.time_ns() - before_ns) / 1e9)
+            finish_ns = board.clock.time_ns()
+            board.wait(_AFTER_S)
+            watts = [_active_w(steps[variant]) for variant in log]
+            sensor.saw(np.concatenate(times), np.concatenate(watts))
+        kernels = list(chain.from_iterable(steps[variant].schedule.kernels for variant in log))
+        codes = {name: i for i, name in enumerate(listing.names)}
+        edges = np.concatenate(times)
+        trace = Trace.of(
+            listing.names,
+            "simulated",
+            name=np.array([codes[kernel.name] for kernel in kernels]),
+            start_ns=edges[:, 0],
+            end_ns=edges[:, 1],
+        )
+        return Traced(
+            trace, match(trace.name.astype(np.int64), listing.calls, log), len(log), Interval(start_ns, finish_ns)
+        )
+
+    def _variant(self, variant: Variant) -> SimulatedStep:
+        return self._step if variant == PLAIN else self._step.repeated(variant.place, variant.times)
+
+
+def _active_w(step: SimulatedStep) -> NDArray[np.float64]:
+    """Power over idle of each kernel of an iteration, shape (kernels,)."""
+    return np.array([kernel.active_w for kernel in step.schedule.kernels])

@@ -1,0 +1,227 @@
+"""Listing and repeating operators with torch, on the CPU; and with a tracer made of torch's own dispatch."""
+
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
+from jouletrace.execution import gpu  # noqa: E402
+from jouletrace.execution.calls import variants  # noqa: E402
+from jouletrace.execution.cpu import CpuProgram  # noqa: E402
+from jouletrace.execution.gpu import GpuProgram, in_launch_order  # noqa: E402
+from jouletrace.execution.program import Excitation  # noqa: E402
+from jouletrace.steps.operator_mode import OperatorMode  # noqa: E402
+from jouletrace.steps.operators import op_name  # noqa: E402
+from jouletrace.tracing.trace import Trace  # noqa: E402
+from jouletrace.workloads.base import Built  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.act = nn.GELU()
+
+    def forward(self, x):
+        return x + self.act(self.fc(x))
+
+
+def built(module=None, call=None, **facts):
+    torch.manual_seed(0)
+    module = module or nn.Sequential(Block(), Block())
+    x = torch.randn(4, 8)
+
+    def once(i):
+        with torch.inference_mode():
+            return module(x)
+
+    return Built(call or once, module, [((x,), {})], {"name": "toy", **facts})
+
+
+def training():
+    torch.manual_seed(0)
+    module = nn.Sequential(Block(), Block())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
+    x = torch.randn(4, 8)
+
+    def once(i):
+        optimizer.zero_grad()
+        module(x).sum().backward()
+        optimizer.step()
+
+    return built(module, once)
+
+
+class Everything(OperatorMode):
+    """Sees operators as a tracer sees kernels."""
+
+    def __init__(self):
+        super().__init__(CPU)
+        self.rows = []
+
+    def operator(self, func, args, kwargs):
+        start = time.time_ns()
+        out = func(*args, **kwargs)
+        self.rows.append((op_name(func), start, time.time_ns()))
+        return out
+
+
+def traced(call):
+    with Everything() as seen:
+        call()
+    names = list(dict.fromkeys(name for name, _, _ in seen.rows))
+    name, start, end = zip(*[(names.index(row[0]), *row[1:]) for row in seen.rows], strict=True)
+    order = np.arange(len(name)) + 1
+    return Trace.of(names, "cupti", name=name, start_ns=start, end_ns=end, correlation=order, stream=[7] * len(name))
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """GpuProgram with operators of the CPU for kernels."""
+    monkeypatch.setattr(gpu, "with_cupti", traced)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: None)
+
+
+def step_of(work, mode="eager"):
+    return SimpleNamespace(mode=mode, launch=lambda: work.call(0))
+
+
+def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
+    work = built()
+    listing = GpuProgram(work, step_of(work), CPU).listing()
+    assert [(call.op, call.module) for call in listing.calls] == [
+        ("aten.addmm", "0.fc"),
+        ("aten.gelu", "0.act"),
+        ("aten.add", "0"),
+        ("aten.addmm", "1.fc"),
+        ("aten.gelu", "1.act"),
+        ("aten.add", "1"),
+    ]
+    assert listing.calls[0].shapes == "f32[8] f32[4,8] f32[8,8]"
+    assert [listing.names[call.kernels[0]] for call in listing.calls] == [call.op for call in listing.calls]
+    assert all(call.repeatable for call in listing.calls)
+
+
+@pytest.mark.parametrize("make", [built, training])
+def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make):
+    work = make()
+    program = GpuProgram(work, step_of(work), CPU)
+    listing = program.listing()
+    drawn = tuple(variants(listing.calls, np.random.default_rng(0)))
+    seconds = []
+    found = program.record(listing, Excitation(0.05, 0.2, drawn), 1e-3, seconds.append)
+    assert found.matched.unmatched == 0
+    assert found.matched.copy.any()
+    assert found.iterations == found.matched.iteration[-1] + 1
+    plain = np.bincount(found.matched.call[~found.matched.copy], minlength=len(listing.calls))
+    assert (plain == found.iterations * np.array([len(call.kernels) for call in listing.calls])).all()
+    assert sum(seconds) >= 0.25
+
+
+def test_phases_of_training_are_known_and_what_writes_is_not_repeated(on_cpu):
+    work = training()
+    listing = GpuProgram(work, step_of(work), CPU).listing()
+    assert {call.phase for call in listing.calls} >= {"forward", "backward"}
+    assert {call.module for call in listing.calls if call.phase == "backward"} >= {"0.fc", "1.fc"}
+    writing = [call for call in listing.calls if call.op.endswith("_") and "zero" not in call.op]
+    assert not any(call.repeatable for call in writing)
+
+
+def test_repeating_leaves_the_result_as_it_is(on_cpu):
+    work = built()
+    program = GpuProgram(work, step_of(work), CPU)
+    listing = program.listing()
+    plain = work.call(0)
+    drawn = variants(listing.calls, np.random.default_rng(0))
+    runs = program._made_ready(listing, Excitation(0, 1, tuple(drawn)))
+    for variant in drawn[1:]:
+        assert torch.equal(runs[variant](), plain)
+
+
+def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
+    captures = []
+
+    def captured(call, device, pool, stream):
+        captures.append(call)
+        call()
+        return SimpleNamespace(replay=call)
+
+    monkeypatch.setattr(gpu, "captured", captured)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "Stream", SimpleNamespace)
+    work = built()
+    program = GpuProgram(work, step_of(work, "graph"), CPU)
+    listing = program.listing()
+    drawn = tuple(variants(listing.calls, np.random.default_rng(0)))
+    found = program.record(listing, Excitation(0.02, 0.1, drawn), 1e-3, lambda seconds: None)
+    assert len(captures) == len(drawn) - 1
+    # what was captured ran once while capturing: with the tracer on, as here, it would be in the trace
+    assert found.matched.copy.any()
+
+
+def test_compiled_code_has_kernels_without_operators(on_cpu):
+    work = built()
+    listing = GpuProgram(work, step_of(work, "compile"), CPU).listing()
+    assert {call.op for call in listing.calls} == {""}
+    assert "compiler" in listing.note
+    assert variants(listing.calls, np.random.default_rng(0))[1:] == []
+
+
+def test_an_exception_in_the_model_ends_in_one_line(on_cpu):
+    work = built()
+    program = GpuProgram(work, step_of(work), CPU)
+    listing = program.listing()
+    calls = iter(range(3))
+
+    def breaks(i):
+        if next(calls, None) is None:
+            raise ValueError("enough\nof this")
+        return None
+
+    work.call = breaks
+    with pytest.raises(BrokenOffError, match="toy: its forward raised ValueError: enough"):
+        program.record(listing, Excitation(5.0), 1e-3, lambda seconds: None)
+
+
+def test_a_tracer_that_is_refused_says_why(on_cpu, monkeypatch):
+    def refused(call):
+        raise NotPossibleError("kernel tracing: another profiler holds CUPTI in this process: end it first")
+
+    monkeypatch.setattr(gpu, "with_cupti", refused)
+    work = built()
+    with pytest.raises(NotPossibleError, match="another profiler holds CUPTI"):
+        GpuProgram(work, step_of(work), CPU).listing()
+
+
+def test_launch_order_holds_with_several_streams():
+    trace = Trace.of(
+        ["a", "b"],
+        "cupti",
+        name=[0, 1, 0],
+        start_ns=[1, 2, 3],
+        end_ns=[9, 9, 9],
+        correlation=[3, 1, 2],
+        stream=[7, 8, 7],
+    )
+    assert in_launch_order(trace).correlation.tolist() == [1, 2, 3]
+
+
+def test_a_cpu_times_its_operators():
+    work = built()
+    program = CpuProgram(work)
+    listing = program.listing()
+    found = program.record(listing, Excitation(0.1), 1e-3, lambda seconds: None)
+    assert [call.op for call in listing.calls][:3] == ["aten.addmm", "aten.gelu", "aten.add"]
+    assert found.matched.unmatched == 0
+    assert found.iterations > 3
+    assert (found.trace.end_ns >= found.trace.start_ns).all()
