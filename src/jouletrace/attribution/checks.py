@@ -118,7 +118,12 @@ def check_held_out(fitted: Fit, readings: Readings) -> Check:
     kinds = _foretold(fitted, fitted.activity, readings, turn)
     plain = _foretold(fitted, _busy(fitted.activity), readings, turn)
     says = f"held-out readings: {kinds:.1f} W are left by kernels, {plain:.1f} W by busy and idle alone"
-    return Check("held_out", kinds < GAIN * plain, says, "kernels differ little in power, or the sensor isn't known")
+    return Check(
+        "held_out",
+        kinds < GAIN * plain,
+        says,
+        "record for longer; else kernels differ little in power, or the sensor isn't known",
+    )
 
 
 def check_placebo(fitted: Fit, readings: Readings) -> Check:

@@ -96,29 +96,50 @@ class Contrasts:
         self.weights[-1, len(activity.members)] = activity.seconds[-1]
         self._x = np.append(fit.power_w, fit.speed)
 
+    @property
+    def seconds(self) -> Array:
+        """Time of each row, idle last, shape (rows,)."""
+        return np.asarray(self.weights[:, :-1].sum(axis=1))
+
     def row(self, which: Iterable[int]) -> Row:
         """The sum of some rows of the grouping."""
-        which = list(which)
-        weight = self.weights[which].sum(axis=0)
+        amounts = np.zeros(len(self.names))
+        amounts[list(which)] = 1.0
+        return self.mixture(amounts)
+
+    def mixture(self, amounts: Array) -> Row:
+        """So many times each row of the grouping, together.
+
+        Args:
+            amounts: Of each row, idle last, shape (rows,).
+        """
+        weight = amounts @ self.weights
+        which = np.flatnonzero(amounts)
         seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
         half = self.fit.errors95 * float(np.sqrt(weight @ self.fit.covariance @ weight))
         count = len(self.fit.watts)
         estimate = Estimate(energy, energy - half, energy + half, count, METHOD)
         return Row(
-            names=tuple(self.names[i] for i in which),
+            names=tuple(self.names[int(i)] for i in which),
             seconds=seconds,
             energy=estimate,
             power=estimate.scaled(1 / seconds) if seconds > 0 else Estimate.null("no_time", METHOD),
             bound=Z95 * float(np.sqrt(weight @ self.fit.design_covariance @ weight)),
-            overlapped=float(self.overlapped[which].sum() / seconds) if seconds > 0 else 0.0,
+            overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
         )
 
     def resolved(self, which: Sequence[int]) -> bool:
-        """Whether the readings tell a sum of rows: its interval is narrow enough, and not by the prior."""
-        weight = self.weights[list(which)].sum(axis=0)
+        """Whether the readings tell a sum of rows."""
+        amounts = np.zeros(len(self.names))
+        amounts[list(which)] = 1.0
+        return self.tells(amounts)
+
+    def tells(self, amounts: Array) -> bool:
+        """Whether the readings tell a mixture: its interval is narrow enough, and not by the prior."""
+        weight = amounts @ self.weights
         prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
         posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
-        return self.row(which).relative <= RESOLVED and posterior <= PRIOR_SHARE * prior
+        return self.mixture(amounts).relative <= RESOLVED and posterior <= PRIOR_SHARE * prior
 
 
 def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:
@@ -136,7 +157,7 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
     """
     contrasts = Contrasts(fit, group)
     idle = len(contrasts.names) - 1
-    seconds = contrasts.weights[:, :-1].sum(axis=1)
+    seconds = contrasts.seconds
     alone = [[i] for i in range(idle) if seconds[i] > 0]
     good = [pool for pool in alone if contrasts.resolved(pool)]
     families: dict[str, list[int]] = {}

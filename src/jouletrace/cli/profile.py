@@ -63,15 +63,9 @@ def profile(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Most seconds of the experiments behind --detail layer or kernel; on sim: boards of their own time.",
+            help="Seconds of the recording behind --detail layer or kernel; on sim: boards of their own time.",
         ),
-    ] = 150.0,
-    resolve: Annotated[
-        str,
-        typer.Option(
-            help="Of --detail layer or kernel. grouped: equal layers share one experiment; each: each has its own."
-        ),
-    ] = "grouped",
+    ] = 20.0,
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
@@ -89,7 +83,7 @@ def profile(
     """
     from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.profiler.prepare import resolve as find
+    from jouletrace.profiler.prepare import resolve
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.profiler.repeats import profile_repeats
     from jouletrace.profiler.session import command_line
@@ -118,7 +112,6 @@ def profile(
         target_ci=options.parse_percent(target_ci, "--target-ci"),
         max_time_s=max_time,
         detail_time_s=detail_time,
-        resolve=resolve,
         warmup_s=warmup,
         block=block,
         seed=seed,
@@ -133,7 +126,7 @@ def profile(
             print_runs([run], form=form, detail=detail, top=top)
         return
     with aside():
-        found = find(workload)
+        found = resolve(workload)
     with Place(output, f"{found.name}-b{batch}" if batch else found.name) as place:
         with ProgressLine() as progress, aside():
             folder, typed = place.folder, command_line()

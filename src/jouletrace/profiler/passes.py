@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
+from jouletrace.analysis.recording import BESIDE
 from jouletrace.devices.base import Device
-from jouletrace.experiments.counted import counted_replay
-from jouletrace.experiments.stopping import windows_needed
+from jouletrace.energy.stopping import windows_needed
 from jouletrace.profiler import board_store
 from jouletrace.profiler.prepare import context_in_this_process
 from jouletrace.profiler.progress import Progress
@@ -20,6 +20,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
 from jouletrace.steps.base import FlushedStep, InStreams, Step
+from jouletrace.steps.counted import counted_replay
 
 RAMP_S = 0.4
 """Seconds run before the first energy window, so that it starts in steady state."""
@@ -33,6 +34,9 @@ LEAST_PERIODS, GOOD_PERIODS = 10, 25
 
 LEAST_WINDOWS = 3
 """Taken however long they take: fewer say nothing of their spread."""
+
+BESIDE_WINDOWS = 3
+"""Before a traced recording, and as many after it."""
 
 LOOK_EVERY_S = 0.25
 
@@ -134,6 +138,31 @@ def _stage(
         for _ in range(windows):
             progress.advance(_window(session, step, replays))
     session.recorder.check()
+
+
+def beside(session: Session, step: Step, iteration_s: float) -> None:
+    """Windows right beside a traced recording, untraced: what its parts are held against.
+
+    A die that warms from pass to pass draws more; these see it as the recording does.
+    """
+    power = power_channel(session)
+    if power is None:
+        return
+    window_s = max(LEAST_WINDOW_S, LEAST_PERIODS * (power.period_s or 0.02))
+    with session.phase(BESIDE):
+        counted_replay(step, max(1, math.ceil(RAMP_S / iteration_s)))
+        for _ in range(BESIDE_WINDOWS):
+            replays = max(1, math.ceil(window_s / iteration_s))
+            interval, counted_mhz = counted_replay(step, replays)
+            session.add_window(
+                variant=BESIDE,
+                multiplicity=1.0,
+                block=0,
+                replays=replays,
+                start_ns=interval.start_ns,
+                end_ns=interval.end_ns,
+                counted_mhz=counted_mhz,
+            )
 
 
 def _window(session: Session, step: Step, replays: int) -> float:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_index, show_alone
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
+from jouletrace.execution.program import Program
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.runtimes import registry as runtimes
-from jouletrace.steps import make_step, make_variable_step
-from jouletrace.steps.base import REFUSALS, Step, VariableStep
+from jouletrace.steps import make_step
+from jouletrace.steps.base import Step
 from jouletrace.steps.generation import GenerationSteps, make_generation_steps
 from jouletrace.steps.modes import check_options
-from jouletrace.steps.units import Unit
+from jouletrace.steps.trial import user_code
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
 from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.user import UserWorkload
+
+if TYPE_CHECKING:
+    from jouletrace.steps.cuda.step import CudaStep
 
 
 @dataclass
@@ -33,7 +37,7 @@ class Prepared:
         built: The workload.
         step: Runs it on the device.
         real: Whether it computes real numbers (a simulated board computes none).
-        make_variable: Makes a step for experiments on parts, where ``step`` isn't one.
+        make_program: Makes it ready to be traced; None of what can't be.
         make_generation: Makes the pieces of an iteration that generates tokens; None of others.
         warnings: Of its data, where ``steps.check_outputs`` can't look at them.
     """
@@ -41,15 +45,19 @@ class Prepared:
     built: Built
     step: Step
     real: bool = True
-    make_variable: Callable[[], VariableStep] | None = None
+    make_program: Callable[[], Program] | None = None
     make_generation: Callable[[], GenerationSteps] | None = None
     warnings: list[RunWarning] = field(default_factory=list)
 
-    def variable_step(self) -> VariableStep:
-        """The step whose parts experiments change: the step itself if it can, else one made for them."""
-        if self.make_variable is not None:
-            return self.make_variable()
-        return cast(VariableStep, self.step)
+    def program(self) -> Program:
+        """The workload as it can be traced.
+
+        Raises:
+            NotPossibleError: If it can't.
+        """
+        if self.make_program is None:
+            raise NotPossibleError(f"{self.built.facts.get('name', 'this workload')} can't be traced here")
+        return self.make_program()
 
 
 def resolve(workload: str | Workload) -> Workload:
@@ -103,7 +111,9 @@ def check(device: Device, settings: ProfileSettings) -> None:
             raise
         raise BadInputError(f"{error}; {SIMULATE_GPU}; none is here: {device.info.details['no_gpu']}") from None
     if settings.mode == "compile" and settings.detail != "model" and device.info.kind == "cpu":
-        raise BadInputError(f"--detail {settings.detail} with --mode compile on {device.spec}: {REFUSALS['compiled']}")
+        raise BadInputError(
+            f"--detail {settings.detail} with --mode compile on {device.spec}: compiled code on a CPU has no operators"
+        )
 
 
 def check_own_time(device: Device) -> None:
@@ -144,42 +154,52 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
     if device.info.simulated and settings.data is not None:
         raise BadInputError(f"--data: images are loaded by a real host, and {device.spec} computes with shapes alone")
     if device.info.simulated:
+        from jouletrace.devices.simulated import SimulatedGpu
+        from jouletrace.execution.simulated import SimulatedProgram
         from jouletrace.steps.simulated import simulate_workload
 
         built, simulated = simulate_workload(workload, options, device, settings.mode)
-        _check_phases(workload, settings, simulated.units())
-        return Prepared(built, simulated, real=False, make_variable=simulated.as_graph)
+        program = SimulatedProgram(simulated, cast(SimulatedGpu, device))
+        _check_phases(workload, settings, {call.phase for call in program.listing().calls})
+        return Prepared(built, simulated, real=False, make_program=lambda: program)
     torch_device = torch_device_of(device)
     built = workload.build(torch_device, options)
-    if settings.detail == "model" or settings.mode != "graph":
-        # What a host's launches cost is launch and gaps; the kernels are those of a graph, whose parts can be changed.
-        mode = "graph" if device.info.kind == "gpu" else "eager"
-        step = make_step(built, torch_device, settings.mode, l2=settings.l2)
-        told_early = settings.mode == "compile" or torch_device == "cpu" or _lacks_phases(settings)
-        if settings.detail != "model" and told_early:
-            # Nothing else can stand in for these: if they can't be taken apart, that is said before all passes.
-            parted = make_variable_step(built, torch_device, "compile" if settings.mode == "compile" else mode)
-            _check_parts(workload, settings, torch_device, parted.units())
-            return Prepared(built, step, make_variable=lambda: parted)
-        return Prepared(built, step, make_variable=lambda: make_variable_step(built, torch_device, mode))
-    variable = make_variable_step(built, torch_device, settings.mode)
-    if "fallback" in variable.describe():  # whoever asks for a graph wants the figures of a graph
-        raise BadInputError(f"{workload.name} {variable.describe()['fallback']['text']}")
-    _check_parts(workload, settings, torch_device, variable.units())
-    return Prepared(built, variable)
+    step = make_step(built, torch_device, settings.mode, l2=settings.l2)
+    if settings.detail != "model" and settings.mode != "compile":
+        _check_parts(workload, settings, built, torch_device)
+    return Prepared(built, step, make_program=lambda: _program(built, step, torch_device))
 
 
-def _check_parts(workload: Workload, settings: ProfileSettings, torch_device: str, units: list[Unit]) -> None:
+def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, torch_device: str) -> None:
     """Refuse what has no parts, before its whole is measured in vain."""
-    if not units:
+    import torch
+
+    from jouletrace.execution.listing import listing
+
+    with user_code(built), listing(built.module, torch.device(torch_device)) as seen:
+        built.call(0)
+    if not seen:
         asked = f"{workload.name}: --detail {settings.detail}"
         raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}")
-    _check_phases(workload, settings, units)
+    _check_phases(workload, settings, {one.phase for one in seen})
 
 
-def _check_phases(workload: Workload, settings: ProfileSettings, units: list[Unit]) -> None:
+def _program(built: Built, step: Step, torch_device: str) -> Program:
+    """A workload on a real device, ready to be traced."""
+    import torch
+
+    if torch_device == "cpu":
+        from jouletrace.execution.cpu import CpuProgram
+
+        return CpuProgram(built)
+    from jouletrace.execution.gpu import GpuProgram
+
+    return GpuProgram(built, cast("CudaStep", step), torch.device(torch_device))
+
+
+def _check_phases(workload: Workload, settings: ProfileSettings, phases: set[str]) -> None:
     """Refuse to list the phases of what has but one. The user's own call may have more: forces are a gradient."""
-    if _lacks_phases(settings) and len({unit.phase for unit in units}) < 2:
+    if _lacks_phases(settings) and len(phases) < 2:
         raise BadInputError(_no_phases(workload))
 
 
@@ -216,10 +236,18 @@ def _prepare_generation(
 ) -> Prepared:
     """The same of a workload that generates tokens; its parts are those of one forward of each kind."""
     if device.info.simulated:
+        from jouletrace.devices.simulated import SimulatedGpu
+        from jouletrace.execution.simulated import SimulatedProgram
         from jouletrace.steps.simulated_generation import simulate_generation
 
-        built, whole, pieces, forwards = simulate_generation(workload, options, device, settings.mode)
-        return Prepared(built, whole, real=False, make_variable=lambda: forwards, make_generation=lambda: pieces)
+        built, whole, pieces, phases = simulate_generation(workload, options, device, settings.mode)
+        return Prepared(
+            built,
+            whole,
+            real=False,
+            make_program=lambda: SimulatedProgram(whole, cast(SimulatedGpu, device), phases),
+            make_generation=lambda: pieces,
+        )
     torch_device = torch_device_of(device)
     # Transformers' loop asks the device after each token whether to go on, which a graph can't.
     own_loop = "static" if settings.mode == "graph" else None
@@ -227,11 +255,11 @@ def _prepare_generation(
     generation = built.generation
     if generation is None:
         raise BadInputError(f"--task generate: {workload.name} is no model that generates")
-    mode = "graph" if device.info.kind == "gpu" else "eager"
+    step = make_step(built, torch_device, settings.mode)
     return Prepared(
         built,
-        make_step(built, torch_device, settings.mode),
-        make_variable=lambda: make_variable_step(replace(built, call=generation.forwards), torch_device, mode),
+        step,
+        make_program=lambda: _program(built, step, torch_device),
         make_generation=lambda: make_generation_steps(built, torch_device, settings.mode),
     )
 

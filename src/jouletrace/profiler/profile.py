@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jouletrace import analysis
+from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError
 from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.detail.nodes import nodes
-from jouletrace.profiler.detail.parts import parts
+from jouletrace.profiler.detail.recording import record
 from jouletrace.profiler.prepare import Prepared, check, for_workload, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session
@@ -69,6 +69,8 @@ def profile_workload(
         with session, no_silent_exit():
             if settings.calibrated:
                 calibrations.attach(session.run, device)
+                if known := board_store.recall(device.info.id).get(SAMPLE_RATE):
+                    session.run.stored[SAMPLE_RATE] = known
             _warn_of_others(session, device)
             passes.deep_idle(session, device, settings, progress)
             progress.begin("building the workload", 0)
@@ -87,6 +89,7 @@ def finish(run: Run, folder: Path | None) -> Run:
     """Compute the figures of a Run and save it, if it has a folder."""
     analysis.analyse_recorded(run)
     _remember_deep_idle(run)
+    _remember_sample_rate(run)
     if folder is not None:
         save(run, folder, overwrite=True)
     return run
@@ -122,18 +125,7 @@ def _measure(
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
     elif settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase"):
-        _parts(session, prepared, settings, progress)
-
-
-def _parts(session: Session, prepared: Prepared, settings: ProfileSettings, progress: Progress) -> None:
-    """Take the step apart; what stands against that is said of the workload and the option that asked for it."""
-    try:
-        parts(session, prepared, settings, progress)
-    except BadInputError as error:
-        name = str(session.run.workload.get("name"))
-        if type(error) is not BadInputError or name in str(error):
-            raise
-        raise BadInputError(f"{name}: --detail {settings.detail}: {error}") from error
+        record(session, prepared.program(), step, settings, warm.iteration_s, progress)
 
 
 def _warn_of_others(session: Session, device: Device) -> None:
@@ -141,6 +133,13 @@ def _warn_of_others(session: Session, device: Device) -> None:
     if others:
         named = ", ".join(f"{process.name or 'process'} (pid {process.pid})" for process in others)
         session.run.warn("other_processes", f"other processes use the device: {named}", device.info.id)
+
+
+def _remember_sample_rate(run: Run) -> None:
+    """Keep the rate at which a board's sensor samples: the next recording finds it in a third of the time."""
+    found = run.result(SAMPLE_RATE)
+    if found.value is not None:
+        board_store.remember(run.devices[0].id, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})
 
 
 def _remember_deep_idle(run: Run) -> None:

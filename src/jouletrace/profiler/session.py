@@ -205,6 +205,19 @@ class Session:
         first, self._next_span = self._next_span, self._next_span + len(trace)
         self._spans.append(span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id))
 
+    def add_activity(self, columns: Mapping[str, object]) -> None:
+        """Keep and spool the kernels of a recording, by column; see ``run.tables.ACTIVITY``.
+
+        Raises:
+            RecorderDiedError: If the disk doesn't take them.
+        """
+        try:
+            with SpoolWriter(self._home / SPOOL, "activity") as writer:
+                writer.append(columns)
+        except OSError as error:
+            raise RecorderDiedError(f"the trace can't be written to {shown(self._home)}: {error.strerror}") from None
+        self.run.activity = read_spool(self._home / SPOOL, "activity")
+
     def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """What the power record holds since ``since_ns``: stamps in ns and watts."""
         table = self.recorder.samples()

@@ -15,7 +15,6 @@ from jouletrace.workloads.precision import DTYPES
 from jouletrace.workloads.training import check_loss_and_optimizer
 
 DETAILS = ("model", "phase", "layer", "kernel")
-RESOLVE = ("grouped", "each")
 RUN_BY = ("auto", "torch", *BACKENDS)
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
 MOST_THREADS = 1024
@@ -50,8 +49,7 @@ class ProfileSettings:
         idle_s: Seconds of each idle phase.
         latency_iterations: Most iterations of the latency pass.
         latency_s: Most seconds of the latency pass.
-        detail_time_s: Most seconds of the experiments behind a finer detail than "model".
-        resolve: Whether equal layers share an experiment ("grouped"), or each has its own: of a detail with layers.
+        detail_time_s: Seconds of the recording behind a finer detail than "model".
         block: Iterations in a block of block means (as ``torch.utils.benchmark`` reports).
         seed: Seed of weights and inputs.
         input_sets: Distinct random inputs to rotate among.
@@ -83,8 +81,7 @@ class ProfileSettings:
     idle_s: float = 1.5
     latency_iterations: int = 2000
     latency_s: float = 2.0
-    detail_time_s: float = 150.0
-    resolve: str = "grouped"
+    detail_time_s: float = 20.0
     block: int = 100
     seed: int = 0
     input_sets: int = 1
@@ -110,7 +107,6 @@ class ProfileSettings:
             ("mode", MODES),
             ("backend", RUN_BY),
             ("l2", L2),
-            ("resolve", RESOLVE),
         ):
             value = getattr(self, name)
             if value not in allowed and not (name == "dtype" and value is None):
@@ -158,24 +154,12 @@ class ProfileSettings:
             (runtime and self.detail not in ("model", "kernel"), detail, backend, "it tells of nodes: --detail kernel"),
             (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(BACKENDS)}"),
             (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(BACKENDS)}"),
-            (
-                self.resolve == "each" and (not detailed or (generating and self.detail == "phase")),
-                "--resolve each",
-                detail,
-                "no layers are measured there; add --detail layer or kernel",
-            ),
             (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
             (
-                detailed and compiled and self.detail != "kernel",
+                detailed and compiled and self.detail == "phase",
                 detail,
                 "--mode compile",
-                "generated code runs modules together; use --detail kernel, or --mode graph",
-            ),
-            (
-                detailed and compiled and self.task == "train",
-                "--task train",
-                f"--mode compile {detail}",
-                "which kernel is of which phase isn't known in generated code; use graph",
+                "which kernel is of which phase isn't known in generated code; use --mode graph",
             ),
             (generating and cold, "--l2 cold", "--task generate", "each token finds what the one before left there"),
             (

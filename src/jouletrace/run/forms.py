@@ -84,6 +84,16 @@ class Side(TypedDict, total=False):
     items: _Positive | None
 
 
+class Recording(TypedDict, total=False):
+    """How the recording behind rows of kernels was made (``analysis.recording``)."""
+
+    iterations: _Positive
+    start_ns: Integer
+    end_ns: Integer
+    unmatched: _Number | None
+    dropped: Integer | None
+
+
 class Workload(TypedDict, total=False):
     """``Run.workload``."""
 
@@ -95,6 +105,7 @@ class Workload(TypedDict, total=False):
     least_memory_bytes: _Number | None
     nodes: Nodes
     parts: _Facts | None
+    recording: Recording
     restart: Integer | None
     versions: _Facts | None
 
@@ -114,6 +125,7 @@ class StoredFigures(TypedDict, total=False):
     """``Run.stored``."""
 
     deep_idle: StoredLevel | None
+    sample_rate_hz: StoredLevel | None
 
 
 class ClockPair(TypedDict):

@@ -25,6 +25,7 @@ _NEEDED = {
     "windows": ("variant",),
     "results": ("unit", "metric"),
     "counters": ("span", "metric"),
+    "activity": ("start_ns", "end_ns", "unit"),
 }
 """Columns without a null."""
 
@@ -63,7 +64,7 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
     for column in table.column_names:
         if column.endswith("_ns"):
             yield _beyond(table, column, -MOST_NS, MOST_NS), f"{column} is no time"
-        elif column in ("id", "parent", "unit", "span"):
+        elif column in ("id", "parent", "unit", "span", "site"):
             yield _beyond(table, column, -_MOST_ID, _MOST_ID), f"{column} is no number of a row"
     for column in _COUNTS.get(name, ()):
         yield _beyond(table, column, 0, _MOST_ID), f"{column} is below zero"

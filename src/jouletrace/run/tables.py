@@ -130,6 +130,17 @@ COUNTERS = pa.schema(
     ]
 )
 
+ACTIVITY = pa.schema(
+    [
+        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
+        _field("unit", pa.int64(), "", "id of the kernel in the units table"),
+        _field("site", pa.int64(), "", "id in the units table of the operator call; null where nobody knows"),
+        _field("copy", pa.bool_(), "", "whether it is of an operator call that was repeated in place"),
+    ]
+)
+"""Kernels of a long recording, from which their power is computed; ``spans`` has some iterations in full."""
+
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
     "spans": SPANS,
@@ -137,9 +148,10 @@ TABLES: dict[str, pa.Schema] = {
     "windows": WINDOWS,
     "results": RESULTS,
     "counters": COUNTERS,
+    "activity": ACTIVITY,
 }
 
-OPTIONAL = ("counters",)
+OPTIONAL = ("counters", "activity")
 """Written where they have rows: Runs of format 1.0 don't know them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -149,6 +161,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "windows": ("variant", "start_ns", "end_ns"),
     "results": ("unit", "metric", "value"),
     "counters": ("span", "metric", "value"),
+    "activity": ("start_ns", "end_ns", "unit"),
 }
 """Columns without which a table isn't one of ours; a version may add others."""
 

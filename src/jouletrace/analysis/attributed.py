@@ -1,0 +1,431 @@
+"""Figures of operators, kernels, layers and phases from a traced recording and the power record beside it.
+
+Time comes from the trace. Power comes from one regression of the readings on the timeline (``attribution``); energies
+are power times time. All are per untouched iteration: copies of a repeated operator tell its power and count for
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import energies, no_power_reason, power_record, response_of
+from jouletrace.analysis.recording import BESIDE, IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE, samples
+from jouletrace.analysis.rows import Figures
+from jouletrace.attribution.activity import Activity, Kind, activity_of
+from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.fit import Fit
+from jouletrace.attribution.lock import lock
+from jouletrace.attribution.rows import METHOD, Contrasts, rows
+from jouletrace.energy.interval import difference, mean_estimate, ratio
+from jouletrace.errors import BadInputError
+from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
+from jouletrace.run.channels import POWER
+from jouletrace.sensor.observer import PART_TIME, Means, Sampled
+from jouletrace.sensor.readout import Readings, on_grid
+from jouletrace.sensor.sampler import HOPPER_SENSOR, Sensor
+
+ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
+"""Of phases, in which they run."""
+
+RATE_NEAR_HZ = 2.0
+"""How far from a stored sample rate a board's is looked for: it falls by some 0.3 Hz as a die warms."""
+
+MOST_CALLS = 16
+"""A module called more often than this in an iteration has its total alone: a row a call helps nobody."""
+
+_BY_OTHERS = "called by others"
+
+OVERLAPPED = 0.05
+"""Share of a row's time in which other kernels ran too, above which it is flagged: energy is shared equally there."""
+
+AROUND_NS = 1_000_000_000
+"""Readings this long before and after a recording show where it begins and ends."""
+
+Array = NDArray[np.float64]
+
+
+def add_attributed(run: Run, figures: Figures) -> None:
+    """Add operators, kernels, layers and phases; ``figures`` has the model's own figures already."""
+    try:
+        table = _Table(run, figures)
+    except KeyError as error:
+        raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
+    table.add_ops()
+    table.add_kernels()
+    table.add_groups("phase", table.phases())
+    table.add_layers()
+    table.add_idle()
+    table.add_checks()
+
+
+@dataclass(frozen=True)
+class _Powers:
+    """What the readings say of kinds of kernels.
+
+    Attributes:
+        contrasts: Of the fit, a row for each kind of kernel.
+        pools: Kinds of operators whose rows are one, as their names.
+        place: Of each kind among the rows of ``contrasts``.
+    """
+
+    contrasts: Contrasts
+    pools: list[tuple[str, ...]]
+    place: dict[int, int]
+
+
+@dataclass
+class _Layer:
+    """Seconds of each kind of kernel in a module, or in one of its calls.
+
+    Attributes:
+        total: All that runs in it.
+        own: What it calls itself.
+        calls: Its calls, by what they are called.
+        numbers: Of its calls in an iteration.
+    """
+
+    total: dict[int, float] = field(default_factory=dict)
+    own: dict[int, float] = field(default_factory=dict)
+    calls: dict[str, _Layer] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)
+
+    def add(self, kind: int, seconds: float, *, own: bool) -> None:
+        """Add what runs at a site."""
+        for seconds_of in (self.total, self.own) if own else (self.total,):
+            seconds_of[kind] = seconds_of.get(kind, 0.0) + seconds
+
+
+class _Table:
+    """The recording of a Run, and the figures that come of it."""
+
+    def __init__(self, run: Run, figures: Figures) -> None:
+        self.run, self.figures = run, figures
+        self.about = run.workload[PHASE]
+        raw = ("op", "kernel", "site")
+        self.units: list[dict[str, Any]] = [
+            {**row, "parent": MODEL_UNIT} if row["level"] == "op" else row
+            for row in run.units.to_pylist()
+            if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
+        ]
+        self.by_id: dict[int, dict[str, Any]] = {row["id"]: row for row in self.units}
+        figures.keep(self.units)
+        self._read_activity()
+        self.iteration_s = figures.get(MODEL_UNIT, "iteration_time_s")
+        self.powers, self.reason = self._powers()
+
+    def _read_activity(self) -> None:
+        """Kernels, their kinds, and seconds of each (kernel unit, site) in an untouched iteration."""
+        activity = self.run.activity
+        self.start, self.end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
+        unit = activity["unit"].to_numpy()
+        site = pc.fill_null(activity["site"], -1).to_numpy()
+        own = ~pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False)
+        names: dict[Kind, int] = {}
+        kind_of = {}
+        for row in self.units:
+            if row["level"] == "kernel":
+                operator = f"{row['op']} {row['shapes'] or ''}".strip() if row["op"] else ""
+                kind_of[row["id"]] = names.setdefault(Kind(row["name"], operator), len(names))
+        self.kinds = tuple(names)
+        ids, where = np.unique(unit, return_inverse=True)
+        self.kind = np.array([kind_of[int(one)] for one in ids], np.int64)[where]
+        length = (self.end - self.start) / 1e9
+        self.total_s = np.bincount(self.kind, length, len(self.kinds))
+        width = int(site.max(initial=0)) + 2
+        pairs, place = np.unique(unit[own] * width + site[own] + 1, return_inverse=True)
+        seconds = np.bincount(place.reshape(-1), length[own]) / self.about["iterations"]
+        found = [
+            (int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
+            for pair, s in zip(pairs, seconds, strict=True)
+        ]
+        self.parts = sorted(found, key=lambda part: (part[1] < 0, part[1], part[0]))
+
+    def _powers(self) -> tuple[_Powers | None, str]:
+        """The fit, or why there is none."""
+        device = self.run.devices[0].id if self.run.devices else ""
+        channel = self.run.channel(device, POWER)
+        if channel is None:
+            return None, no_power_reason(self.run, device)
+        begin, finish = self.about["start_ns"], self.about["end_ns"]
+        try:
+            fitted, found = _fitted(self.run, device, channel, self._activity, begin, finish)
+        except BadInputError as error:
+            self.run.warn("not_attributed", f"no energies of kernels: {error}")
+            return None, "not_attributed"
+        self.run.warnings = [warning for warning in self.run.warnings if warning.code != "not_attributed"]
+        if found:
+            self.run.warn("not_attributed", f"no energies of kernels: {found}")
+            return None, "not_attributed"
+        index = {kind: str(i) for i, kind in enumerate(self.kinds)}
+        operators = {kind.operator for kind in self.kinds}
+
+        def family(name: str) -> str:
+            return name.split(" ", maxsplit=1)[0] if name in operators else ""
+
+        table = rows(fitted, lambda kind: kind.operator or kind.name, family)
+        pools = [row.names for row in table if row.energy.value is not None]
+        contrasts = Contrasts(fitted, lambda kind: index[kind])
+        return _Powers(contrasts, pools, {i: contrasts.names.index(str(i)) for i in range(len(self.kinds))}), ""
+
+    def _activity(self, origin_ns: int) -> Activity:
+        return activity_of(self.start, self.end, self.kind, self.kinds, origin_ns)
+
+    def add_ops(self) -> None:
+        """Operators, each on its shapes in its module; what can't be told apart is one row around its members."""
+        inside: dict[int, dict[int, float]] = {}
+        for unit, _, kind, seconds in self.parts:
+            row = self.by_id[unit]
+            of = inside.setdefault(row["parent"] if row["op"] else unit, {})
+            of[kind] = of.get(kind, 0.0) + seconds
+        self._pool(inside)
+        for unit, kinds in inside.items():
+            row = self.by_id[unit]
+            known = not row["op"] or row["parent"] == MODEL_UNIT
+            self._add(unit, kinds, [], reason="" if known and unit not in self.pooled else "pooled")
+
+    def _pool(self, inside: dict[int, dict[int, float]]) -> None:
+        """Units around parts whose energies are known together alone."""
+        self.pooled: set[int] = set()
+        next_id = max(self.by_id) + 1
+        for names in self.powers.pools if self.powers else ():
+            if len(names) < 2:
+                continue
+            members = [u for u, kinds in inside.items() if any(self._operator(kind) in names for kind in kinds)]
+            ops = [unit for unit in members if self.by_id[unit]["level"] == "op"]
+            self.pooled.update(members)
+            for unit in ops:
+                self.by_id[unit]["parent"] = next_id
+            self.figures.unit(next_id, "op", f"{len(members)} operators together", MODEL_UNIT, count=len(members))
+            kinds: dict[int, float] = {}
+            for unit in members:
+                for kind, seconds in inside[unit].items():
+                    kinds[kind] = kinds.get(kind, 0.0) + seconds
+            self._add(next_id, kinds, [])
+            next_id += 1
+
+    def _operator(self, kind: int) -> str:
+        return self.kinds[kind].operator or self.kinds[kind].name
+
+    def add_kernels(self) -> None:
+        """Kernels under operators."""
+        inside: dict[int, dict[int, float]] = {}
+        for unit, _, kind, seconds in self.parts:
+            if self.by_id[unit]["op"]:
+                of = inside.setdefault(unit, {})
+                of[kind] = of.get(kind, 0.0) + seconds
+        for unit, kinds in inside.items():
+            self._add(unit, kinds, [], reason="pooled" if self.by_id[unit]["parent"] in self.pooled else "")
+
+    def phases(self) -> dict[str, dict[int, float]]:
+        """Seconds of each kind in each phase; empty where an iteration has but one."""
+        found: dict[str, dict[int, float]] = {}
+        for unit, _, kind, seconds in self.parts:
+            if phase := self.by_id[unit]["phase"]:
+                of = found.setdefault(phase, {})
+                of[kind] = of.get(kind, 0.0) + seconds
+        ordered = sorted(found, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER))
+        return {phase: found[phase] for phase in ordered} if len(found) > 1 else {}
+
+    def add_groups(self, level: str, groups: dict[str, dict[int, float]]) -> None:
+        """A unit for each group, under the model."""
+        if "generation" in self.run.workload:  # whose phases were measured as such
+            return
+        for name, kinds in groups.items():
+            self._add(self.figures.unit(self._next(), level, name, MODEL_UNIT, count=1), kinds, [])
+
+    def add_layers(self) -> None:
+        """Modules with all that runs in them, and what they call themselves where they contain others."""
+        layers: dict[str, _Layer] = {}
+        for _, site, kind, seconds in self.parts:
+            if site < 0:
+                continue
+            row = self.by_id[site]
+            path = _path(row["module"] or OUTSIDE)
+            numbers = [word for word in (row["call"] or "").split(".") if word]
+            for depth, name in enumerate(path):
+                layer = layers.setdefault(name, _Layer())
+                layer.add(kind, seconds, own=depth == len(path) - 1)
+                if len(numbers) == len(path):
+                    layer.numbers.add(numbers[depth])
+                    call = layer.calls.setdefault(self._call(numbers[depth], row["phase"]), _Layer())
+                    call.add(kind, seconds, own=depth == len(path) - 1)
+                    call.numbers.add(numbers[depth])
+        ids: dict[str, int] = {}
+        for name, layer in layers.items():
+            above = ids.get(name.rpartition(".")[0], MODEL_UNIT)
+            count = max(1, len(layer.numbers - {"0"}))
+            ids[name] = self.figures.unit(self._next(), "layer", name, above, module=name, count=count)
+            contains = layer.own != layer.total
+            self._add_layer(ids[name], layer, contains)
+            for label, call in layer.calls.items() if 1 < len(layer.calls) <= MOST_CALLS else ():
+                unit = self.figures.unit(
+                    self._next(), "layer", f"{name} ({label})", ids[name], module=name, count=len(call.numbers)
+                )
+                self._add_layer(unit, call, contains)
+
+    def _add_layer(self, unit: int, layer: _Layer, contains: bool) -> None:
+        self._add(unit, layer.total, [])
+        if contains and layer.own:
+            self._add(unit, layer.own, [], own=True)
+
+    def _call(self, number: str, phase: str | None) -> str:
+        if "generation" in self.run.workload:
+            return phase or ""
+        return f"call {number}" if int(number) else _BY_OTHERS
+
+    def add_idle(self) -> None:
+        """The time of an iteration in which no kernel runs, and what the GPU draws then."""
+        unit = next((row["id"] for row in self.units if row["level"] == "op" and row["name"] == IDLE_NAME), None)
+        if unit is None:
+            unit = self.figures.unit(self._next(), "op", IDLE_NAME, MODEL_UNIT, count=1)
+        self._add(unit, {}, [], idle_s=self.idle_s)
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of an untouched iteration in which at least one kernel runs."""
+        order = np.argsort(self.start, kind="stable")
+        start, end = self.start[order], np.maximum.accumulate(self.end[order])
+        union = float((end - np.maximum(start, np.append(start[:1], end[:-1]))).clip(min=0).sum())
+        return sum(part[3] for part in self.parts) * union / max(float((self.end - self.start).sum()), 1.0)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds of an untraced iteration in which no kernel runs: tracing delays the host, not the GPU."""
+        return max((self.iteration_s.value or 0.0) - self.busy_s, 0.0)
+
+    def add_checks(self) -> None:
+        """How the parts make the whole that was measured without tracing, and how well the sensor is understood."""
+        whole = self._beside()
+        if self.powers is None:
+            for name in ("closure_layers", "closure_kernels"):
+                self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
+            return
+        for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
+            kinds: dict[int, float] = {}
+            for _, site, kind, seconds in self.parts:
+                if site >= least:
+                    kinds[kind] = kinds.get(kind, 0.0) + seconds
+            parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
+            closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
+            self.figures.add(MODEL_UNIT, name, closure)
+        fitted = self.powers.contrasts.fit
+        self.figures.add(MODEL_UNIT, "residual_w", Estimate(fitted.left_rms_w, None, None, len(fitted.watts), METHOD))
+        if isinstance(fitted.observer, Sampled):
+            rate = fitted.observer.track.rate_hz
+            self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fitted.watts), METHOD))
+
+    def _beside(self) -> Estimate:
+        """Energy of an untraced iteration about the time of the recording."""
+        windows = self.run.windows.filter(pc.equal(self.run.windows["variant"], BESIDE))
+        device = self.run.devices[0].id if self.run.devices else ""
+        found = energies(self.run, device, windows["start_ns"], windows["end_ns"]) if len(windows) else None
+        if found is None or not np.isfinite(found.energy_j).all():
+            return self.figures.get(MODEL_UNIT, "energy_total_j")
+        return mean_estimate(found.energy_j / windows["replays"].to_numpy())
+
+    def _next(self) -> int:
+        return max((self.figures.last_unit(), *map(int, self.by_id))) + 1
+
+    def _amounts(self, kinds: dict[int, float], idle_s: float = 0.0) -> Array:
+        """How much of each row of the fit some seconds of kinds are: of a kind the share of all that it ran for."""
+        assert self.powers is not None
+        idle = self.powers.contrasts.seconds[-1]
+        amounts = np.zeros(len(self.powers.contrasts.names))
+        for kind, some in kinds.items():
+            if self.total_s[kind] > 0:
+                amounts[self.powers.place[kind]] += some / self.total_s[kind]
+        amounts[-1] = idle_s / idle if idle > 0 else 0.0
+        return amounts
+
+    def _add(
+        self,
+        unit: int,
+        kinds: dict[int, float],
+        flags: list[str],
+        *,
+        reason: str = "",
+        own: bool = False,
+        idle_s: float = 0.0,
+    ) -> None:
+        """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
+        seconds = sum(kinds.values()) + idle_s
+        time = Estimate(seconds, None, None, self.about["iterations"], "trace")
+        row, reason = None, reason or self.reason
+        if self.powers is not None and not reason:
+            amounts = self._amounts(kinds, idle_s)
+            row = self.powers.contrasts.mixture(amounts)
+            known = self.powers.contrasts.tells(amounts) and (not idle_s or amounts[-1] > 0)
+            reason = "" if known else "not_resolved"
+            flags = [*flags, *(["overlapped"] if row.overlapped > OVERLAPPED else [])]
+        energy = row.energy if row is not None and not reason else Estimate.null(reason, METHOD)
+        power = row.power if row is not None and not reason else Estimate.null(reason, METHOD)
+        if own:
+            self.figures.add(unit, "energy_own_j", energy, flags)
+            self.figures.add(unit, "time_own_s", time)
+            return
+        self.figures.add(unit, "time_s", time)
+        self.figures.add(unit, "energy_total_j", energy, flags)
+        baseline = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")
+        if row is not None and energy.value is not None and baseline.value is not None:
+            idle = baseline.scaled(row.seconds)
+            self.figures.add(unit, "energy_active_j", difference(energy, idle, METHOD), flags)
+        self.figures.add(unit, "power_w", power, flags)
+        whole = self.figures.get(MODEL_UNIT, "energy_total_j").value
+        if energy.value is not None and whole:
+            self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
+        elif self.reason and self.iteration_s.value:
+            self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
+
+
+def _fitted(
+    run: Run, device: str, channel: ChannelInfo, made: Callable[[int], Activity], begin_ns: int, finish_ns: int
+) -> tuple[Fit, str]:
+    """The regression of a recording, and why its rows can't be trusted; "" if they can.
+
+    Raises:
+        BadInputError: If readings or timeline can't be used.
+    """
+    sensor = _sampler(run) if samples(channel) else _means(channel)
+    found, period_s = power_record(run, device), channel.period_s or 0.02
+    assert found is not None
+    record = found[0]
+    near = (record.time_ns > begin_ns - AROUND_NS) & (record.time_ns < finish_ns + AROUND_NS)
+    time, watts = record.time_ns[near], record.power_w[near]
+    if channel.gapless:
+        readings = on_grid(time, watts, period_s)
+    elif len(time):  # polled: a stamp is when a new value was seen
+        readings = Readings((time - time[0]) / 1e9, watts, int(time[0]), period_s, 1.0, 0, 0)
+    else:
+        raise BadInputError("the power record has no readings while kernels were recorded")
+    locked = lock(made(readings.origin_ns), sensor, readings)
+    asked = checks(locked, readings, dropped=int(run.workload[PHASE].get("dropped") or 0))
+    return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
+
+
+def _sampler(run: Run) -> Sensor | Means:
+    """A sensor that samples; its rate is a board's own, and is looked for near that of an earlier recording."""
+    known = (run.stored.get(SAMPLE_RATE) or {}).get("value")
+    if not isinstance(known, int | float):
+        return HOPPER_SENSOR
+    return replace(HOPPER_SENSOR, rates_hz=(known - RATE_NEAR_HZ, known + RATE_NEAR_HZ))
+
+
+def _means(channel: ChannelInfo) -> Means:
+    """What is known of a sensor that averages: the window that its driver states, or that of its kind."""
+    response = response_of(channel)
+    return replace(PART_TIME, window_s=response.window_s, delay_s=response.lag_s)
+
+
+def _path(name: str) -> list[str]:
+    """A module and all around it, outer ones first."""
+    if name == OUTSIDE:
+        return [name]
+    words = name.split(".")
+    return [".".join(words[:depth]) for depth in range(1, len(words) + 1)]

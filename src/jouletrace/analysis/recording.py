@@ -1,0 +1,33 @@
+"""What a traced recording is called in a Run, for who writes one and for who reads it."""
+
+from __future__ import annotations
+
+from jouletrace.run import ChannelInfo, Run
+
+PHASE = "recording"
+"""Under which ``Run.workload`` says how the recording was made."""
+
+SAMPLE_RATE = "sample_rate_hz"
+"""Metric, and key of what is stored of a board, of the sensor's samples per second."""
+
+BESIDE = "beside"
+"""Variant of the windows right before and after the recording, untraced."""
+
+IDLE_NAME = "idle"
+"""Name of the unit for the time in which no kernel runs."""
+
+OUTSIDE = "(outside of modules)"
+"""Name of the row for operators that no submodule calls."""
+
+SAMPLED_S = 0.05
+"""Longest period of a gapless record that is taken for a sensor that samples."""
+
+
+def has_recording(run: Run) -> bool:
+    """Whether a Run holds a traced recording."""
+    return bool(len(run.activity)) and PHASE in run.workload
+
+
+def samples(channel: ChannelInfo) -> bool:
+    """Whether a power record is taken for one of momentary samples: gapless and short; readings decide in the end."""
+    return bool(channel.gapless) and (channel.period_s or 1.0) < SAMPLED_S

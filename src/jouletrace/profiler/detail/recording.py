@@ -1,0 +1,235 @@
+"""The recording behind rows of layers, operators and kernels: traced for some seconds, beside the power record."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import response_of
+from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
+from jouletrace.errors import NotPossibleError
+from jouletrace.execution.calls import UNKNOWN, variants
+from jouletrace.execution.program import Excitation, Listing, Program, Traced
+from jouletrace.profiler.passes import beside, power_channel
+from jouletrace.profiler.progress import Progress
+from jouletrace.profiler.session import Session
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import MODEL_UNIT, ChannelInfo
+from jouletrace.steps.base import Step
+from jouletrace.tracing.cupti import demangle
+
+PLAIN_SHARE = 0.3
+"""Of the recording's time, in which the program runs as it is."""
+
+SPAN_ITERATIONS, MOST_SPANS = 10, 30_000
+"""Iterations that are kept in full, for timelines, and entries in them at most."""
+
+MOST_SHAPES = 4
+"""Shapes of one operator in one module with rows of their own: a cache grows with each token, and is one thing."""
+
+REST_S = 0.3
+"""Idle time before and after a recording: the power record shows where it begins and ends."""
+
+UNMATCHED = 0.01
+"""Share of kernels of unknown operators above which that is said."""
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
+"""Of one of several equal layers; a module whose whole name is a number is itself."""
+
+
+def record(
+    session: Session,
+    program: Program,
+    step: Step,
+    settings: ProfileSettings,
+    iteration_s: float,
+    progress: Progress,
+) -> None:
+    """Trace a program; its units, its kernels and what was done go to the session.
+
+    Args:
+        session: In progress.
+        program: Warmed up.
+        step: The same, untraced.
+        settings: How long, and with which seed.
+        iteration_s: Of a plain iteration, seconds.
+        progress: Told of it.
+    """
+    progress.begin("listing operators", 1.0)
+    try:
+        with session.phase("listing"):
+            listing = program.listing()
+        excitation = plan(listing, settings, power_channel(session))
+        beside(session, step, iteration_s)
+        session.clock.sleep(REST_S)
+        progress.begin("recording kernels and power", excitation.plain_s + excitation.repeated_s)
+        with session.phase("tracing"):
+            traced = program.record(listing, excitation, iteration_s, progress.advance)
+    except NotPossibleError as error:
+        session.run.warn("not_traced", f"--detail {settings.detail}: {error}")
+        return
+    session.clock.sleep(REST_S)
+    beside(session, step, iteration_s)
+    session.recorder.check()
+    _keep(session, listing, traced, excitation)
+
+
+def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None) -> Excitation:
+    """What to do to the program: repetition in place, drawn for each iteration, or longer for a sensor that averages.
+
+    A sensor that samples sees which operator ran; one that averages sees means over its window, in which the
+    same variant must run.
+    """
+    seconds = settings.detail_time_s
+    if power is None:
+        return Excitation(seconds)
+    drawn = variants(listing.calls, np.random.default_rng(settings.seed))
+    if len(drawn) < 2:  # nothing that could be repeated
+        return Excitation(seconds)
+    stay = 0.0 if samples(power) else 2 * (response_of(power).memory_s + (power.period_s or 0.1))
+    return Excitation(PLAIN_SHARE * seconds, (1 - PLAIN_SHARE) * seconds, tuple(drawn), stay, settings.seed)
+
+
+@dataclass
+class _Units:
+    """Rows of the ``units`` table as they are needed."""
+
+    next_id: int
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+    def get(self, key: tuple[Any, ...], *, count: int = 0, **columns: Any) -> int:
+        """The id of a unit, which is added the first time; ``count`` more of it in an iteration."""
+        if key not in self.ids:
+            self.ids[key] = self.next_id
+            none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
+            self.rows[self.next_id] = {"id": self.next_id, "count": 0, **none, **columns}
+            self.next_id += 1
+        self.rows[self.ids[key]]["count"] += count
+        return self.ids[key]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A recording as rows of a Run.
+
+    Attributes:
+        units: Operators, their kernels, and where they are called.
+        activity: Columns of the table of that name.
+        about: How it was made, for ``Run.workload``.
+        unit: Of each entry of the trace, shape (n,).
+    """
+
+    units: list[dict[str, object]]
+    activity: dict[str, Any]
+    about: dict[str, Any]
+    unit: NDArray[np.int64]
+
+
+def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: int) -> Rows:
+    """What a Run keeps of a recording.
+
+    Args:
+        listing: Of the program.
+        traced: The recording.
+        excitation: What was done to the program.
+        first_id: Of the first unit.
+    """
+    matched, trace = traced.matched, traced.trace
+    units = _Units(first_id)
+    kernel_of, site_of = _listed(units, listing)
+    unit = np.full(len(trace), UNKNOWN, np.int64)
+    site = np.full(len(trace), UNKNOWN, np.int64)
+    code = {name: i for i, name in enumerate(listing.names)}
+    names = np.array([code.get(name, UNKNOWN) for name in trace.names], np.int64)[trace.name]
+    known = matched.call != UNKNOWN
+    unit[known], site[known] = kernel_of[matched.call[known], names[known]], site_of[matched.call[known]]
+    for name in np.unique(trace.name[~known]).tolist():
+        mine = ~known & (trace.name == name)
+        unit[mine] = _kernel(units, trace.names[name], round(int(mine.sum()) / traced.iterations))
+    units.get(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME, count=1)
+    order = np.argsort(trace.start_ns, kind="stable")
+    activity = {
+        "start_ns": trace.start_ns[order],
+        "end_ns": trace.end_ns[order],
+        "unit": unit[order],
+        "site": pa.array(site[order], mask=site[order] == UNKNOWN),
+        "copy": matched.copy[order],
+    }
+    about = {
+        "iterations": traced.iterations,
+        "start_ns": traced.interval.start_ns,
+        "end_ns": traced.interval.end_ns,
+        "plain_s": excitation.plain_s,
+        "repeated_s": excitation.repeated_s,
+        "variants": len(excitation.variants) - 1,
+        "unmatched": matched.unmatched,
+        "dropped": trace.dropped,
+        "note": listing.note,
+    }
+    return Rows(list(units.rows.values()), activity, about, unit)
+
+
+def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excitation) -> None:
+    """Write the recording down."""
+    rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
+    session.add_units(rows.units)
+    session.add_activity(rows.activity)
+    session.run.workload[PHASE] = rows.about
+    if dropped := rows.about["dropped"]:
+        session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
+    if rows.about["unmatched"] > UNMATCHED and not listing.note:
+        text = f"{100 * rows.about['unmatched']:.1f} % of the kernels match no operator call of the listed iteration"
+        session.run.warn("kernels_not_joined", f"{text}: the program's iterations differ")
+    _add_spans(session, traced, rows.unit, listing)
+
+
+def _listed(units: _Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ids of the kernel units by call and name, shape (calls, names), and of the call sites, shape (calls,)."""
+    kernels = np.full((len(listing.calls), len(listing.names)), UNKNOWN, np.int64)
+    sites = np.full(len(listing.calls), UNKNOWN, np.int64)
+    shapes: dict[tuple[str, ...], set[str]] = {}
+    alike: dict[tuple[str, ...], set[str]] = {}
+    for call in listing.calls:
+        of = (call.op, _NUMBER.sub("*", call.module), call.phase)
+        shapes.setdefault(of, set()).add(call.shapes)
+        alike.setdefault(of, set()).add(call.module)
+    for place, call in enumerate(listing.calls):
+        if not call.op:
+            for kernel in call.kernels:
+                kernels[place, kernel] = _kernel(units, listing.names[kernel], 1)
+            continue
+        of = (call.op, _NUMBER.sub("*", call.module), call.phase)
+        pattern = of[1] if len(alike[of]) > 1 else call.module
+        several = len(shapes[of]) > MOST_SHAPES
+        about = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}
+        key = (call.op, about["shapes"], pattern, call.phase)
+        row = {"module": pattern or None, **about}
+        op = units.get(("op", *key), parent=MODEL_UNIT, level="op", name=call.op, count=1, **row)
+        for kernel in call.kernels:
+            name = demangle(listing.names[kernel].encode())
+            kernels[place, kernel] = units.get(
+                ("kernel", *key, name), parent=op, level="kernel", name=name, count=1, **row
+            )
+        here = {"module": call.module or None, "call": call.site or None, **about}
+        sites[place] = units.get(("site", place), parent=op, level="site", name=call.op, count=1, **here)
+    return kernels, sites
+
+
+def _kernel(units: _Units, name: str, count: int) -> int:
+    """The unit of a kernel of no known operator."""
+    shown = demangle(name.encode())
+    return units.get(("loose", shown), parent=MODEL_UNIT, level="kernel", name=shown, count=count)
+
+
+def _add_spans(session: Session, traced: Traced, unit: NDArray[np.int64], listing: Listing) -> None:
+    """Some iterations in full, for timelines."""
+    each = max(1, sum(len(call.kernels) for call in listing.calls))
+    few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // each, traced.iterations))
+    some = np.flatnonzero(few)
+    session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])

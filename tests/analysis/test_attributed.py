@@ -1,0 +1,97 @@
+"""Figures of a recording of a real GPU (DeiT-B, batch 64, H200), as they ship with the package."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.recording import PHASE
+from jouletrace.recorded import recorded_runs
+from jouletrace.run import tables
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return next(entry.run for entry in recorded_runs() if "layers" in entry.name)
+
+
+def units(run, level):
+    return [unit for unit in run.units.to_pylist() if unit["level"] == level]
+
+
+def energy(run, unit):
+    return run.result("energy_total_j", unit["id"])
+
+
+def changed(run, **columns):
+    """The Run with other columns in its activity."""
+    copy = type(run)(**{name: getattr(run, name) for name in run.__dataclass_fields__ if not name.startswith("_")})
+    copy.warnings = []
+    for name, values in columns.items():
+        place = copy.activity.schema.get_field_index(name)
+        copy.activity = copy.activity.set_column(place, name, pa.array(values))
+    copy.activity = tables.conform(copy.activity, "activity")
+    return analyse(copy)
+
+
+def test_products_draw_most_and_their_intervals_are_narrow(recorded):
+    ops = [unit for unit in units(recorded, "op") if unit["op"]]
+    ranked = sorted(ops, key=lambda unit: -(energy(recorded, unit).value or 0))
+    assert [unit["module"] for unit in ranked[:2]] == ["deit.layers.*.mlp.fc1", "deit.layers.*.mlp.fc2"]
+    for unit in ranked[:6]:
+        assert energy(recorded, unit).half_width < 0.08 * energy(recorded, unit).value
+
+
+def test_layers_and_idle_make_the_whole(recorded):
+    (top,) = (unit for unit in units(recorded, "layer") if unit["name"] == "deit")
+    (rest,) = (unit for unit in units(recorded, "layer") if unit["name"] == "classifier")
+    idle = next(unit for unit in units(recorded, "op") if unit["name"] == "idle")
+    parts = sum(recorded.result("energy_total_j", unit["id"]).value or 0.0 for unit in (top, rest, idle))
+    whole = recorded.result("energy_total_j").value
+    assert recorded.result("closure_kernels").value == pytest.approx(parts / whole, abs=0.005)
+    assert parts == pytest.approx(whole, rel=0.03)  # at the power cap tracing costs 1.6 %
+    times = sum(recorded.result("time_s", unit["id"]).value for unit in (top, rest, idle))
+    assert times == pytest.approx(recorded.result("iteration_time_s").value, rel=1e-3)
+
+
+def test_blocks_differ_by_little_and_each_is_known(recorded):
+    blocks = [u for u in units(recorded, "layer") if u["name"].startswith("deit.layers.") and u["name"].count(".") == 2]
+    values = np.array([energy(recorded, unit).value for unit in blocks])
+    assert len(values) == 12
+    assert np.ptp(values) < 0.05 * values.mean()
+
+
+def test_kernels_that_are_too_short_have_times_and_no_energy(recorded):
+    fills = [unit for unit in units(recorded, "kernel") if "memset" in unit["name"]]
+    assert fills
+    for unit in fills:
+        assert recorded.result("time_s", unit["id"]).value > 0
+        assert energy(recorded, unit).reason in ("not_resolved", "pooled")
+
+
+def test_copies_count_for_the_power_alone(recorded):
+    copies = pc.sum(pc.cast(recorded.activity["copy"], pa.int64())).as_py()
+    assert copies > 0.02 * len(recorded.activity)
+    fc1 = next(unit for unit in units(recorded, "op") if unit["module"] == "deit.layers.*.mlp.fc1")
+    untouched = 1.14e-3  # s in an iteration of the same program without repetition
+    assert recorded.result("time_s", fc1["id"]).value == pytest.approx(untouched, rel=0.02)
+
+
+def test_kernels_of_another_clock_give_times_and_one_line(recorded):
+    late = recorded.activity["start_ns"].to_numpy() + np.linspace(0, 3e6, len(recorded.activity)).astype(np.int64)
+    length = recorded.activity["end_ns"].to_numpy() - recorded.activity["start_ns"].to_numpy()
+    order = np.random.default_rng(1).permutation(len(late))
+    strange = changed(recorded, start_ns=late, end_ns=late + length, unit=recorded.activity["unit"].to_numpy()[order])
+    fc1 = next(unit for unit in units(strange, "op") if unit["module"] == "deit.layers.*.mlp.fc1")
+    assert strange.result("time_s", fc1["id"]).value > 0
+    assert energy(strange, fc1).reason == "not_attributed"
+    (said,) = [warning.message for warning in strange.warnings if warning.code == "not_attributed"]
+    assert "\n" not in said
+
+
+def test_dropped_records_are_said_and_refused_where_they_are_many(recorded):
+    copy = changed(recorded)
+    copy.workload = {**copy.workload, PHASE: {**copy.workload[PHASE], "dropped": len(recorded.activity)}}
+    analyse(copy)
+    assert any("tracer missed" in warning.message for warning in copy.warnings)
