@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-
-from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.experiments.arms import REFERENCE, Arm
 from jouletrace.experiments.estimate import estimate_parts
 from jouletrace.experiments.plan import PlanSettings
 from jouletrace.experiments.run_plan import Experiment
+
+from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.run import tables
 from jouletrace.steps.base import DETACHED
 from jouletrace.steps.simulated import SimulatedStep

@@ -177,6 +177,8 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
     if kernels:
         counted = {"span": 1, "metric": "Memory Throughput", "section": "GPU Speed Of Light Throughput"}
         run.counters = tables.from_rows([{**counted, "value": 41.5, "value_unit": "%"}], "counters")
+        ran = [{"start_ns": START + 20_000 * i, "end_ns": START + 20_000 * i + 9_000, "unit": 1} for i in range(20)]
+        run.activity = tables.from_rows([{**row, "site": None, "copy": False} for row in ran], "activity")
     return run
 
 
@@ -270,6 +272,8 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
                 row[field.name] = [int(v) for v in rng.integers(1, 1024, 3)]
             elif "string" in kind:
                 row[field.name] = str(rng.choice([ODD, "", "x", "gemm"]))
+            elif kind == "bool":
+                row[field.name] = bool(rng.integers(0, 2))
             elif kind == "double":
                 row[field.name] = float(rng.normal() * 10.0 ** rng.integers(-9, 9))
             elif kind == "int64":

@@ -97,12 +97,6 @@ WRONG = [
         )
         for line in (["profile", "deit-t"], ["profile", "toy.py:toy"], ["fleet", "run", "deit-t"])
     ),
-    (2, ["profile", "deit-t", "--resolve", "each"], "--resolve each with --detail model: no layers are measured there"),
-    (
-        2,
-        ["profile", "gpt2", "--task", "generate", "--detail", "phase", "--resolve", "each"],
-        "--resolve each with --detail phase: no layers are measured there; add --detail layer or kernel",
-    ),
     (2, ["profile", "deit-t", "--format", "xml"], "--format xml: must be one of table"),
     (2, ["profile", "deit-t", "--config", "depth"], "--config 'depth': write KEY=VALUE"),
     (

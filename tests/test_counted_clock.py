@@ -1,17 +1,16 @@
 """The clock that the SMs' own counters tell: from the step into every energy window."""
 
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from boards import board_step, recording
-from jouletrace.experiments.counted import counted_replay
 from jouletrace.profiler import ab, generation, passes
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.steps.base import CountsCycles
+from jouletrace.steps.counted import counted_replay
 from jouletrace.steps.cycles import Cycles
 
 MHZ = 1652
@@ -128,21 +127,3 @@ def test_windows_of_generation_have_the_mean_over_the_run_amid_which_they_lie():
     rows = session.run.windows.to_pylist()
     assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * 2, rel=1e-6)
     assert step.asked == ["cycles", "replay", "cycles"] * 2
-
-
-@pytest.mark.thorough
-def test_eager_steps_hand_on_the_cycles_of_the_step_inside():
-    torch = pytest.importorskip("torch")
-    from jouletrace.steps import make_variable_step
-    from jouletrace.steps.eager_variants import VariableEagerStep
-    from jouletrace.workloads import ObjectWorkload, WorkloadOptions
-
-    built = ObjectWorkload(torch.nn.Linear(4, 4), torch.zeros(2, 4), "linear").build("cpu", WorkloadOptions())
-    on_the_cpu = make_variable_step(built, "cpu", "eager")
-    assert on_the_cpu.cycles() is None
-    assert counted_replay(on_the_cpu, 3)[1] is None
-    reading = Cycles(np.arange(1), np.arange(1), np.arange(1))
-    inner = SimpleNamespace(mode="eager", cycles=lambda: reading, close=lambda: None)
-    step = VariableEagerStep(built, torch.device("cpu"), lambda _: inner)
-    assert step.cycles() is reading
-    assert step.variant({}).cycles() is reading

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from jouletrace.energy.beat import beats, left
-from jouletrace.experiments.detuning import detuning
 
 SAMPLING_S = 0.8e-3
 
@@ -25,12 +24,6 @@ def test_nothing_is_said_where_the_sampling_or_the_load_is_not_known():
     assert not beats(0.0, SAMPLING_S, 10.0)
     assert not beats(float("nan"), SAMPLING_S, 10.0)
     assert not beats(0.8e-3, SAMPLING_S, 0.0)
-
-
-def test_a_step_whose_only_operator_is_removed_draws_no_warning_from_numpy():
-    with np.errstate(all="raise"):
-        assert left(np.array([0.0, -1e-6, 0.8e-3]), SAMPLING_S, 0.5) == pytest.approx([0.0, 0.0, 1.0])
-        assert detuning(0.86e-3, [-1.0], SAMPLING_S, 1.0) is not None
 
 
 @pytest.mark.parametrize("period_ms", [0.76, 0.84, 0.87, 1.26, 0.43])

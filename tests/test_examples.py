@@ -32,7 +32,7 @@ def run(name, tmp_path, monkeypatch, *options, device="sim:h100?cap=off"):
 
 def test_a_small_model_by_layer(tmp_path, monkeypatch, capsys):
     rows = run("small_model_by_layer.py", tmp_path, monkeypatch, "--mode", "graph")
-    assert [row["layer_name"] for row in rows] == ["0", "1", "2", "3", "4", "(launch and gaps)"]
+    assert [row["layer_name"] for row in rows] == ["0", "1", "2", "3", "4", "(idle)"]
     assert max(rows, key=lambda row: float(row["energy_j"]))["layer_name"] == "2"
     assert "SIMULATED" in capsys.readouterr().out
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.steps import make_variable_step
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import WorkloadOptions
 from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL, knots, weights
@@ -13,7 +12,6 @@ from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL, knots, wei
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from jouletrace.steps.altered import alter, record_structures  # noqa: E402  # they import torch
 
 pytestmark = pytest.mark.thorough
 
@@ -101,22 +99,6 @@ def test_between_forwards_runs_the_loop_and_no_forward(plain):
     finally:
         hook.remove()
     assert "forward" not in vars(plain.module)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_every_operator_of_the_forwards_can_be_removed_without_harm_to_the_rest(kind):
-    one = built(own_loop=kind, batch=1)
-    together = replace(one, call=one.generation.forwards)
-    units = make_variable_step(together, "cpu", "eager").units()
-    assert any(len(unit.sites) == 4 for unit in units), "the same work in all forwards is one unit"
-    assert any(len(unit.sites) == 1 and unit.sites[0][0].startswith("3") for unit in units)
-    structures = record_structures(together, torch.device("cpu"))
-    wanted = one.generation.forwards(0)
-    for unit in units[::5]:
-        for multiplicity in (0, 2):
-            altered, _ = alter(together, structures, {unit: multiplicity}, torch.device("cpu"))
-            for before, after in zip(wanted, altered.call(0), strict=True):
-                assert torch.allclose(before, after, atol=1e-6), unit
 
 
 def test_padding_on_the_left_is_masked_in_every_piece():

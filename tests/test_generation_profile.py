@@ -9,7 +9,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.forwards import gaps_weight
 from jouletrace.analysis.windows import fill
 from jouletrace.compare import compare
 from jouletrace.devices import open_device
@@ -24,7 +23,6 @@ from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.table import render
-from jouletrace.run import Run
 from jouletrace.steps.simulated import SimulatedStep
 from jouletrace.workloads import ObjectWorkload
 
@@ -35,9 +33,7 @@ transformers = pytest.importorskip("transformers")
 
 FACTS = {"task": "generate", "batch": 2, "seq_len": 16, "max_new_tokens": 12, "config": {"num_hidden_layers": "1"}}
 QUICK = {"warmup_s": 3.0, "latency_s": 0.1, **FACTS}
-GRAPH = ProfileSettings(
-    device="sim:h100?cap=off&seed=5", mode="graph", detail="kernel", detail_time_s=40.0, resolve="each", **QUICK
-)
+GRAPH = ProfileSettings(device="sim:h100?cap=off&seed=5", mode="graph", detail="kernel", detail_time_s=5.0, **QUICK)
 EAGER = ProfileSettings(device="sim:h100?cap=off&seed=6", **QUICK)
 
 
@@ -155,30 +151,26 @@ def test_operators_of_all_forwards_are_the_whole(captured):
     rows = captured.units.to_pylist()
     ops = {row["id"]: row for row in rows if row["level"] == "op"}
     whole = [id for id, row in ops.items() if row["parent"] == 0]
-    joules = sum(captured.result("energy_total_j", id).value for id in whole)
     seconds = sum(captured.result("time_s", id).value for id in whole)
     assert seconds == pytest.approx(captured.result("iteration_time_s").value, rel=0.005)
-    assert joules == pytest.approx(captured.result("energy_total_j").value, rel=0.03)
+    # kernels of 3 us in a fixed order: the readings say nothing of them, and the Run says so
+    assert all(captured.result("energy_total_j", id).reason == "not_attributed" for id in whole)
     heads = [row for row in ops.values() if row["module"] == "lm_head" and row["op"] in ("aten.mm", "aten.bmm")]
     assert sum(row["count"] for row in heads) == 12, "one for each token"
     projections = [row for row in ops.values() if (row["module"] or "").endswith("down_proj")]
     assert sorted((row["phase"], row["count"]) for row in projections) == [("decode", 11), ("prefill", 1)]
     attention = [row for row in ops.values() if "attention" in (row["op"] or "") and row["phase"] == "decode"]
-    assert len(attention) == 3
-    assert sum(row["weight"] for row in attention) == pytest.approx(11)
+    assert sum(row["count"] for row in attention) == 11
 
 
 def test_layers_are_told_apart_by_phase(captured):
     ids = units(captured, "layer")
     decode, prefill, both = (ids[f"model.layers.0.mlp{text}"] for text in (" (decode)", " (prefill)", ""))
-    for metric in ("time_s", "energy_total_j"):
-        parts = sum(captured.result(metric, unit).value for unit in (decode, prefill))
-        assert captured.result(metric, both).value == pytest.approx(parts)
+    parts = sum(captured.result("time_s", unit).value for unit in (decode, prefill))
+    assert captured.result("time_s", both).value == pytest.approx(parts)
     assert captured.result("time_s", decode).value == pytest.approx(
         11 * captured.result("time_s", prefill).value, rel=0.2
     )
-    counts = {row["id"]: row["count"] for row in captured.units.to_pylist()}
-    assert counts[both] == 12
 
 
 def test_figures_are_the_same_when_computed_again(captured):
@@ -240,12 +232,12 @@ def test_a_users_model_is_profiled_while_it_generates_and_left_as_it_was():
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     inputs = {"input_ids": torch.randint(1, 64, (1, 8)), "attention_mask": torch.ones(1, 8, dtype=torch.long)}
     profiler = LayerProfiler(model, "sim:h100?cap=off", mode="graph", dtype="fp16")
-    run = profiler.profile_generation(inputs, 5, detail_time=20, warmup=3, latency_s=0.1).run
+    run = profiler.profile_generation(inputs, 5, detail_time=5, warmup=3, latency_s=0.1).run
     assert model.training
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert run.workload["tokens"] == 5
     parts = {(row.name, row.part) for row in profiler.rows()[0]}
-    assert {("lm_head", "prefill"), ("lm_head", "decode"), ("(between forwards)", "rest")} <= parts
+    assert {("lm_head", "prefill"), ("lm_head", "decode"), ("(idle)", "rest")} <= parts
     seconds = sum(row.time.value for row in profiler.rows()[0])
     assert seconds == pytest.approx(run.result("iteration_time_s").value, rel=0.01)
 
@@ -272,11 +264,3 @@ def test_samples_that_end_early_are_said_and_counted_as_made():
     assert made in (1, 2)
     assert [w.code for w in run.warnings if "of the 50 asked for" in w.message] == ["may_stop_early"]
     assert run.result("tokens_per_s").value == pytest.approx(made / run.result("iteration_time_s").value)
-
-
-def test_the_host_launches_every_forward_and_a_graph_is_launched_once():
-    pieces = [("prefill", 1.0, 8), ("decode", 2.0, 9), ("decode", 3.0, 12), ("between forwards", 1.0, None)]
-    segments = [{"phase": phase, "weight": weight, "length": length} for phase, weight, length in pieces]
-    for mode, wanted in (("graph", 1.0), ("simulated", 1.0), ("cpu", 2.0), ("eager", 2.0)):
-        assert gaps_weight(Run(workload={"generation": {"segments": segments}, "parts": {"mode": mode}})) == wanted
-    assert gaps_weight(Run(workload={"parts": {"mode": "cpu"}})) == 1.0

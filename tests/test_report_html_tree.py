@@ -1,13 +1,11 @@
 """Where the energy goes: the tree behind the icicle, and the figures that are drawn of it."""
 
 import json
-import math
 import sys
 import types
 
 import pytest
 
-from jouletrace.analysis.shared_out import ENERGY_SPREAD, TIME_SPREAD
 from jouletrace.errors import NotPossibleError
 from jouletrace.report import plots
 from jouletrace.report.drawing import plain
@@ -70,30 +68,6 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     assert "/net/mm" not in found  # told once
     shared = [node for node in tree(run, Results(run)) if node.level in ("op", "kernel")]
     assert all("50 %" in node.how for node in shared)
-
-
-@pytest.mark.parametrize(("capped", "spread"), [(False, ENERGY_SPREAD), (True, TIME_SPREAD)])
-def test_a_layers_part_of_a_pool_is_as_uncertain_as_it_is_made_unlike_the_pool(capped, spread):
-    units: list[dict] = [
-        {"id": 10 + i, "parent": 0, "level": "layer", "name": name, "module": name, "count": 1}
-        for i, name in enumerate("ab")
-    ]
-    units.append({**op(1, ""), "name": "other operators", "op": None})
-    for i, (name, module) in enumerate((("aten.mm", "a"), ("aten.add", "b"))):
-        units.append(op(2 + i, module, name, parent=1))
-        units.append({"id": 20 + i, "parent": 2 + i, "level": "site", "name": name, "module": module, "count": 1})
-    run = run_of(units, {0: 9.0, 1: 8.0, 10: 6.0, 11: 2.0}, {1: 0.4})
-    figures = [*run.results.to_pylist(), *(result(2 + i, "time_traced_s", Estimate(3.0 - 2 * i)) for i in range(2))]
-    if capped:
-        figures.append(result(1, "time_matched_s", e(0.5, 0.01)))
-    run.results = tables.from_rows(figures, "results")
-    found = {node.parent: node for node in tree(run, Results(run)) if node.level == "op"}
-    unlike = math.hypot(0.75 - 0.75 * 0.75, 0.75 * 0.25)
-    for parent, share in (("10", 0.75), ("11", 0.25)):
-        energy, time = found[parent].energy, found[parent].time
-        assert (energy.value, time.value) == pytest.approx((share * 8.0, share * 0.4))
-        assert energy.half_width == pytest.approx(8.0 * math.hypot(share / 50, 1.96 * spread * unlike), rel=1e-3)
-        assert time.half_width == pytest.approx(0.4 * math.hypot(share / 50, 1.96 * TIME_SPREAD * unlike), rel=1e-3)
 
 
 def test_equal_neighbours_are_one_node_with_what_they_take_together():

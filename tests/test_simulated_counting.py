@@ -260,7 +260,7 @@ def test_a_simulated_workload_is_a_step_with_counted_facts():
     assert built.facts["dtype"] == "fp16"
     assert built.facts["device"] == "SIMULATED H100 80GB"
     assert built.facts["counted"]["operators"] == 3
-    assert [unit.module for unit in step.units()] == ["0", "1", "3"]
+    assert [kernel.module for kernel in step.schedule.kernels] == ["0", "1", "3"]
     assert step.describe()["launch"] == "eager"
     assert step.replay(10).seconds > 0
 

@@ -97,7 +97,7 @@ SETTINGS = ProfileSettings(
     batch=64,
     mode="graph",
     detail="phase",
-    detail_time_s=40.0,
+    detail_time_s=24.0,
     warmup_s=3.0,
     config={"num_hidden_layers": "1"},
 )
@@ -118,15 +118,13 @@ def test_phases_close_and_hold_their_truth(trained):
     closure = trained.result("closure_kernels")
     assert closure.low <= 1 <= closure.high
     device = open_device(SETTINGS.device)
-    step = prepare(resolve("deit-t"), device, SETTINGS).variable_step()
-    truth = device.truth.steady(step.schedule)
-    gap_s = device.truth.parameters().kernel_gap_s
+    prepared = prepare(resolve("deit-t"), device, SETTINGS)
+    truth = device.truth.steady(prepared.step.schedule)
     busy = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
-    for launch, seconds in zip(step.launches(), truth.kernel_s, strict=True):
-        busy[launch.unit.phase] += seconds + gap_s
+    for call, seconds in zip(prepared.program().listing().calls, truth.kernel_s, strict=True):
+        busy[call.phase] += seconds
     for name, seconds in busy.items():
-        # What is pooled is shared out by traced time, which leaves the gaps between kernels aside: 2 µs here.
-        assert trained.result("time_s", ids[name]).value == pytest.approx(seconds, rel=0.03, abs=2e-6)
+        assert trained.result("time_s", ids[name]).value == pytest.approx(seconds, rel=0.03)
 
 
 def test_backward_operators_belong_to_the_modules_of_their_forward(trained):
@@ -135,17 +133,9 @@ def test_backward_operators_belong_to_the_modules_of_their_forward(trained):
     assert named >= 0.9 * sum(row["count"] for row in sites)
 
 
-def test_phases_removed_as_a_whole_say_nothing_of_layers(trained):
-    levels = {row["level"] for row in trained.units.to_pylist()}
-    assert "phase" in levels
-    assert "layer" not in levels
-    assert trained.result("closure_layers").value is None
-    assert trained.result("closure_kernels").value is not None
-
-
 def test_phases_are_in_the_table_and_in_the_json_object(trained):
     text = render(trained, detail="phase", width=100)
-    for words in ("forward", "backward", "optimizer", "launch and gaps", "Closure"):
+    for words in ("forward", "backward", "optimizer", "idle", "Parts / untraced whole"):
         assert words in text
     found = to_json_object(trained)["phases"]
     assert [part["name"] for part in found] == ["forward", "backward", "optimizer"]

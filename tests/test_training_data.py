@@ -8,12 +8,10 @@ import pytest
 from commands import command
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.prepare import resolve
-from jouletrace.steps import make_variable_step
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads import image_folder as images
 from jouletrace.workloads.base import WorkloadOptions
 from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
-from jouletrace.workloads.marks import DATA
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -77,24 +75,6 @@ def test_a_step_trains_on_another_batch_each_time(folder):
     assert len(set(losses)) == 3
     assert "7 images of 2 classes" in one.facts["data"]
     assert str(folder) in one.facts["inputs"]
-
-
-@pytest.mark.thorough
-def test_loading_is_a_unit_of_its_own_that_can_be_removed_and_repeated(folder, monkeypatch):
-    calls = []
-    load = ImageLoader.batch
-    monkeypatch.setattr(ImageLoader, "batch", lambda self: calls.append(1) or load(self))
-    step = make_variable_step(built(folder), "cpu", "eager")
-    (unit,) = [unit for unit in step.units() if unit.phase == "data"]
-    assert (unit.op, unit.module, unit.count) == ("jouletrace.load_images", DATA, 1)
-    assert {one.phase for one in step.units()} == {"data", "forward", "backward", "optimizer"}
-    for multiplicity, expected in ((0, 0), (1, 10), (3, 30)):
-        variant = step.variant({unit: multiplicity})
-        variant.replay(1)
-        calls.clear()
-        variant.replay(10)
-        assert len(calls) == expected
-        variant.close()
 
 
 @pytest.mark.thorough

@@ -269,8 +269,8 @@ MUTANTS = [
         ("normal quantile for a mean", "half = student(0.975, n - 1) *", "half = 1.96 *"),
     ),
     *_of(
-        "experiments/stopping.py",
-        ["test_experiments_stopping.py"],
+        "energy/stopping.py",
+        ["test_energy_stopping.py"],
         (
             "freedom of all windows",
             "student(0.5 + CONFIDENCE / 2, dof_windows - 1) * sd / math.sqrt(n)",
@@ -285,13 +285,12 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "experiments/estimate.py",
-        ["test_experiments_estimate.py"],
-        (
-            "closure over the reference in place of the user's step",
-            'closure=self.energy.ratio(everything, step, "experiment")',
-            'closure=self.energy.ratio(everything, reference, "experiment")',
-        ),
+        "stats/regression.py",
+        ["stats/test_regression.py"],
+        ("leverage dropped from the residuals", "(left / (1 - np.minimum(leverage, 0.9)))", "left"),
+        ("correlation of residuals dropped", "meat += (1 - lag / (lags + 1)) * (both + both.T)", "meat += 0"),
+        ("the prior's own variance dropped", "(meat + noise**4 * prior.rows.T @ prior.rows)", "meat"),
+        ("sign of the neighbours' correlation", "np.sqrt((1 + r) / (1 - r))", "np.sqrt((1 - r) / (1 + r))"),
     ),
     *_of(
         "compare/contrast.py",

@@ -11,10 +11,10 @@ from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
-from jouletrace.analysis.parts import add_parts
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
+from jouletrace.analysis.recording import has_recording
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
@@ -57,7 +57,12 @@ def analyse(run: Run) -> Run:
         energies = add_model(run, figures)
         warn_if_not_as_told(run)
         add_generation(run, figures, energies)
-        (add_nodes if has_nodes(run) else add_parts)(run, figures)
+        if has_recording(run):
+            from jouletrace.analysis.attributed import add_attributed  # scipy takes a second to come in
+
+            add_attributed(run, figures)
+        elif has_nodes(run):
+            add_nodes(run, figures)
     run.results = figures.results()
     run.units = figures.units()
     return run

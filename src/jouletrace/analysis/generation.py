@@ -19,7 +19,6 @@ from jouletrace.analysis.power import METHOD
 from jouletrace.analysis.rows import Figures
 from jouletrace.energy.interval import difference, mean_estimate, ratio
 from jouletrace.energy.windows import WindowEnergies
-from jouletrace.experiments.estimate import Cost
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Floats = NDArray[np.float64]
@@ -108,12 +107,6 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
             name = f"one token, {piece['length']} in the {cache}"
             figures.unit(piece["unit"], "length", name, unit, count=1, phase=phase)
             costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch, costs.flags([piece]))
-
-
-def between_forwards(figures: Figures) -> Cost:
-    """What happens between forwards, as it was measured by itself; null where it wasn't."""
-    unit = _FIRST_PHASE + PHASES.index("between forwards")
-    return Cost(figures.get(unit, "energy_total_j"), figures.get(unit, "time_s"))
 
 
 class _Costs:

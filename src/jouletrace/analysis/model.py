@@ -12,8 +12,8 @@ from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.energy.counter import find_steps, record_over_counter
 from jouletrace.energy.interval import difference, mean_estimate, widened
+from jouletrace.energy.stopping import two_stage_estimate, windows_needed
 from jouletrace.energy.windows import WindowEnergies
-from jouletrace.experiments.stopping import two_stage_estimate, windows_needed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 Floats = NDArray[np.float64]

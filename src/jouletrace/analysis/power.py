@@ -6,13 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.analysis.polled import published
 from jouletrace.energy.record import Record, clean, most_power_w
 from jouletrace.energy.response import NOMINAL, Response
-from jouletrace.energy.sampling_rate import SamplingRate, repetitions, sampling_rate
 from jouletrace.energy.windows import WindowEnergies, window_energy
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -49,24 +47,6 @@ def sampling(run: Run, device: str) -> float | None:
     """Seconds between the samples that readings of power are made of; None where it isn't known."""
     channel = run.channel(device, POWER)
     return channel.sampling_s if channel else None
-
-
-def measured_sampling(run: Run, device: str) -> SamplingRate | None:
-    """How the sensor samples, told by its readings in the windows of an experiment; None where they don't tell."""
-    channel = run.channel(device, POWER)
-    if channel is None or not channel.sampling_s or not channel.period_s or not len(run.windows):
-        return None
-    # Stamps scatter, and their median comes out 0.02 % off: what is read out so regularly is so by whole milliseconds.
-    readout_s, found = round(channel.period_s, 3), power_record(run, device)
-    if not readout_s or found is None:
-        return None
-    (record, response), rows = found, run.windows
-    known = pc.and_(pc.greater(pc.fill_null(rows["replays"], 0), 0), pc.is_valid(rows["end_ns"]))
-    start, end, replays = (rows.filter(known)[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
-    periods = (end - start) / 1e9 / replays
-    windows = zip(start.tolist(), end.tolist(), periods.tolist(), strict=True)
-    some = repetitions(record.time_ns, record.power_w, windows, response.memory_s)
-    return sampling_rate(some, readout_s, 1 / channel.sampling_s)
 
 
 def tail_s(channel: ChannelInfo) -> float:

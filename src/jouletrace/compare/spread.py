@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from jouletrace.compare.contrast import Contrast
-from jouletrace.experiments.moderate import moderate
+from jouletrace.compare.moderate import moderate
 
 Floats = NDArray[np.float64]
 

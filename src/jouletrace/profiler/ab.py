@@ -16,7 +16,6 @@ from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.experiments.counted import counted_replay
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
@@ -28,6 +27,7 @@ from jouletrace.report.comparison.data import Comparison
 from jouletrace.run import Run
 from jouletrace.run.store import check_free, save
 from jouletrace.steps.base import Step
+from jouletrace.steps.counted import counted_replay
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.leaving import no_silent_exit

@@ -20,13 +20,13 @@ from jouletrace import analysis
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
 from jouletrace.analysis.power import tail_s
-from jouletrace.experiments.counted import counted_replay
-from jouletrace.experiments.stopping import windows_needed
+from jouletrace.energy.stopping import windows_needed
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.steps.base import Step
+from jouletrace.steps.counted import counted_replay
 from jouletrace.steps.generation import GenerationSteps
 
 MOST_S = 40.0

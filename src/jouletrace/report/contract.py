@@ -123,17 +123,8 @@ _ELSEWHERE = OF_PARTS
 
 
 def _checks(results: Results) -> dict[str, Any]:
-    """How far parts can be trusted, by metric; by unit for what was tried on single parts."""
-    whole = {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()}
-    tried = {
-        name: [
-            {"name": unit["name"], "module": unit["module"], "flags": list(found.flags), **found.estimate.to_dict()}
-            for unit in results.all()
-            if (found := results.metrics(unit["id"]).get(name)) is not None
-        ]
-        for name in ("spike_recovered", "additivity_residual")
-    }
-    return {**whole, **tried}
+    """How far parts can be trusted, by metric."""
+    return {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()}
 
 
 def _latency(run: Run, results: Results) -> dict[str, Any]:

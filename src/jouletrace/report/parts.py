@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jouletrace.report import checks, disagreement, intervals, layers, reasons
+from jouletrace.report import checks, intervals, layers, reasons
 from jouletrace.report.document import Column, Footnotes, Section
 from jouletrace.report.metrics import metric, ordered
 from jouletrace.report.results import ABSENT, Figure, Results
@@ -49,9 +49,6 @@ _LEADING = ("energy_total_j", "time_s")
 _LISTED = 56
 """Characters of a kernel's name in a list: a line of a terminal less what stands in front."""
 
-CHECKS = {"spike_recovered", "additivity_residual"}
-"""Metrics of single parts that are told among the checks."""
-
 OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
 
@@ -73,7 +70,7 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None, mark
     units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
-    names = ordered({name for unit in units for name in results.metrics(unit["id"])} - CHECKS)
+    names = ordered({name for unit in units for name in results.metrics(unit["id"])})
     units, untold = told(results, units) if level == "kernel" else (units, [])
     shown = units if top is None else units[:top]
     columns, fields = _naming(level, shown)
@@ -90,8 +87,7 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None, mark
     meant: list[str] = []
     if level == "range":
         figures, meant = intervals.told_apart(run, results, shown)
-    placed = [" in ".join(filter(None, (labels[unit["id"]], unit["module"] or ""))) for unit in shown]
-    add_figures(section, figures, names, marks, _aside(names), named=placed)
+    add_figures(section, figures, names, marks, _aside(names))
     section.notes += meant
     if len(shown) < len(units):
         hint = "; --top lists more" if run.kind == "import" else ""
@@ -140,9 +136,8 @@ def _tree_section(results: Results, marks: Footnotes) -> Section:
     section = Section(LEVELS["layer"], [Column("layer", long="middle"), Column("×", numeric=True)])
     section.rows = [[line.label, str(len(line.units))] for line in tree]
     figures = [line.figures for line in tree]
-    names = ordered({name for row in figures for name in row} - CHECKS)
-    modules = {unit["id"]: str(unit["name"] or "?") for unit in results.all()}
-    add_figures(section, figures, names, marks, _aside(names), named=[modules[line.units[0]] for line in tree])
+    names = ordered({name for row in figures for name in row})
+    add_figures(section, figures, names, marks, _aside(names))
     return section
 
 
@@ -219,7 +214,6 @@ def add_figures(
     names: Sequence[str],
     marks: Footnotes,
     aside: Sequence[str] = (),
-    named: Sequence[str] = (),
 ) -> None:
     """Add a column a metric to the rows, with footnotes for what is missing and what is flagged.
 
@@ -229,14 +223,8 @@ def add_figures(
         names: Of the metrics.
         marks: Footnotes of the same output.
         aside: Metrics that stand where there is room.
-        named: What rows are called in a footnote; empty where none needs it.
     """
     footnotes = Footnotes(marks)
-    words = {disagreement.CODE: disagreement.largest(zip(named, figures, strict=True))} if named else {}
-
-    def said(code: str) -> str:
-        return words.get(code) or reasons.flag(code)
-
     units = units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
@@ -253,7 +241,7 @@ def add_figures(
                 continue
             text = cell(estimate, unit)
             flags = found[name].flags if name in found else ()
-            remarks = [said(code) for code in flags if code not in shared]
+            remarks = [reasons.flag(code) for code in flags if code not in shared]
             if estimate.value is None:
                 remarks.insert(0, reasons.reason(estimate.reason))
             value, *interval = text.split(" ", 1)
@@ -263,8 +251,8 @@ def add_figures(
     if any(apart):
         section.columns.append(Column("", numeric=True))
         for row, codes in zip(section.rows, apart, strict=True):
-            row.append(NBSP.join(footnotes.mark(said(code)) for code in codes))
-    section.notes.extend([*footnotes.lines(), *(f"all rows: {said(code)}" for code in sorted(of_all))])
+            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
+    section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
 
 
 def units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:

@@ -60,7 +60,7 @@ class Results:
         """Rows of the units of a level, in stored order.
 
         Those of level "kernel" are all that parts come down to, each joule once: the kernels under
-        operators, operators whose kernels aren't known, pools of small operators as a whole, launch and gaps.
+        operators, operators whose kernels aren't known, pools of small operators as a whole, idle.
         """
         if level != "kernel":
             return [unit for unit in self._units if unit["level"] == level]
@@ -81,7 +81,7 @@ class Results:
         return len(loose) == len(kernels) and any(value is not None for value in own)
 
     def outside(self) -> list[dict[str, Any]]:
-        """Units of what no operator accounts for: launch and gaps, the host."""
+        """Units of what no operator accounts for: idle time."""
         pools = {unit["parent"] for unit in self.units("op")}
         unnamed = [unit for unit in self.units("op") if not unit["op"] and not unit["module"]]
         return [unit for unit in unnamed if unit["id"] not in pools]

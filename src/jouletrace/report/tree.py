@@ -7,13 +7,12 @@ name where a trace is all there is, and the idle board's part where nothing was 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jouletrace.analysis.layers import layers_of
-from jouletrace.analysis.shared_out import SharedOut, Stated
-from jouletrace.analysis.sites import Site, sites_of
+from jouletrace.analysis.recording import OUTSIDE
 from jouletrace.report.folding import folded
 from jouletrace.report.node import ROOT, Node
 from jouletrace.report.results import Figure, Results
@@ -39,7 +38,7 @@ def tree(run: Run, results: Results) -> list[Node]:
     layered = any(unit["level"] == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
     if layered:
-        nodes += _operators_in_layers(run, results)
+        nodes += _operators_in_layers(results)
     nodes = _in_modules(_ordered(nodes)) if not layered else _ordered(nodes)
     if len(nodes) == 1:
         nodes += _of_trace(by_name(run)) or _of_baselines(results)
@@ -115,35 +114,30 @@ def _of_units(results: Results, units: Sequence[Unit], layered: bool) -> list[No
     return found
 
 
-def _operators_in_layers(run: Run, results: Results) -> list[Node]:
+def _operators_in_layers(results: Results) -> list[Node]:
     """Operators and their kernels within the layers that call them, each with its layer's part of the figures."""
     rows = results.all()
     units = {unit["id"]: unit for unit in rows}
-    traced = {id: results.get("time_traced_s", id).value for id, unit in units.items() if unit["level"] == "op"}
-    known = {id: seconds for id, seconds in traced.items() if seconds is not None}
     keys = {unit["name"]: str(unit["id"]) for unit in rows if unit["level"] == "layer"}
     kernels: dict[int, list[Unit]] = {}
+    calls: dict[tuple[str, int], int] = {}
+    everywhere: Counter[int] = Counter()
     for unit in rows:
         if unit["level"] == "kernel":
             kernels.setdefault(unit["parent"], []).append(unit)
+        elif unit["level"] == "site":
+            here = unit["module"] or OUTSIDE, unit["parent"]
+            calls[here] = calls.get(here, 0) + (unit["count"] or 1)
+            everywhere[unit["parent"]] += unit["count"] or 1
     found = []
-    sites = sites_of(rows, known)
-    paced = any("time_matched_s" in results.metrics(id) for id in traced)
-    shared = SharedOut(Stated(lambda id, metric: results.get(metric, id), paced), sites)
-    for name, layer in layers_of(rows, sites).items():
-        if name not in keys:
+    for (name, op), count in calls.items():
+        if name not in keys or op not in units:
             continue
-        own: dict[int, list[Site]] = {}
-        for site in layer.called:
-            own.setdefault(site.part, []).append(site)
-        for part, inside in own.items():
-            share = sum(site.share for site in inside)
-            node = _shared(results, units[part], share, f"{keys[name]}/{part}", keys[name])
-            if node is not None:
-                cost = shared.sum(inside)
-                found.append(replace(node, energy=cost.energy_j, time=cost.time_s))
-                below = (_shared(results, k, share, f"{node.key}/{k['id']}", node.key) for k in kernels.get(part, []))
-                found += [kernel for kernel in below if kernel is not None]
+        share = count / everywhere[op]
+        node = _shared(results, units[op], share, f"{keys[name]}/{op}", keys[name])
+        if node is not None:
+            below = (_shared(results, k, share, f"{node.key}/{k['id']}", node.key) for k in kernels.get(op, []))
+            found += [node, *(kernel for kernel in below if kernel is not None)]
     return found
 
 

@@ -159,38 +159,6 @@ def is_composite(func: Any, backend: str) -> bool:
     return registered(func.name(), "CompositeImplicitAutograd") and not registered(func.name(), backend)
 
 
-@cache
-def out_form(func: Any, backend: str) -> Any | None:
-    """The overload that writes into ``out`` what an in-place operator writes over its first argument.
-
-    Only one with a kernel of its own: torch makes up others, which run the operator and copy.
-
-    Args:
-        func: Such as ``aten.add_.Tensor``.
-        backend: "CPU" or "CUDA".
-    """
-    name = func._schema.name.rpartition("::")[2]
-    if not name.endswith("_") or written_arguments(func) != ((0, "self"),):
-        return None
-    packet = getattr(getattr(torch.ops, func.namespace), name[:-1], None)
-    if packet is None:
-        return None
-    forms = [
-        form
-        for form in (getattr(packet, overload) for overload in packet.overloads())
-        if [argument.name for argument in form._schema.arguments if argument.is_out] == ["out"]
-        and torch._C._dispatch_has_kernel_for_dispatch_key(form.name(), backend)
-    ]
-    exact = [form for form in forms if _inputs(form) == _inputs(func)]
-    # With a number for an argument an operator makes a tensor of it and goes on as with one.
-    loose = [form for form in forms if _inputs(form) == [(n, k.replace("number", "Tensor")) for n, k in _inputs(func)]]
-    return next(iter(exact or loose), None)
-
-
-def _inputs(func: Any) -> list[tuple[str, str]]:
-    return [(argument.name, str(argument.type)) for argument in func._schema.arguments if not argument.is_out]
-
-
 def _describe(tensor: torch.Tensor) -> str:
     kind = _SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
     return f"{kind}[{','.join(str(length) for length in tensor.shape)}]"

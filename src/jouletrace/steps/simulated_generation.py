@@ -29,17 +29,17 @@ class CountedGeneration:
         mode: "graph" or "eager".
         pieces: Operators of each piece of an iteration.
         whole: Operators of an iteration.
-        forwards: Operators of one forward of each kind.
+        phases: Of each of them.
     """
 
     built: Built
     mode: str
     pieces: tuple[Operators, ...]
     whole: Operators
-    forwards: Operators
+    phases: tuple[str, ...]
 
-    def on(self, device: SimulatedGpu) -> tuple[SimulatedStep, GenerationSteps, SimulatedStep]:
-        """An iteration, its pieces, and one forward of each kind as a step whose parts can be changed.
+    def on(self, device: SimulatedGpu) -> tuple[SimulatedStep, GenerationSteps]:
+        """An iteration and its pieces.
 
         Raises:
             NotPossibleError: If the board has too little memory.
@@ -62,12 +62,12 @@ class CountedGeneration:
             ),
             step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]]),
         )
-        return step(self.whole), pieces, step(self.forwards, "graph")
+        return step(self.whole), pieces
 
 
 def simulate_generation(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
-) -> tuple[Built, SimulatedStep, GenerationSteps, SimulatedStep]:
+) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
     """Count a workload that generates without running it, and make it and its pieces steps on a simulated board.
 
     Args:
@@ -77,7 +77,7 @@ def simulate_generation(
         mode: "graph" or "eager".
 
     Returns:
-        The workload, an iteration, its pieces, and one forward of each kind as a step whose parts can be changed.
+        The workload, an iteration, its pieces, and the phase of each kernel of the iteration.
 
     Raises:
         BadInputError, NotPossibleError: As ``simulate_workload``.
@@ -87,26 +87,27 @@ def simulate_generation(
     counted = count_generation(workload, options, mode)
     steps = counted.on(device)
     counted.built.facts["device"] = device.info.name
-    return counted.built, *steps
+    return counted.built, *steps, counted.phases
 
 
 def count_generation(workload: Workload, options: WorkloadOptions, mode: str) -> CountedGeneration:
     """Count a workload that generates, for any simulated board; see ``simulate_generation``."""
     check_options("simulated", mode)
     options = replace(with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
-    built, pieces, forwards = _count(workload, options)
+    built, pieces = _count(workload, options)
     assert built.generation is not None
-    whole = _whole(built.generation, pieces)
+    told = _whole(built.generation, pieces)
+    whole = [operator for _, operator in told]
     built.facts["counted"] = {
         "operators": len(whole),
         "flops": sum(operator.flops for operator in whole),
         "bytes_moved": sum(operator.bytes_moved for operator in whole),
     }
-    return CountedGeneration(built, mode, tuple(pieces), whole, forwards)
+    return CountedGeneration(built, mode, tuple(pieces), whole, tuple(phase for phase, _ in told))
 
 
-def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operators], Operators]:
-    """The workload, the operators of each of its pieces, and of one forward of each kind."""
+def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operators]]:
+    """The workload, and the operators of each of its pieces."""
     require_device("cpu")
     with fake_tensors():
         built = workload.build("cpu", options)
@@ -116,11 +117,12 @@ def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Op
         try:
             with user_code(built, "; a simulated board calls it with tensors that have shapes and no values"):
                 counted = [_once(built, segment) for segment in generation.segments]
-                forwards = count_operators(lambda: generation.forwards(0), built.module)
-            built.facts["least_memory_bytes"] = least_memory(built, forwards)
+                built.facts["least_memory_bytes"] = least_memory(
+                    built, count_operators(lambda: generation.forwards(0), built.module)
+                )
         finally:
             built.restore()
-    return built, counted, forwards
+    return built, counted
 
 
 def _once(built: Built, segment: Segment) -> Operators:
@@ -132,8 +134,8 @@ def _together(segment: Segment, mode: str) -> Segment:
     return replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
 
 
-def _whole(generation: Generation, counted: Sequence[Operators]) -> Operators:
-    """The operators of an iteration: those of forwards between the lengths that were counted are interpolated.
+def _whole(generation: Generation, counted: Sequence[Operators]) -> list[tuple[str, Operator]]:
+    """The operators of an iteration with their phases; forwards between the lengths that were counted are interpolated.
 
     Operations and bytes of every operator of attention and of a cache are linear in the cache's length.
     """
@@ -141,10 +143,11 @@ def _whole(generation: Generation, counted: Sequence[Operators]) -> Operators:
     decode = [(segment.length or 0, operators) for segment, operators in pieces if segment.phase == DECODE]
     between = next(operators for segment, operators in pieces if segment.phase == BETWEEN)
     shares = _shares(between, generation.steps)
-    found = [*pieces[0][1], *shares[0]]
+    found = [(PREFILL, operator) for operator in pieces[0][1]] + [(BETWEEN, operator) for operator in shares[0]]
     for step in range(1, generation.steps):
-        found += [*_at(generation.prompt + step, decode), *shares[step]]
-    return [replace(operator, sources=()) for operator in found]
+        found += [(DECODE, operator) for operator in _at(generation.prompt + step, decode)]
+        found += [(BETWEEN, operator) for operator in shares[step]]
+    return [(phase, replace(operator, sources=())) for phase, operator in found]
 
 
 def _shares(between: Operators, steps: int) -> list[Operators]:

@@ -154,7 +154,7 @@ def _companion(runs: Sequence[Run], heads: Sequence[str], every: Sequence[dict[s
         for row in every
         if row["reason"] is not None
     ]
-    whole = ("iteration_time_s", "latency_s", "energy_total_j", "power_w", "closure_layers", "closure_kernels_time")
+    whole = ("iteration_time_s", "latency_s", "energy_total_j", "power_w", "closure_layers")
     found = {
         "schema": 1,
         "simulated": runs[0].simulated,

@@ -8,8 +8,7 @@ from jouletrace.profiler.detail.part_profiler import PartProfiler
 class KernelProfiler(PartProfiler):
     """What each kernel of a model, or of any callable, takes: a row a kernel, operator, input shapes and module.
 
-    Equal layers share a row (``resolve="each"`` keeps them apart). On a CPU, and where kernels can't be
-    told to be whose, the rows are operators.
+    Equal layers share a row. On a CPU the rows are operators.
     """
 
     noun = "kernel"

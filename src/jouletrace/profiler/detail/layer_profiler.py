@@ -18,7 +18,7 @@ class LayerProfiler(PartProfiler):
         print(profiler.summary())
         profiler.to_csv("layers.csv")
 
-    The rows add up to the iteration, launch and gaps included; containers are in ``run`` (units of level
+    The rows add up to the iteration, idle included; containers are in ``run`` (units of level
     "layer" make a tree), not among the rows, where they would count their contents twice.
     """
 

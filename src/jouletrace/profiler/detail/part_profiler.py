@@ -18,8 +18,8 @@ from jouletrace.run import Run
 if TYPE_CHECKING:
     import torch
 
-DETAIL_TIME_S = 30.0
-"""Seconds of experiments a run: with warm-up and the passes of the whole model a run takes less than a minute."""
+DETAIL_TIME_S = 20.0
+"""Seconds of recording a run: with warm-up and the passes of the whole model a run takes less than a minute."""
 
 
 class PartProfiler:
@@ -46,8 +46,7 @@ class PartProfiler:
         Args:
             model: A ``torch.nn.Module``, a method of one (``model.generate``), or the name of a built-in workload.
             device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
-            mode: "eager" or "graph". The parts of an eager step are measured in a graph of the same kernels, and
-                what the host's launches add is a row of its own.
+            mode: "eager", "graph" or "compile".
             dtype: Cast to this first; None leaves a model as it is.
             name: What to call it.
 
@@ -80,8 +79,8 @@ class PartProfiler:
             inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one argument.
             runs: How often the whole profile is repeated in this process.
             warmup: Most seconds of warm-up of each.
-            detail_time: Most seconds of the experiments of each; intervals shrink as its root.
-            **options: As of ``jouletrace.profile``: ``resolve="each"``, ``target_ci``, ``seed``, ...
+            detail_time: Seconds of the recording of each; intervals shrink as its root.
+            **options: As of ``jouletrace.profile``: ``target_ci``, ``seed``, ...
 
         Returns:
             This profiler.

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jouletrace.analysis.parts import mean_power
-from jouletrace.experiments.estimate import Cost
+from jouletrace.energy.interval import ratio
 from jouletrace.run import Estimate, Run
 
 Unit = dict[str, Any]
@@ -26,7 +25,7 @@ class PartRow:
     Attributes:
         name: Qualified name of the module; name of the kernel.
         part: What of it: "module", "own operators" (of a module that contains others), "call 2" of a module that is
-            called several times, "kernel", "operator" (one whose kernels aren't known), or "rest" (launch and gaps).
+            called several times, "kernel", "operator" (one whose kernels aren't known), or "rest" (idle).
         count: How many executions the figures are of, all together.
         time: Seconds.
         energy: Joules of the board, idle power included.
@@ -64,7 +63,7 @@ def by_cost(rows: Sequence[PartRow]) -> list[int]:
 
 
 def layer_rows(run: Run) -> list[PartRow]:
-    """What each module runs itself, call by call, in the order of the first launch; then launch and gaps.
+    """What each module runs itself, call by call, in the order of the first launch; then idle.
 
     A module that contains others has a row of the operators that it calls itself, if there are any:
     the sum of all rows is the whole iteration, as far as it closes.
@@ -93,7 +92,7 @@ def layer_rows(run: Run) -> list[PartRow]:
 
 
 def kernel_rows(run: Run) -> list[PartRow]:
-    """Kernels by operator, shapes and module; operators whose kernels aren't known; launch and gaps."""
+    """Kernels by operator, shapes and module; operators whose kernels aren't known; idle."""
     figures = _Figures(run)
     ops = {unit["id"]: unit for unit in figures.units if unit["level"] == "op"}
     kernels = [u for u in figures.units if u["level"] == "kernel" and not figures.pooled(u["parent"])]
@@ -144,7 +143,7 @@ class _Figures:
     def row(self, unit: Unit, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
         """A unit as a row."""
         time, energy = (self._estimate(unit["id"], metric) for metric in metrics)
-        power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else mean_power(Cost(energy, time))
+        power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else _power(energy, time)
         flags = (self._found.get((unit["id"], metrics[1])) or {}).get("flags") or ""
         return PartRow(
             name=str(name),
@@ -162,3 +161,9 @@ class _Figures:
     def _estimate(self, unit: int, metric: str) -> Estimate:
         row = self._found.get((unit, metric))
         return Estimate.from_dict(row) if row else Estimate.null("not_measured")
+
+
+def _power(energy: Estimate, time: Estimate) -> Estimate:
+    if energy.value is None or not time.value:
+        return Estimate.null(energy.reason or time.reason or "no_time", energy.method)
+    return ratio(energy, time, energy.method)

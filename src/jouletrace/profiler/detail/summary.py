@@ -192,8 +192,7 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
 
 
 def _closure(run: Run) -> Estimate:
-    by_energy = run.result("closure_layers")
-    return by_energy if by_energy.value is not None else run.result("closure_kernels_time")
+    return run.result("closure_layers")
 
 
 def _cost(row: SummaryRow, by_energy: bool) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jouletrace.report import disagreement, intervals, reasons
+from jouletrace.report import intervals, reasons
 from jouletrace.report.document import Footnotes, Section, printable
 from jouletrace.report.metrics import metric, ordered
-from jouletrace.report.parts import CHECKS, device_name, phase_name, told, units_of
+from jouletrace.report.parts import device_name, phase_name, told, units_of
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.run import Estimate, Run
@@ -261,10 +261,7 @@ def _said(estimate: Estimate) -> str:
 def _add_remarks(table: Table, figures: Sequence[dict[str, Figure]]) -> None:
     """Flags of all figures of a row in words, where there are any."""
     remarks = [
-        "; ".join(
-            disagreement.own(row) if code == disagreement.CODE else reasons.flag(code)
-            for code in dict.fromkeys(c for m, found in row.items() if m not in CHECKS for c in found.flags)
-        )
+        "; ".join(reasons.flag(code) for code in dict.fromkeys(c for found in row.values() for c in found.flags))
         for row in figures
     ]
     if any(remarks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from jouletrace.experiments.protocols import CountsCycles
+from jouletrace.steps.base import CountsCycles
 
 Ran_co = TypeVar("Ran_co", covariant=True)
 

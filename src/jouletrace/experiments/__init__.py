@@ -1,1 +1,0 @@
-"""Planning and estimation over the ``Step`` and ``Recorder`` protocols. Knows no hardware."""
