@@ -94,10 +94,10 @@ def test_a_model_without_a_loss_is_told_what_is_needed():
 SETTINGS = ProfileSettings(
     task="train",
     device="sim:h100?cap=off&seed=5",
-    batch=64,
+    batch=512,
     mode="graph",
     detail="phase",
-    detail_time_s=24.0,
+    detail_time_s=15.0,
     warmup_s=3.0,
     config={"num_hidden_layers": "1"},
 )
