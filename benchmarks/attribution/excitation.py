@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import torch
 
-from jouletrace.steps.after_operators import AfterOperators
 from jouletrace.steps.cuda.capture_path import plain_path
 from jouletrace.steps.module_names import ModuleNames
 from jouletrace.steps.operator_mode import OperatorMode
@@ -64,4 +63,4 @@ def capture(call, place, times, pool, stream):
     return graph
 
 
-__all__ = ["AfterOperators", "Lister", "ModuleNames", "Repeater", "capture", "nullcontext", "variant_call"]
+__all__ = ["Lister", "ModuleNames", "Repeater", "capture", "nullcontext", "variant_call"]
