@@ -7,9 +7,10 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -49,6 +50,10 @@ AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
 
 Array = NDArray[np.float64]
+Kinds = dict[int, float]
+"""Seconds of each kind of kernel in an iteration."""
+
+Key = TypeVar("Key")
 
 
 def add_attributed(run: Run, figures: Figures) -> None:
@@ -59,7 +64,7 @@ def add_attributed(run: Run, figures: Figures) -> None:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
     table.add_ops()
     table.add_kernels()
-    table.add_groups("phase", table.phases())
+    table.add_phases()
     table.add_layers()
     table.add_idle()
     table.add_checks()
@@ -91,15 +96,15 @@ class _Layer:
         numbers: Of its calls in an iteration.
     """
 
-    total: dict[int, float] = field(default_factory=dict)
-    own: dict[int, float] = field(default_factory=dict)
+    total: Kinds = field(default_factory=dict)
+    own: Kinds = field(default_factory=dict)
     calls: dict[str, _Layer] = field(default_factory=dict)
     numbers: set[str] = field(default_factory=set)
 
     def add(self, kind: int, seconds: float, *, own: bool) -> None:
         """Add what runs at a site."""
-        for seconds_of in (self.total, self.own) if own else (self.total,):
-            seconds_of[kind] = seconds_of.get(kind, 0.0) + seconds
+        for kinds in (self.total, self.own) if own else (self.total,):
+            kinds[kind] = kinds.get(kind, 0.0) + seconds
 
 
 class _Table:
@@ -178,19 +183,18 @@ class _Table:
         return activity_of(self.start, self.end, self.kind, self.kinds, origin_ns)
 
     def add_ops(self) -> None:
-        """Operators, each on its shapes in its module; what can't be told apart is one row around its members."""
-        inside: dict[int, dict[int, float]] = {}
-        for unit, _, kind, seconds in self.parts:
-            row = self.by_id[unit]
-            of = inside.setdefault(row["parent"] if row["op"] else unit, {})
-            of[kind] = of.get(kind, 0.0) + seconds
+        """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
+        inside = _sums(
+            (self.by_id[unit]["parent"] if self.by_id[unit]["op"] else unit, kind, seconds)
+            for unit, _, kind, seconds in self.parts
+        )
         self._pool(inside)
         for unit, kinds in inside.items():
             row = self.by_id[unit]
             known = not row["op"] or row["parent"] == MODEL_UNIT
-            self._add(unit, kinds, [], reason="" if known and unit not in self.pooled else "pooled")
+            self._add(unit, kinds, reason="" if known and unit not in self.pooled else "pooled")
 
-    def _pool(self, inside: dict[int, dict[int, float]]) -> None:
+    def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""
         self.pooled: set[int] = set()
         next_id = max(self.by_id) + 1
@@ -203,11 +207,7 @@ class _Table:
             for unit in ops:
                 self.by_id[unit]["parent"] = next_id
             self.figures.unit(next_id, "op", f"{len(members)} operators together", MODEL_UNIT, count=len(members))
-            kinds: dict[int, float] = {}
-            for unit in members:
-                for kind, seconds in inside[unit].items():
-                    kinds[kind] = kinds.get(kind, 0.0) + seconds
-            self._add(next_id, kinds, [])
+            self._add(next_id, _sum(part for unit in members for part in inside[unit].items()))
             next_id += 1
 
     def _operator(self, kind: int) -> str:
@@ -215,30 +215,18 @@ class _Table:
 
     def add_kernels(self) -> None:
         """Kernels under operators."""
-        inside: dict[int, dict[int, float]] = {}
-        for unit, _, kind, seconds in self.parts:
-            if self.by_id[unit]["op"]:
-                of = inside.setdefault(unit, {})
-                of[kind] = of.get(kind, 0.0) + seconds
-        for unit, kinds in inside.items():
-            self._add(unit, kinds, [], reason="pooled" if self.by_id[unit]["parent"] in self.pooled else "")
+        under = ((unit, kind, seconds) for unit, _, kind, seconds in self.parts if self.by_id[unit]["op"])
+        for unit, kinds in _sums(under).items():
+            self._add(unit, kinds, reason="pooled" if self.by_id[unit]["parent"] in self.pooled else "")
 
-    def phases(self) -> dict[str, dict[int, float]]:
-        """Seconds of each kind in each phase; empty where an iteration has but one."""
-        found: dict[str, dict[int, float]] = {}
-        for unit, _, kind, seconds in self.parts:
-            if phase := self.by_id[unit]["phase"]:
-                of = found.setdefault(phase, {})
-                of[kind] = of.get(kind, 0.0) + seconds
-        ordered = sorted(found, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER))
-        return {phase: found[phase] for phase in ordered} if len(found) > 1 else {}
-
-    def add_groups(self, level: str, groups: dict[str, dict[int, float]]) -> None:
-        """A unit for each group, under the model."""
-        if "generation" in self.run.workload:  # whose phases were measured as such
+    def add_phases(self) -> None:
+        """Phases, where an iteration has more than one; those of a generation were measured as such."""
+        inside = _sums((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
+        inside.pop(None, None)
+        if len(inside) < 2 or "generation" in self.run.workload:
             return
-        for name, kinds in groups.items():
-            self._add(self.figures.unit(self._next(), level, name, MODEL_UNIT, count=1), kinds, [])
+        for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
+            self._add(self.figures.unit(self._next(), "phase", phase, MODEL_UNIT, count=1), inside[phase])
 
     def add_layers(self) -> None:
         """Modules with all that runs in them, and what they call themselves where they contain others."""
@@ -271,9 +259,9 @@ class _Table:
                 self._add_layer(unit, call, contains)
 
     def _add_layer(self, unit: int, layer: _Layer, contains: bool) -> None:
-        self._add(unit, layer.total, [])
+        self._add(unit, layer.total)
         if contains and layer.own:
-            self._add(unit, layer.own, [], own=True)
+            self._add(unit, layer.own, own=True)
 
     def _call(self, number: str, phase: str | None) -> str:
         if "generation" in self.run.workload:
@@ -285,9 +273,9 @@ class _Table:
         unit = next((row["id"] for row in self.units if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         if unit is None:
             unit = self.figures.unit(self._next(), "op", IDLE_NAME, MODEL_UNIT, count=1)
-        self._add(unit, {}, [], idle_s=self.idle_s)
+        self._add(unit, {}, idle_s=self.idle_s)
 
-    @property
+    @cached_property
     def busy_s(self) -> float:
         """Seconds of an untouched iteration in which at least one kernel runs."""
         order = np.argsort(self.start, kind="stable")
@@ -308,10 +296,7 @@ class _Table:
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
             return
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
-            kinds: dict[int, float] = {}
-            for _, site, kind, seconds in self.parts:
-                if site >= least:
-                    kinds[kind] = kinds.get(kind, 0.0) + seconds
+            kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
             parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             self.figures.add(MODEL_UNIT, name, closure)
@@ -333,7 +318,7 @@ class _Table:
     def _next(self) -> int:
         return max((self.figures.last_unit(), *map(int, self.by_id))) + 1
 
-    def _amounts(self, kinds: dict[int, float], idle_s: float = 0.0) -> Array:
+    def _amounts(self, kinds: Kinds, idle_s: float = 0.0) -> Array:
         """How much of each row of the fit some seconds of kinds are: of a kind the share of all that it ran for."""
         assert self.powers is not None
         idle = self.powers.contrasts.seconds[-1]
@@ -347,8 +332,7 @@ class _Table:
     def _add(
         self,
         unit: int,
-        kinds: dict[int, float],
-        flags: list[str],
+        kinds: Kinds,
         *,
         reason: str = "",
         own: bool = False,
@@ -357,13 +341,13 @@ class _Table:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         seconds = sum(kinds.values()) + idle_s
         time = Estimate(seconds, None, None, self.about["iterations"], "trace")
-        row, reason = None, reason or self.reason
+        row, flags, reason = None, [], reason or self.reason
         if self.powers is not None and not reason:
             amounts = self._amounts(kinds, idle_s)
             row = self.powers.contrasts.mixture(amounts)
             known = self.powers.contrasts.tells(amounts) and (not idle_s or amounts[-1] > 0)
             reason = "" if known else "not_resolved"
-            flags = [*flags, *(["overlapped"] if row.overlapped > OVERLAPPED else [])]
+            flags = ["overlapped"] if row.overlapped > OVERLAPPED else []
         energy = row.energy if row is not None and not reason else Estimate.null(reason, METHOD)
         power = row.power if row is not None and not reason else Estimate.null(reason, METHOD)
         if own:
@@ -421,6 +405,20 @@ def _means(channel: ChannelInfo) -> Means:
     """What is known of a sensor that averages: the window that its driver states, or that of its kind."""
     response = response_of(channel)
     return replace(PART_TIME, window_s=response.window_s, delay_s=response.lag_s)
+
+
+def _sums(parts: Iterable[tuple[Key, int, float]]) -> dict[Key, Kinds]:
+    """Seconds of each kind by a key, of parts (key, kind, seconds)."""
+    found: dict[Key, Kinds] = {}
+    for key, kind, seconds in parts:
+        kinds = found.setdefault(key, {})
+        kinds[kind] = kinds.get(kind, 0.0) + seconds
+    return found
+
+
+def _sum(parts: Iterable[tuple[int, float]]) -> Kinds:
+    """Seconds of each kind in parts (kind, seconds)."""
+    return _sums((None, kind, seconds) for kind, seconds in parts).get(None, {})
 
 
 def _path(name: str) -> list[str]:

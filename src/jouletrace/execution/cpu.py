@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from jouletrace.errors import BrokenOffError
-from jouletrace.execution.calls import PLAIN, UNKNOWN, Call, match
+from jouletrace.execution.calls import PLAIN, Call, match
 from jouletrace.execution.listing import Seen, listing
-from jouletrace.execution.phases import Phase, phase_of_generation, phase_of_step
+from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
 from jouletrace.steps.base import Interval
 from jouletrace.steps.trial import user_code
@@ -31,7 +31,7 @@ class CpuProgram:
 
     def __init__(self, built: Built) -> None:
         self._built = built
-        self._phase: Phase = phase_of_generation if built.generation is not None else phase_of_step
+        self._phase = phases_of(built)
 
     def listing(self) -> Listing:
         """See ``Program``: what an operator runs goes by its name."""
@@ -67,7 +67,6 @@ class CpuProgram:
             now = time.monotonic()
             advance(now - last)
             last = now
-        code = {name: i for i, name in enumerate(listing.names)}
         names = list(dict.fromkeys([*listing.names, *(one.op for one in seen)]))
         index = {name: i for i, name in enumerate(names)}
         trace = Trace.of(
@@ -77,8 +76,7 @@ class CpuProgram:
             start_ns=np.array([one.before_ns for one in seen], np.int64),
             end_ns=np.array([one.after_ns for one in seen], np.int64),
         )
-        ops = np.array([code.get(one.op, UNKNOWN) for one in seen], np.int64)
-        matched = match(ops, listing.calls, [PLAIN] * iterations)
+        matched = match(listing.codes(trace), listing.calls, [PLAIN] * iterations)
         return Traced(trace, matched, iterations, Interval(began, time.time_ns()))
 
     def _once(self) -> list[Seen]:

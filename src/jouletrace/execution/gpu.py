@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from jouletrace.errors import BrokenOffError
-from jouletrace.execution.calls import PLAIN, UNKNOWN, Variant, match
+from jouletrace.execution.calls import PLAIN, Variant, match
 from jouletrace.execution.listing import Seen, calls_of, listing
-from jouletrace.execution.phases import Phase, phase_of_generation, phase_of_step
+from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
 from jouletrace.execution.repeating import captured, repeated
 from jouletrace.steps.base import Interval
@@ -44,7 +44,7 @@ class GpuProgram:
 
     def __init__(self, built: Built, step: CudaStep, device: torch.device) -> None:
         self._built, self._step, self._device = built, step, device
-        self._phase: Phase = phase_of_generation if built.generation is not None else phase_of_step
+        self._phase = phases_of(built)
 
     def listing(self) -> Listing:
         """See ``Program``; a compiled workload has kernels, whose operators nobody knows."""
@@ -60,7 +60,10 @@ class GpuProgram:
             if note:
                 self._step.launch()
             else:
-                with plain_path() if self._step.mode == "graph" else nullcontext(), self._listed() as seen:
+                with (
+                    plain_path() if self._step.mode == "graph" else nullcontext(),
+                    listing(self._built.module, self._device, self._phase) as seen,
+                ):
                     self._built.call(0)
             torch.cuda.synchronize(self._device)
 
@@ -69,9 +72,6 @@ class GpuProgram:
             trace = with_cupti(once)
         trace = trace.take(np.flatnonzero(trace.start_ns >= began[0]))
         return Listing(calls_of(seen, trace), trace.names, note)
-
-    def _listed(self) -> Any:
-        return listing(self._built.module, self._device, self._phase)
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
@@ -93,9 +93,8 @@ class GpuProgram:
                 edges.append(time.time_ns())
 
             trace = in_launch_order(with_cupti(everything))
-        code = {name: i for i, name in enumerate(listing.names)}
-        names = np.array([code.get(name, UNKNOWN) for name in trace.names], np.int64)[trace.name]
-        return Traced(trace, match(names, listing.calls, log), len(log), Interval(edges[0], edges[1]))
+        matched = match(listing.codes(trace), listing.calls, log)
+        return Traced(trace, matched, len(log), Interval(edges[0], edges[1]))
 
     def _loop(
         self,

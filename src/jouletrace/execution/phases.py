@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jouletrace.steps.module_names import CallSite
+from jouletrace.workloads.base import Built
 from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL
 from jouletrace.workloads.marks import DATA, OPTIMIZER
 
 Phase = Callable[[CallSite, bool], str]
 """By where an operator is called, and whether autograd calls it."""
+
+
+def phases_of(built: Built) -> Phase:
+    """How phases of a workload are recognised."""
+    return phase_of_generation if built.generation is not None else phase_of_step
 
 
 def phase_of_step(site: CallSite, backward: bool) -> str:

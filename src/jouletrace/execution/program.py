@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jouletrace.execution.calls import PLAIN, Call, Matched, Variant
+from jouletrace.execution.calls import PLAIN, UNKNOWN, Call, Ints, Matched, Variant
 from jouletrace.steps.base import Interval
 from jouletrace.tracing.trace import Trace
 
@@ -26,6 +26,11 @@ class Listing:
     calls: Sequence[Call]
     names: Sequence[str]
     note: str = ""
+
+    def codes(self, trace: Trace) -> Ints:
+        """The name of each entry of a trace as an index into ``names``, ``UNKNOWN`` for others; shape (n,)."""
+        place = {name: i for i, name in enumerate(self.names)}
+        return np.array([place.get(name, UNKNOWN) for name in trace.names], np.int64)[trace.name]
 
 
 @dataclass(frozen=True)

@@ -81,18 +81,17 @@ class SimulatedProgram:
             watts = [_active_w(steps[variant]) for variant in log]
             sensor.saw(np.concatenate(times), np.concatenate(watts))
         kernels = list(chain.from_iterable(steps[variant].schedule.kernels for variant in log))
-        codes = {name: i for i, name in enumerate(listing.names)}
+        place = {name: i for i, name in enumerate(listing.names)}
         edges = np.concatenate(times)
         trace = Trace.of(
             listing.names,
             "simulated",
-            name=np.array([codes[kernel.name] for kernel in kernels]),
+            name=np.array([place[kernel.name] for kernel in kernels]),
             start_ns=edges[:, 0],
             end_ns=edges[:, 1],
         )
-        return Traced(
-            trace, match(trace.name.astype(np.int64), listing.calls, log), len(log), Interval(start_ns, finish_ns)
-        )
+        matched = match(listing.codes(trace), listing.calls, log)
+        return Traced(trace, matched, len(log), Interval(start_ns, finish_ns))
 
     def _variant(self, variant: Variant) -> SimulatedStep:
         return self._step if variant == PLAIN else self._step.repeated(variant.place, variant.times)

@@ -23,7 +23,7 @@ from typing import Any, Self
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.children import PATIENCE_S, our_module, python_path
 from jouletrace.run import DeviceInfo
-from jouletrace.run.files import safe_name, shown
+from jouletrace.run.files import safe_name, shown, sync_folder
 
 try:
     import fcntl
@@ -394,18 +394,8 @@ def _write(path: Path, changes: Mapping[str, Any]) -> None:
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise NotPossibleError(
             f"the journal {path} can't be written ({error.strerror or error}): nothing was changed"
         ) from None
-
-
-def _sync(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder can't be opened
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -151,18 +151,9 @@ def beside(session: Session, step: Step, iteration_s: float) -> None:
     window_s = max(LEAST_WINDOW_S, LEAST_PERIODS * (power.period_s or 0.02))
     with session.phase(BESIDE):
         counted_replay(step, max(1, math.ceil(RAMP_S / iteration_s)))
+        replays = max(1, math.ceil(window_s / iteration_s))
         for _ in range(BESIDE_WINDOWS):
-            replays = max(1, math.ceil(window_s / iteration_s))
-            interval, counted_mhz = counted_replay(step, replays)
-            session.add_window(
-                variant=BESIDE,
-                multiplicity=1.0,
-                block=0,
-                replays=replays,
-                start_ns=interval.start_ns,
-                end_ns=interval.end_ns,
-                counted_mhz=counted_mhz,
-            )
+            _replay(session, BESIDE, step, replays)
 
 
 def _window(session: Session, step: Step, replays: int) -> float:
@@ -170,20 +161,22 @@ def _window(session: Session, step: Step, replays: int) -> float:
     if isinstance(step, FlushedStep):
         # The flushes are inside the replay: as many alone, right after, are what to take off.
         parts.append(("flush", step.flush_only()))
-    seconds = 0.0
-    for variant, part in parts:
-        interval, counted_mhz = counted_replay(part, replays)
-        seconds += interval.seconds
-        session.add_window(
-            variant=variant,
-            multiplicity=1.0,
-            block=0,
-            replays=replays,
-            start_ns=interval.start_ns,
-            end_ns=interval.end_ns,
-            counted_mhz=counted_mhz,
-        )
-    return seconds
+    return sum(_replay(session, variant, part, replays) for variant, part in parts)
+
+
+def _replay(session: Session, variant: str, step: Step, replays: int) -> float:
+    """One window; returns its seconds."""
+    interval, counted_mhz = counted_replay(step, replays)
+    session.add_window(
+        variant=variant,
+        multiplicity=1.0,
+        block=0,
+        replays=replays,
+        start_ns=interval.start_ns,
+        end_ns=interval.end_ns,
+        counted_mhz=counted_mhz,
+    )
+    return interval.seconds
 
 
 def _interim(session: Session, power: ChannelInfo) -> NDArray[np.float64]:

@@ -53,7 +53,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
         partial.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:
@@ -95,7 +95,7 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if durable:
         for place in missing:
-            _sync_folder(place.parent)
+            sync_folder(place.parent)
 
 
 @contextmanager
@@ -129,7 +129,8 @@ def safe_name(text: str) -> str:
     return name.encode()[:_LONGEST].decode(errors="ignore")  # file systems limit names in bytes
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, as those of files that were just renamed."""
     if os.name != "posix":  # elsewhere a folder can't be opened
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -96,14 +96,14 @@ def count_generation(workload: Workload, options: WorkloadOptions, mode: str) ->
     options = replace(with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
     built, pieces = _count(workload, options)
     assert built.generation is not None
-    told = _whole(built.generation, pieces)
-    whole = [operator for _, operator in told]
+    phased = _whole(built.generation, pieces)
+    whole = [operator for _, operator in phased]
     built.facts["counted"] = {
         "operators": len(whole),
         "flops": sum(operator.flops for operator in whole),
         "bytes_moved": sum(operator.bytes_moved for operator in whole),
     }
-    return CountedGeneration(built, mode, tuple(pieces), whole, tuple(phase for phase, _ in told))
+    return CountedGeneration(built, mode, tuple(pieces), whole, tuple(phase for phase, _ in phased))
 
 
 def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operators]]:

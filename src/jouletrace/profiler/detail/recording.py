@@ -58,7 +58,7 @@ def record(
         step: The same, untraced.
         settings: How long, and with which seed.
         iteration_s: Of a plain iteration, seconds.
-        progress: Told of it.
+        progress: Receives the seconds that pass.
     """
     progress.begin("listing operators", 1.0)
     try:
@@ -145,8 +145,7 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
     kernel_of, site_of = _listed(units, listing)
     unit = np.full(len(trace), UNKNOWN, np.int64)
     site = np.full(len(trace), UNKNOWN, np.int64)
-    code = {name: i for i, name in enumerate(listing.names)}
-    names = np.array([code.get(name, UNKNOWN) for name in trace.names], np.int64)[trace.name]
+    names = listing.codes(trace)
     known = matched.call != UNKNOWN
     unit[known], site[known] = kernel_of[matched.call[known], names[known]], site_of[matched.call[known]]
     for name in np.unique(trace.name[~known]).tolist():
