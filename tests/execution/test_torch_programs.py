@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
-from jouletrace.execution import gpu  # noqa: E402
+from jouletrace.execution import gpu, repeating  # noqa: E402
 from jouletrace.execution.calls import variants  # noqa: E402
 from jouletrace.execution.cpu import CpuProgram  # noqa: E402
 from jouletrace.execution.gpu import GpuProgram, in_launch_order  # noqa: E402
@@ -146,6 +146,46 @@ def test_repeating_leaves_the_result_as_it_is(on_cpu):
     runs = program._made_ready(listing, Excitation(0, 1, tuple(drawn)))
     for variant in drawn[1:]:
         assert torch.equal(runs[variant](), plain)
+
+
+class Shared(nn.Module):
+    """Calls one module twice, adds between the calls, and ends with an operator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x):
+        return self.block(self.block(x) + 1.0).tanh()
+
+
+def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
+    work = built(nn.Sequential(Shared(), Shared()))
+    listing = GpuProgram(work, step_of(work), CPU).listing()
+    under = []
+    operator = repeating.Repeater.operator
+    monkeypatch.setattr(
+        repeating.Repeater,
+        "operator",
+        lambda self, func, args, kwargs: under.append(op_name(func)) or operator(self, func, args, kwargs),
+    )
+    second = [call for call in listing.calls if call.module == "1.block.fc"][1]
+    repeating.repeated(lambda: work.call(0), work.module, CPU, second, 3)
+    assert under == ["aten.addmm"]
+    own = next(call for call in listing.calls if call.module == "1" and call.op == "aten.tanh")
+    under.clear()
+    repeating.repeated(lambda: work.call(0), work.module, CPU, own, 3)
+    assert len(under) == len(listing.calls) // 2
+    assert not any("forward" in vars(module) for module in work.module.modules())
+
+
+def test_a_forward_of_the_users_own_is_put_back(on_cpu):
+    work = built()
+    mine = work.module[0].fc.forward
+    work.module[0].fc.forward = mine
+    listing = GpuProgram(work, step_of(work), CPU).listing()
+    repeating.repeated(lambda: work.call(0), work.module, CPU, listing.calls[0], 3)
+    assert work.module[0].fc.forward is mine
 
 
 def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):

@@ -34,6 +34,7 @@ class Call:
         seconds: For which these run.
         repeatable: Whether running it twice leaves what once does.
         number: Its place among all operator calls of the iteration, those that launch nothing among them.
+        inner: The same among those of its module's call; ``UNKNOWN`` where no module's forward makes it.
     """
 
     op: str
@@ -45,6 +46,7 @@ class Call:
     seconds: float
     repeatable: bool = True
     number: int = UNKNOWN
+    inner: int = UNKNOWN
 
 
 @dataclass(frozen=True)

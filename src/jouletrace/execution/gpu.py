@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from jouletrace.errors import BrokenOffError
-from jouletrace.execution.calls import PLAIN, Variant, match
+from jouletrace.execution.calls import PLAIN, Call, Variant, match
 from jouletrace.execution.listing import Seen, calls_of, listing
 from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
@@ -128,9 +128,9 @@ class GpuProgram:
                 continue
             call = listing.calls[variant.place]
 
-            def once(number: int = call.number, op: str = call.op, times: int = variant.times) -> Any:
+            def once(call: Call = call, times: int = variant.times) -> Any:
                 turn = 0 if graphs else next(turns)
-                return repeated(lambda: self._built.call(turn), self._device, number, op, times)
+                return repeated(lambda: self._built.call(turn), self._built.module, self._device, call, times)
 
             if not graphs:
                 runs[variant] = once

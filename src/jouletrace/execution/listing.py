@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from jouletrace.execution.calls import Call
+from jouletrace.execution.calls import UNKNOWN, Call
 from jouletrace.execution.phases import Phase, phase_of_step
 from jouletrace.steps.module_names import ModuleNames
 from jouletrace.steps.operator_mode import OperatorMode
@@ -34,6 +34,7 @@ class Seen:
     module: str
     site: str
     phase: str
+    backward: bool
     repeatable: bool
     before_ns: int
     after_ns: int
@@ -62,6 +63,7 @@ class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
                 site.module,
                 site.call,
                 self._phase(site, backward),
+                backward,
                 repeatable(func, args, kwargs),
                 before,
                 after,
@@ -103,6 +105,7 @@ def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
         nearest = np.searchsorted((after[:-1] + before[1:]) // 2, start)
         inside = (start >= before[nearest] - _SLACK_NS) & (start <= after[nearest] + _SLACK_NS)
         owner[inside] = nearest[inside]
+    inner = _inner(seen)
     calls: list[Call] = []
     for at in range(len(trace)):
         if owner[at] < 0:
@@ -124,6 +127,22 @@ def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
                     float(length[mine].sum()),
                     one.repeatable,
                     int(owner[at]),
+                    inner[owner[at]],
                 )
             )
     return calls
+
+
+def _inner(seen: Sequence[Seen]) -> list[int]:
+    """Of each operator call its place among those of its module's call, ``UNKNOWN`` where no forward makes it."""
+    first: dict[tuple[str, str], int] = {}
+    found = []
+    for at, one in enumerate(seen):
+        module, turn = one.module.split("."), one.site.split(".")
+        if one.backward or not one.module or len(module) != len(turn) or turn[-1] == "0":
+            found.append(UNKNOWN)
+            continue
+        for depth in range(len(module)):
+            first.setdefault((".".join(module[: depth + 1]), turn[depth]), at)
+        found.append(at - first[one.module, turn[-1]])
+    return found

@@ -1,0 +1,100 @@
+"""Models as their users write them: random weights, mixed outputs, host reads. For ``jouletrace profile FILE:NAME``."""
+
+import torch
+import transformers
+from torch import nn
+from transformers.utils import logging
+
+logging.set_verbosity_error()
+
+
+def _ids(batch: int, length: int, vocabulary: int) -> torch.Tensor:
+    return torch.randint(10, vocabulary, (batch, length))
+
+
+def qwen2() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A decoder of 24 layers and 0.5 B parameters on 4 × 512 tokens, with a mask handed in."""
+    config = transformers.Qwen2Config(
+        hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+        vocab_size=32000,
+    )  # fmt: skip
+    ids = _ids(4, 512, 32000)
+    return transformers.Qwen2ForCausalLM(config), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def mixtral() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A mixture of 8 experts, two for each token, 8 layers, on 4 × 512 tokens."""
+    config = transformers.MixtralConfig(
+        hidden_size=1024, intermediate_size=3584, num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=4,
+        num_local_experts=8, vocab_size=32000,
+    )  # fmt: skip
+    return transformers.MixtralForCausalLM(config), {"input_ids": _ids(4, 512, 32000)}
+
+
+def whisper() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Encoder and decoder of whisper-small on 8 windows of 30 s."""
+    config = transformers.WhisperConfig(
+        d_model=768, encoder_layers=12, decoder_layers=12, encoder_attention_heads=12, decoder_attention_heads=12,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+    )  # fmt: skip
+    inputs = {"input_features": torch.randn(8, 80, 3000), "decoder_input_ids": _ids(8, 64, 50000)}
+    return transformers.WhisperForConditionalGeneration(config), inputs
+
+
+def t5() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Encoder and decoder of t5-base, 16 × 256 tokens in, 64 out."""
+    config = transformers.T5Config(
+        d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_decoder_layers=12, num_heads=12, vocab_size=32128
+    )
+    inputs = {"input_ids": _ids(16, 256, 32000), "decoder_input_ids": _ids(16, 64, 32000)}
+    return transformers.T5ForConditionalGeneration(config), inputs
+
+
+def convnext() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """ConvNeXt-T on 32 images."""
+    config = transformers.ConvNextConfig(num_labels=1000)
+    return transformers.ConvNextForImageClassification(config), {"pixel_values": torch.randn(32, 3, 224, 224)}
+
+
+class Tagger(nn.Module):
+    """Two directions, two layers; returns a tuple with None in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20000, 512)
+        self.lstm = nn.LSTM(512, 1024, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(2048, 64)
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Scores, and no loss."""
+        return self.head(self.lstm(self.embed(tokens))[0]), None
+
+
+def lstm() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    """A tagger of 64 × 256 tokens."""
+    return Tagger(), (_ids(64, 256, 20000),)
+
+
+class Refine(nn.Module):
+    """Iterates until a norm read on the host is small: shapes are fixed, the number of rounds isn't known."""
+
+    def __init__(self, width: int = 4096) -> None:
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        """The state and how many rounds it took."""
+        rounds = 0
+        while rounds < 24:
+            step = torch.tanh(self.mix(self.norm(x)))
+            x = x + 0.2 * step
+            rounds += 1
+            if step.abs().mean().item() < 0.01:
+                break
+        return {"state": x, "rounds": rounds}
+
+
+def item_loop() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    """A loop with ``.item()`` in every round."""
+    return Refine(), (torch.randn(4096, 4096),)
