@@ -108,9 +108,13 @@ def test_each_window_lies_amid_a_run_that_goes_on_alike_on_either_side(captured)
     windows = [row for row in captured.windows.to_pylist() if row["variant"] in ("untouched", "segment")]
     margins = [row["beyond"] / 2 * (row["end_ns"] - row["start_ns"]) / row["replays"] for row in windows]
     assert min(margins) >= 0.1e9
-    for (before, after), (one, other) in zip(pairwise(windows), pairwise(margins), strict=True):
-        pause = after["start_ns"] - other - before["end_ns"] - one
-        assert -1e3 < pause < 0.03e9, "a random pause of at most a period of the sensor, and what launching takes"
+    pauses = [
+        after["start_ns"] - other - before["end_ns"] - one
+        for (before, after), (one, other) in zip(pairwise(windows), pairwise(margins), strict=True)
+    ]
+    assert min(pauses) > -1e3
+    pauses.remove(max(pauses))  # the recording between the stages
+    assert max(pauses) < 0.03e9, "a random pause of at most a period of the sensor, and what launching takes"
 
 
 def test_what_an_iteration_draws_at_its_head_is_in_its_energy():

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording import BESIDE, PHASE
+from jouletrace.analysis.recording import PHASE
 from jouletrace.execution.calls import Call, Variant, match
 from jouletrace.execution.gpu import in_launch_order
 from jouletrace.execution.program import Excitation, Listing, Traced
@@ -76,12 +76,12 @@ def listing_of(meta):
     return Listing(calls, names)
 
 
-def windows_of(start, end, iterations, variant, parts=6):
+def windows_of(start, end, iterations, parts=8):
     """Untraced iterations cut into windows, as they ran back to back."""
     each = iterations // parts
     edges = start + np.arange(parts + 1) * each * (end - start) / iterations
     return [
-        {"variant": variant, "multiplicity": 1.0, "block": 0, "order": i, "replays": each,
+        {"variant": "untouched", "multiplicity": 1.0, "block": 0, "order": i, "replays": each,
          "start_ns": int(edges[i]), "end_ns": int(edges[i + 1])}
         for i in range(parts)
     ]  # fmt: skip
@@ -155,7 +155,7 @@ def run_of(folder, name, seconds, context_ns=None):
     run.created_ns = int(start)
     around = [(since - 200_000_000, until + 200_000_000) for _, since, until in idle]
     run.samples = samples_of(folder, start - 1_000_000_000, interval.end_ns + 1_000_000_000, around)
-    found = windows_of(start, end, count, "untouched", 8) + windows_of(start, end, count, BESIDE)
+    found = windows_of(start, end, count)
     run.windows = tables.from_rows(found, "windows")
     phases = [*idle, ("energy", start, end), ("tracing", interval.start_ns, interval.end_ns)]
     run.spans = tables.from_rows(

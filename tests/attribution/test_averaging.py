@@ -8,7 +8,6 @@ import pytest
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.plan import Iteration, excited
 from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.observer import BOXCAR, COUNTER, PART_TIME, SECOND, Averaged
@@ -155,16 +154,3 @@ def test_a_counter_needs_its_own_sensor():
         Averaged.of(PART_TIME, readings)
     with pytest.raises(BadInputError, match="a counter's readings need a counter's sensor"):
         Averaged.of(COUNTER, replace(readings, window_s=None))
-
-
-def test_a_draw_holds_for_as_long_as_is_asked():
-    """Plans hold what they repeat: over 0.1 s the shares of kinds then differ from window to window."""
-    length = np.full(6, 20e-6)
-    iteration = Iteration(np.full(6, 1e-6), length, np.arange(6), [f"op{i}" for i in range(6)])
-    spread = {}
-    for hold in (0.0, 0.3):
-        activity, _ = excited(iteration, "repeats", 6.0, np.random.default_rng(0), hold_s=hold)
-        at = np.arange(0.1, 5.9, 0.1)
-        table, _ = activity.integrals(at, np.zeros(len(activity.kind)))
-        spread[hold] = float(np.diff(table, axis=0)[:, :-1].std(axis=0).mean())
-    assert spread[0.3] > 5 * spread[0.0]

@@ -46,7 +46,7 @@ def drawn(run, board):
     from jouletrace.workloads.base import WorkloadOptions
 
     _, step = simulate_workload(resolve("deit-t"), WorkloadOptions(batch=32), open_device("sim:h100?seed=3"), "graph")
-    window = next(row for row in run.windows.to_pylist() if row["variant"] == "beside")
+    window = next(row for row in run.windows.to_pylist() if row["variant"] == "untouched")
     truth = board.truth.step(step.schedule, window["start_ns"], window["end_ns"])
     found = {}
     for kernel, joules, seconds in zip(step.schedule.kernels, truth.kernel_j, truth.kernel_s, strict=True):

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies, no_power_reason, power_record, response_of
-from jouletrace.analysis.recording import BESIDE, IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE, samples
+from jouletrace.analysis.power import no_power_reason, power_record, response_of
+from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE, samples
 from jouletrace.analysis.rows import Figures
 from jouletrace.attribution.activity import Activity, Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import METHOD, Contrasts, rows
-from jouletrace.energy.interval import difference, mean_estimate, ratio
+from jouletrace.energy.interval import difference, ratio
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -290,14 +290,14 @@ class _Table:
 
     def add_checks(self) -> None:
         """How the parts make the whole that was measured without tracing, and how well the sensor is understood."""
-        whole, idle_s = self._beside()
+        whole = self.figures.get(MODEL_UNIT, "energy_total_j")
         if self.powers is None:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
             return
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
             kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
-            parts = self.powers.contrasts.mixture(self._amounts(kinds, idle_s)).energy
+            parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             self.figures.add(MODEL_UNIT, name, closure)
         fitted = self.powers.contrasts.fit
@@ -305,17 +305,6 @@ class _Table:
         if isinstance(fitted.observer, Sampled):
             rate = fitted.observer.track.rate_hz
             self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fitted.watts), METHOD))
-
-    def _beside(self) -> tuple[Estimate, float]:
-        """Energy of an untraced iteration about the time of the recording, and how long no kernel runs in it."""
-        windows = self.run.windows.filter(pc.equal(self.run.windows["variant"], BESIDE))
-        device = self.run.devices[0].id if self.run.devices else ""
-        found = energies(self.run, device, windows["start_ns"], windows["end_ns"]) if len(windows) else None
-        if found is None or not np.isfinite(found.energy_j).all():
-            return self.figures.get(MODEL_UNIT, "energy_total_j"), self.idle_s
-        replays = windows["replays"].to_numpy()
-        seconds = (windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy()) / 1e9 / replays
-        return mean_estimate(found.energy_j / replays), max(float(np.mean(seconds)) - self.busy_s, 0.0)
 
     def _next(self) -> int:
         return max((self.figures.last_unit(), *map(int, self.by_id))) + 1

@@ -10,9 +10,6 @@ PHASE = "recording"
 SAMPLE_RATE = "sample_rate_hz"
 """Metric, and key of what is stored of a board, of the sensor's samples per second."""
 
-BESIDE = "beside"
-"""Variant of the windows right before and after the recording, untraced."""
-
 IDLE_NAME = "idle"
 """Name of the unit for the time in which no kernel runs."""
 

@@ -16,6 +16,11 @@ UNKNOWN = -1
 PLACES = 3
 """Calls of each kind of operator (same shapes, same kernels) that are repeated: one alone may not be typical."""
 
+COPIES_S = (80e-6, 200e-6)
+"""How long the copies of a repeated operator should take together, in turns: more than a sample sees."""
+
+MOST_COPIES = 32
+
 _WINDOW = 160
 """Kernels that are compared at once where sequences differ."""
 
@@ -87,8 +92,6 @@ class Matched:
 
 def variants(calls: Sequence[Call], rng: np.random.Generator, places: int = PLACES) -> list[Variant]:
     """The plain iteration, and for each kind of call some places, each with two numbers of copies."""
-    from jouletrace.attribution.plan import copies  # scipy takes a second to come in
-
     kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for place, call in enumerate(calls):
         if call.kernels and call.repeatable:
@@ -100,6 +103,12 @@ def variants(calls: Sequence[Call], rng: np.random.Generator, places: int = PLAC
             chosen = rng.permutation(mine)[:places]
             found += [Variant(int(place), copies(length, long)) for place in chosen]
     return found
+
+
+def copies(length_s: float, long: bool) -> int:
+    """How often to run an operator of this length in place: one of two values, so that copies can be distinguished."""
+    wanted = round(COPIES_S[int(long)] / max(length_s, 1e-9))
+    return int(np.clip(wanted, 3 if long else 2, MOST_COPIES))
 
 
 class _Expected:

@@ -20,7 +20,6 @@ from jouletrace import analysis
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
 from jouletrace.analysis.power import tail_s
-from jouletrace.energy.stopping import windows_needed
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
@@ -69,6 +68,7 @@ def measure(
     settings: ProfileSettings,
     iteration_s: float,
     progress: Progress,
+    between: Callable[[], None] | None = None,
 ) -> None:
     """Time iterations and first tokens one by one, then measure rounds.
 
@@ -78,14 +78,15 @@ def measure(
         make_pieces: Makes what it is made of.
         settings: How.
         iteration_s: Seconds of an iteration of the whole.
-        progress: Told of it.
+        progress: Receives the seconds that pass.
+        between: See ``passes.energy``.
     """
     pieces = make_pieces()
     try:
         _describe(session, pieces)
         _latencies(session, step, LANE, iteration_s, settings, progress)
         _latencies(session, pieces.first_token, FIRST_TOKEN, _seconds(pieces.first_token), settings, progress)
-        _rounds(session, _parts(session, step, pieces, settings, iteration_s), settings, progress)
+        _rounds(session, _parts(session, step, pieces, settings, iteration_s), settings, progress, between)
     finally:
         pieces.close()
 
@@ -151,21 +152,28 @@ def _seconds(step: Step) -> float:
     return max(step.replay(n).seconds / n, 1e-7)
 
 
-def _rounds(session: Session, parts: Sequence[_Part], settings: ProfileSettings, progress: Progress) -> None:
+def _rounds(
+    session: Session,
+    parts: Sequence[_Part],
+    settings: ProfileSettings,
+    progress: Progress,
+    between: Callable[[], None] | None,
+) -> None:
     power = passes.power_channel(session)
     round_s = sum(part.seconds for part in parts)
     affordable = round((settings.max_time_s or MOST_S) / round_s)
     first = min(settings.first_stage, max(affordable, passes.LEAST_WINDOWS))
     order = random.Random(settings.seed)
     _stage(session, parts, "energy of prefill, decode and the whole", first, order, progress)
-    if power is None:
-        return
-    last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
-    session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
-    values = analysis.energies_per_iteration(session.snapshot())
-    if len(values) < first:
-        return  # the analysis says why windows are missing
-    more = min(windows_needed(values, settings.target_ci), affordable) - first
+    more = 0
+    if power is not None:
+        last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
+        session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
+        values = analysis.energies_per_iteration(session.snapshot())
+        more = passes.windows_after(values, first, affordable, settings)
+    if between is not None:
+        between()
+        more = max(more, 1)
     if more > 0:
         _stage(session, parts, "energy, second stage", more, order, progress)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
-from jouletrace.analysis.recording import BESIDE
 from jouletrace.devices.base import Device
 from jouletrace.energy.stopping import windows_needed
 from jouletrace.profiler import board_store
@@ -33,10 +33,7 @@ LEAST_PERIODS, GOOD_PERIODS = 10, 25
 """Update periods of its sensor that an energy window has at least, and where time allows."""
 
 LEAST_WINDOWS = 3
-"""Taken however long they take: fewer say nothing of their spread."""
-
-BESIDE_WINDOWS = 3
-"""Before a traced recording, and as many after it."""
+"""Taken however long they take, and after a recording too: fewer say nothing of their spread."""
 
 LOOK_EVERY_S = 0.25
 
@@ -46,8 +43,17 @@ def power_channel(session: Session) -> ChannelInfo | None:
     return next((channel for channel in session.recorder.channels if channel.name == POWER), None)
 
 
-def deep_idle(session: Session, device: Device, settings: ProfileSettings, progress: Progress) -> None:
-    """Idle power with no context on the board, or why it can't be seen and what was stored."""
+def deep_idle(
+    session: Session,
+    device: Device,
+    settings: ProfileSettings,
+    progress: Progress,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Idle power with no context on the board, or why it can't be seen and what was stored.
+
+    ``meanwhile`` is what the host can do in that time.
+    """
     if device.info.kind != "gpu" or power_channel(session) is None:
         return
     reason = None
@@ -56,7 +62,7 @@ def deep_idle(session: Session, device: Device, settings: ProfileSettings, progr
     elif device.processes():
         reason = "other_processes"
     if reason is None:
-        idle(session, "deep idle", settings, progress)
+        idle(session, "deep idle", settings, progress, meanwhile)
         return
     session.run.stored["deep_idle_reason"] = reason
     stored = board_store.recall(device.info.id).get("deep_idle")
@@ -64,18 +70,25 @@ def deep_idle(session: Session, device: Device, settings: ProfileSettings, progr
         session.run.stored["deep_idle"] = stored
 
 
-def idle(session: Session, name: str, settings: ProfileSettings, progress: Progress) -> None:
-    """Do nothing, long enough for the sensor to forget what was before."""
+def idle(
+    session: Session,
+    name: str,
+    settings: ProfileSettings,
+    progress: Progress,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Let the device do nothing, long enough for the sensor to forget what was before."""
     power = power_channel(session)
     if power is None:
         return
     seconds = settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
     progress.begin(name, seconds)
-    pauses = math.ceil(seconds / LOOK_EVERY_S)
     with session.phase(name):
-        for _ in range(pauses):
-            session.clock.sleep(seconds / pauses)
-            progress.advance(seconds / pauses)
+        end_s = session.clock.time_ns() / 1e9 + seconds
+        meanwhile()
+        while (left_s := end_s - session.clock.time_ns() / 1e9) > 0:
+            session.clock.sleep(min(left_s, LOOK_EVERY_S))
+            progress.advance(min(left_s, LOOK_EVERY_S))
     session.recorder.check()
 
 
@@ -92,24 +105,51 @@ def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s
     progress.advance(n * iteration_s)
 
 
-def energy(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
-    """Windows until the wanted interval is reached: a first stage, then as many as it asks for."""
+def energy(
+    session: Session,
+    step: Step,
+    settings: ProfileSettings,
+    iteration_s: float,
+    progress: Progress,
+    between: Callable[[], None] | None = None,
+) -> None:
+    """Windows until the wanted interval is reached: a first stage, then as many as it asks for.
+
+    Args:
+        session: In progress.
+        step: What runs in them.
+        settings: How.
+        iteration_s: Seconds of an iteration.
+        progress: Receives the seconds that pass.
+        between: Runs between the stages; what it records is held against windows on both sides of it, since a die
+            that warms from pass to pass draws more.
+    """
     power = power_channel(session)
     if power is None:
         if isinstance(step, InStreams) and step.streams > 1:  # how many a second isn't told by latencies that overlap
             replays = max(1, math.ceil(LEAST_WINDOW_S / iteration_s))
             _stage(session, step, "throughput", settings.first_stage, replays, iteration_s, progress)
+        if between is not None:
+            between()
         return
     replays = max(1, math.ceil(window_seconds(settings, power) / iteration_s))
     affordable = round(most_seconds(settings, power) / (replays * iteration_s))
     first = min(settings.first_stage, max(affordable, LEAST_WINDOWS))
     _stage(session, step, "energy", first, replays, iteration_s, progress)
     values = _interim(session, power)
-    if len(values) < first:
-        return  # the analysis says why windows are missing
-    more = min(windows_needed(values, settings.target_ci), affordable) - first
+    if between is not None:
+        between()
+    least = LEAST_WINDOWS if between is not None else 0
+    more = max(windows_after(values, first, affordable, settings), least)
     if more > 0:
         _stage(session, step, "energy, second stage", more, replays, iteration_s, progress)
+
+
+def windows_after(values: NDArray[np.float64], first: int, affordable: int, settings: ProfileSettings) -> int:
+    """How many more the wanted interval needs after a first stage that has these values, J per iteration."""
+    if len(values) < first:
+        return 0  # the analysis says why windows are missing
+    return min(windows_needed(values, settings.target_ci), affordable) - first
 
 
 def most_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
@@ -138,22 +178,6 @@ def _stage(
         for _ in range(windows):
             progress.advance(_window(session, step, replays))
     session.recorder.check()
-
-
-def beside(session: Session, step: Step, iteration_s: float) -> None:
-    """Windows right beside a traced recording, untraced: what its parts are held against.
-
-    A die that warms from pass to pass draws more; these see it as the recording does.
-    """
-    power = power_channel(session)
-    if power is None:
-        return
-    window_s = max(LEAST_WINDOW_S, LEAST_PERIODS * (power.period_s or 0.02))
-    with session.phase(BESIDE):
-        counted_replay(step, max(1, math.ceil(RAMP_S / iteration_s)))
-        replays = max(1, math.ceil(window_s / iteration_s))
-        for _ in range(BESIDE_WINDOWS):
-            _replay(session, BESIDE, step, replays)
 
 
 def _window(session: Session, step: Step, replays: int) -> float:

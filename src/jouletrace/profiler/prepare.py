@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -22,7 +23,9 @@ from jouletrace.steps.modes import check_options
 from jouletrace.steps.trial import user_code
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.local_folder import LocalFolder
 from jouletrace.workloads.model_file import ModelFile
+from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload
 
 if TYPE_CHECKING:
@@ -124,6 +127,17 @@ def check_own_time(device: Device) -> None:
     """
     if device.info.simulated and not device.clock.virtual:
         raise BadInputError(f"{device.spec}: what runs on a simulated board runs in its own time; leave out realtime=1")
+
+
+def load_libraries(workload: Workload, device: Device, settings: ProfileSettings) -> None:
+    """Import what takes seconds and touches no GPU; what isn't there is said when it is needed."""
+    if device.info.simulated or device.info.kind == "mig" or settings.backend in runtimes.BACKENDS:
+        return  # an instance is chosen before torch looks at what is here
+    with suppress(ImportError):
+        import torch  # noqa: F401
+
+        if isinstance(workload, BuiltInModel | LocalFolder):
+            import transformers  # noqa: F401
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from jouletrace import analysis
@@ -13,7 +14,7 @@ from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.detail.nodes import nodes
 from jouletrace.profiler.detail.recording import record
-from jouletrace.profiler.prepare import Prepared, check, for_workload, prepare, resolve
+from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
@@ -72,7 +73,7 @@ def profile_workload(
                 if known := board_store.recall(device.info.id).get(SAMPLE_RATE):
                     session.run.stored[SAMPLE_RATE] = known
             _warn_of_others(session, device)
-            passes.deep_idle(session, device, settings, progress)
+            passes.deep_idle(session, device, settings, progress, lambda: load_libraries(found, device, settings))
             progress.begin("building the workload", 0)
             prepared = prepare(found, device, settings)
             try:
@@ -116,16 +117,18 @@ def _measure(
     passes.idle(session, "context idle before", settings, progress)
     if ready is not None:
         ready(session)
+    recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")
+    between = None
+    if recorded and not isinstance(step, KnowsNodes):
+        between = partial(record, session, prepared.program(), settings, warm.iteration_s, progress)
     if prepared.make_generation is None:
         passes.latency(session, step, settings, warm.iteration_s, progress)
-        passes.energy(session, step, settings, warm.iteration_s, progress)
+        passes.energy(session, step, settings, warm.iteration_s, progress, between)
     else:
-        generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress)
+        generation.measure(session, step, prepared.make_generation, settings, warm.iteration_s, progress, between)
     passes.idle(session, "context idle after", settings, progress)
     if isinstance(step, KnowsNodes):
         nodes(session, step, warm.iteration_s, progress)
-    elif settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase"):
-        record(session, prepared.program(), step, settings, warm.iteration_s, progress)
 
 
 def _warn_of_others(session: Session, device: Device) -> None:

@@ -15,12 +15,11 @@ from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.calls import UNKNOWN, variants
 from jouletrace.execution.program import Excitation, Listing, Program, Traced
-from jouletrace.profiler.passes import beside, power_channel
+from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import MODEL_UNIT, ChannelInfo
-from jouletrace.steps.base import Step
 from jouletrace.tracing.cupti import demangle
 
 PLAIN_SHARE = 0.3
@@ -31,6 +30,9 @@ SPAN_ITERATIONS, MOST_SPANS = 10, 30_000
 
 MOST_SHAPES = 4
 """Shapes of one operator in one module with rows of their own: a cache grows with each token, and is one thing."""
+
+MOST_KERNELS = 2_000_000
+"""In a recording: a million takes 2 to 5 s to analyse, and so many short kernels are resolved sooner."""
 
 REST_S = 0.3
 """Idle time before and after a recording: the power record shows where it begins and ends."""
@@ -45,7 +47,6 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
 def record(
     session: Session,
     program: Program,
-    step: Step,
     settings: ProfileSettings,
     iteration_s: float,
     progress: Progress,
@@ -55,7 +56,6 @@ def record(
     Args:
         session: In progress.
         program: Warmed up.
-        step: The same, untraced.
         settings: How long, and with which seed.
         iteration_s: Of a plain iteration, seconds.
         progress: Receives the seconds that pass.
@@ -64,8 +64,7 @@ def record(
     try:
         with session.phase("listing"):
             listing = program.listing()
-        excitation = plan(listing, settings, power_channel(session))
-        beside(session, step, iteration_s)
+        excitation = plan(listing, settings, power_channel(session), iteration_s)
         session.clock.sleep(REST_S)
         progress.begin("recording kernels and power", excitation.plain_s + excitation.repeated_s)
         with session.phase("tracing"):
@@ -74,18 +73,18 @@ def record(
         session.run.warn("not_traced", f"--detail {settings.detail}: {error}")
         return
     session.clock.sleep(REST_S)
-    beside(session, step, iteration_s)
     session.recorder.check()
     _keep(session, listing, traced, excitation)
 
 
-def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None) -> Excitation:
+def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None, iteration_s: float) -> Excitation:
     """What to do to the program: repetition in place, drawn for each iteration, or longer for a sensor that averages.
 
     A sensor that samples sees which operator ran; one that averages sees means over its window, in which the
     same variant must run.
     """
-    seconds = settings.detail_time_s
+    kernels = max(1, sum(len(call.kernels) for call in listing.calls))
+    seconds = min(settings.detail_time_s, MOST_KERNELS / kernels * iteration_s)
     if power is None:
         return Excitation(seconds)
     drawn = variants(listing.calls, np.random.default_rng(settings.seed))
