@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 
 from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
 from jouletrace.execution import gpu, repeating  # noqa: E402
-from jouletrace.execution.calls import variants  # noqa: E402
+from jouletrace.execution.calls import UNKNOWN, variants  # noqa: E402
 from jouletrace.execution.cpu import CpuProgram  # noqa: E402
 from jouletrace.execution.gpu import GpuProgram, in_launch_order  # noqa: E402
 from jouletrace.execution.program import Excitation  # noqa: E402
@@ -21,6 +21,7 @@ from jouletrace.steps.operator_mode import OperatorMode  # noqa: E402
 from jouletrace.steps.operators import op_name  # noqa: E402
 from jouletrace.tracing.trace import Trace  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
+from jouletrace.workloads.marks import OPTIMIZER, marked  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -177,6 +178,22 @@ def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
     repeating.repeated(lambda: work.call(0), work.module, CPU, own, 3)
     assert len(under) == len(listing.calls) // 2
     assert not any("forward" in vars(module) for module in work.module.modules())
+
+
+def test_what_a_mark_is_around_is_repeated_under_the_mode_as_a_whole(on_cpu):
+    work = built()
+    plain = work.call
+
+    def once(i):
+        with marked(OPTIMIZER):
+            torch.ones(4, 4).sin()
+        return plain(i)
+
+    work.call = once
+    listing = GpuProgram(work, step_of(work), CPU).listing()
+    sine = next(call for call in listing.calls if call.op == "aten.sin")
+    assert (sine.module, sine.inner) == (OPTIMIZER, UNKNOWN)
+    assert torch.equal(repeating.repeated(lambda: work.call(0), work.module, CPU, sine, 3), plain(0))
 
 
 def test_a_forward_of_the_users_own_is_put_back(on_cpu):

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.power import no_power_reason, power_record, response_of
 from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE, samples
 from jouletrace.analysis.rows import Figures
@@ -124,6 +125,7 @@ class _Table:
         self._read_activity()
         self.iteration_s = figures.get(MODEL_UNIT, "iteration_time_s")
         self.powers, self.reason = self._powers()
+        self.factor, self.factor_half = self._factor()
 
     def _read_activity(self) -> None:
         """Kernels, their kinds, and seconds of each (kernel unit, site) in an untouched iteration."""
@@ -181,6 +183,34 @@ class _Table:
 
     def _activity(self, origin_ns: int) -> Activity:
         return activity_of(self.start, self.end, self.kind, self.kinds, origin_ns)
+
+    def _factor(self) -> tuple[float, float]:
+        """By what the energies of parts are scaled, and its 95 % half-width.
+
+        Tracing puts pauses between kernels. At a power cap the clock then rises, and with it the energy of each
+        kernel, by a factor common to all as far as the column for the clock is right (``attribution.fit``). The
+        factor is that of the active energy of untraced iterations; half of what it is off by is in the intervals.
+        """
+        whole = self.figures.get(MODEL_UNIT, "energy_total_j")
+        if self.powers is None or whole.value is None or whole.half_width is None or not self.run.devices:
+            return 1.0, 0.0
+        if not capped(self.run, self.run.devices[0].id, self.about["start_ns"], self.about["end_ns"]):
+            return 1.0, 0.0
+        kinds = _sum((kind, seconds) for _, _, kind, seconds in self.parts)
+        parts = self.powers.contrasts.mixture(self._amounts(kinds)).energy.value
+        idle = self.powers.contrasts.mixture(self._amounts({}, self.idle_s)).energy.value
+        assert parts is not None
+        assert idle is not None
+        factor = (whole.value - idle) / parts
+        return factor, float(np.hypot(whole.half_width / parts, (1 - factor) / 2))
+
+    def _scaled(self, energy: Estimate) -> Estimate:
+        """An energy of kernels at the clock that they have untraced."""
+        if self.factor == 1.0 or energy.value is None or energy.half_width is None:
+            return energy
+        value = energy.value * self.factor
+        half = float(np.hypot(energy.half_width * self.factor, energy.value * self.factor_half))
+        return replace(energy, value=value, low=value - half, high=value + half)
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
@@ -290,7 +320,7 @@ class _Table:
 
     def add_checks(self) -> None:
         """How the parts make the whole that was measured without tracing, and how well the sensor is understood."""
-        whole = self.figures.get(MODEL_UNIT, "energy_total_j")
+        whole, flags = self.figures.get(MODEL_UNIT, "energy_total_j"), ["traced_at_cap"] * (self.factor != 1.0)
         if self.powers is None:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
@@ -299,7 +329,7 @@ class _Table:
             kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
             parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
-            self.figures.add(MODEL_UNIT, name, closure)
+            self.figures.add(MODEL_UNIT, name, closure, flags)
         fitted = self.powers.contrasts.fit
         self.figures.add(MODEL_UNIT, "residual_w", Estimate(fitted.left_rms_w, None, None, len(fitted.watts), METHOD))
         if isinstance(fitted.observer, Sampled):
@@ -339,8 +369,10 @@ class _Table:
             known = self.powers.contrasts.tells(amounts) and (not idle_s or amounts[-1] > 0)
             reason = "" if known else "not_resolved"
             flags = ["overlapped"] if row.overlapped > OVERLAPPED else []
-        energy = row.energy if row is not None and not reason else Estimate.null(reason, METHOD)
-        power = row.power if row is not None and not reason else Estimate.null(reason, METHOD)
+        energy = self._scaled(row.energy) if row is not None and not reason else Estimate.null(reason, METHOD)
+        if idle_s and row is not None and not reason:
+            energy = row.energy
+        power = energy.scaled(1 / seconds) if seconds > 0 else Estimate.null(reason or "no_time", METHOD)
         if own:
             self.figures.add(unit, "energy_own_j", energy, flags)
             self.figures.add(unit, "time_own_s", time)

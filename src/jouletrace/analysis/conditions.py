@@ -64,6 +64,13 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
     }
 
 
+def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:
+    """Whether the power cap held the clock down for most of a time."""
+    stamps, values = run.series(device, "throttle_bits")
+    inside = (stamps >= start_ns) & (stamps <= end_ns)
+    return (_shares(values[inside]) or {}).get("sw_power_cap", 0.0) > 0.5
+
+
 def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
     """Readings of a channel within the phase, in order of time."""
     stamps, values = run.series(device, channel)

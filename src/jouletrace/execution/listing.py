@@ -139,7 +139,7 @@ def _inner(seen: Sequence[Seen]) -> list[int]:
     found = []
     for at, one in enumerate(seen):
         module, turn = one.module.split("."), one.site.split(".")
-        if one.backward or not one.module or len(module) != len(turn) or turn[-1] == "0":
+        if one.backward or not one.site or len(module) != len(turn) or turn[-1] == "0":
             found.append(UNKNOWN)
             continue
         for depth in range(len(module)):

@@ -28,8 +28,8 @@ from jouletrace.steps.base import Step
 from jouletrace.steps.counted import counted_replay
 from jouletrace.steps.generation import GenerationSteps
 
-MOST_S = 40.0
-"""Most seconds of the rounds, if nobody says otherwise."""
+MOST_S, MOST_BESIDE_S = 40.0, 15.0
+"""Most seconds of the rounds, if nobody says otherwise; and where kernels are recorded too."""
 
 TIME_WINDOW_S = 0.15
 """Length of windows where there is no power sensor to wait for."""
@@ -161,7 +161,7 @@ def _rounds(
 ) -> None:
     power = passes.power_channel(session)
     round_s = sum(part.seconds for part in parts)
-    affordable = round((settings.max_time_s or MOST_S) / round_s)
+    affordable = round((settings.max_time_s or (MOST_S if between is None else MOST_BESIDE_S)) / round_s)
     first = min(settings.first_stage, max(affordable, passes.LEAST_WINDOWS))
     order = random.Random(settings.seed)
     _stage(session, parts, "energy of prefill, decode and the whole", first, order, progress)

@@ -153,10 +153,15 @@ def windows_after(values: NDArray[np.float64], first: int, affordable: int, sett
 
 
 def most_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
-    """How long the energy pass may take: as asked for, else what eight windows of this sensor need."""
+    """How long the energy pass may take: as asked for, else what eight windows of this sensor need.
+
+    Where a recording is most of what the user waits for, ten windows of a fast sensor.
+    """
     if settings.max_time_s is not None:
         return settings.max_time_s
-    return 15.0 if (power.period_s or 0.0) > LONG_PERIOD_S else 9.0
+    if (power.period_s or 0.0) > LONG_PERIOD_S:
+        return 15.0
+    return 9.0 if settings.detail == "model" else 5.0
 
 
 def window_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:

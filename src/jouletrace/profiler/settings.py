@@ -41,8 +41,8 @@ class ProfileSettings:
         streams: Iterations that a runtime runs at once.
         l2: Whether the L2 cache holds what the last iteration left ("warm") or is flushed.
         target_ci: Wanted half-width of the energy's 95 % interval, relative.
-        max_time_s: Most seconds of the energy pass; None for 9, or 15 where the sensor has long
-            periods and so needs long windows.
+        max_time_s: Most seconds of the energy pass; None for 9, for 5 beside a recording of kernels, or 15 where the
+            sensor has long periods and so needs long windows.
         window_s: Least length of an energy window; None to fit the sensor.
         first_stage: Windows of the first stage, from which the number needed is computed.
         warmup_s: Most seconds of warm-up.

@@ -68,6 +68,7 @@ FLAGS: dict[str, str] = {
     "crowded_edges": "loads changed faster than the sensor can tell apart",
     "baseline_drifted": "idle power before and after differ",
     "drifting": "was drifting while it was measured",
+    "traced_at_cap": "at the power cap tracing moves the clock: energies of parts are scaled to the untraced whole",
     "pooled": "known with others alone: their row has the sum",
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "beats_with_sensor": "repeats itself in step with the samples that readings are made of: one phase may weigh too "
