@@ -124,7 +124,7 @@ def run_of(folder, name, seconds, context_ns=None):
     begin = meta["marks"][0]
     some = trace.take(np.flatnonzero(trace.start_ns < begin + seconds * 1e9))
     listing = listing_of(meta)
-    variants = [Variant(place, times) for place, times in meta["variants"]]
+    variants = [Variant(((place, times),) * (place >= 0)) for place, times in meta["variants"]]
     log = [variants[i] for i in meta["log"]]
     ordered = in_launch_order(some)
     matched = match(listing.codes(ordered), listing.calls, log)

@@ -116,3 +116,10 @@ def test_dropped_records_are_said_and_refused_where_they_are_many(recorded):
     copy.workload = {**copy.workload, PHASE: {**copy.workload[PHASE], "dropped": len(recorded.activity)}}
     analyse(copy)
     assert any("tracer missed" in warning.message for warning in copy.warnings)
+
+
+def test_a_stored_rate_that_is_no_longer_right_is_passed_by(recorded):
+    stale = changed(recorded)
+    stale.stored = {**stale.stored, "sample_rate_hz": {"value": recorded.result("sample_rate_hz").value - 20}}
+    analyse(stale)
+    assert stale.result("sample_rate_hz").value == pytest.approx(recorded.result("sample_rate_hz").value, abs=0.1)

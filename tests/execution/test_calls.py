@@ -1,9 +1,11 @@
 """Whose each recorded kernel is: matching by launch sequence, with what may go wrong in it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from jouletrace.execution.calls import PLAIN, UNKNOWN, Call, Variant, match, variants
+from jouletrace.execution.calls import COPIES_S, MOST_COPIES, MOST_TOGETHER, PLAIN, UNKNOWN, Call, match, variants
 
 NAMES = (0, 1, 0, 2, 3)
 CALLS = [
@@ -19,20 +21,21 @@ def sequence(log):
     rows = []
     for variant in log:
         for place, call in enumerate(CALLS):
-            for turn in range(variant.times if place == variant.place else 1):
+            for turn in range(dict(variant.repeats).get(place, 1)):
                 rows += [(name, place, turn > 0) for name in call.kernels]
     names, calls, copies = zip(*rows, strict=True)
     return np.array(names), np.array(calls), np.array(copies)
 
 
-def drawn(count, seed=1):
+def drawn(count, seed=1, iteration_s=1e-3):
     rng = np.random.default_rng(seed)
-    choices = variants(CALLS, rng)
+    choices = variants(CALLS, rng, iteration_s)
     return [choices[i] for i in rng.integers(0, len(choices), count)]
 
 
-def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call():
-    log = drawn(300)
+@pytest.mark.parametrize("iteration_s", [1e-3, 10e-3])
+def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call(iteration_s):
+    log = drawn(300, iteration_s=iteration_s)
     names, calls, copies = sequence(log)
     found = match(names, CALLS, log)
     assert (found.call == calls).all()
@@ -74,5 +77,23 @@ def test_variants_repeat_each_kind_of_call_in_two_lengths():
     assert len(drawn_once) == 1 + 2 * 3  # of the two products one stands for both
     fixed = [Call("aten.add_", "a", "", "", "forward", (0,), 1e-6, repeatable=False)]
     assert variants(fixed, np.random.default_rng(0)) == [PLAIN]
-    assert all(2 <= variant.times <= 32 for variant in drawn_once[1:])
-    assert Variant(0, 3) != Variant(0, 2)
+    assert all(2 <= times <= MOST_COPIES for variant in drawn_once[1:] for _, times in variant.repeats)
+
+
+def test_calls_too_short_to_matter_are_left_alone():
+    short = Call("aten.neg", "a", "", "", "forward", (1,), 0.5e-6, number=9)
+    repeated = {
+        place for variant in variants([*CALLS, short], np.random.default_rng(0)) for place, _ in variant.repeats
+    }
+    assert repeated == {0, 1, 2, 3}
+
+
+def test_a_long_iteration_has_several_repeats_and_each_is_as_frequent():
+    many = [replace(CALLS[0], shapes=str(i), number=i) for i in range(20)]
+    found = variants(many, np.random.default_rng(0), 40e-3)
+    sizes = [len(variant.repeats) for variant in found[1:]]
+    added = 0.15 * 40e-3 / np.mean(COPIES_S)
+    assert max(sizes) == pytest.approx(added, abs=0.5)
+    assert MOST_TOGETHER <= len(sizes) <= MOST_TOGETHER + 20
+    places = [place for variant in found for place, _ in variant.repeats]
+    assert np.ptp(np.bincount(places, minlength=20)) <= 0.2 * len(places) / 20

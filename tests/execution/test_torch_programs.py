@@ -62,6 +62,21 @@ def training():
     return built(module, once)
 
 
+class Shared(nn.Module):
+    """Calls one module twice, adds between the calls, and ends with an operator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x):
+        return self.block(self.block(x) + 1.0).tanh()
+
+
+def shared():
+    return built(nn.Sequential(Shared(), Shared()))
+
+
 class Everything(OperatorMode):
     """Sees operators as a tracer sees kernels."""
 
@@ -113,12 +128,14 @@ def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
     assert all(call.repeatable for call in listing.calls)
 
 
-@pytest.mark.parametrize("make", [built, training])
-def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make):
+@pytest.mark.parametrize("iteration_s", [1e-3, 20e-3])
+@pytest.mark.parametrize("make", [built, training, shared])
+def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make, iteration_s):
+    """Several repeats lie inside each other where a module and one that it calls are repeated."""
     work = make()
     program = GpuProgram(work, step_of(work), CPU)
     listing = program.listing()
-    drawn = tuple(variants(listing.calls, np.random.default_rng(0)))
+    drawn = tuple(variants(listing.calls, np.random.default_rng(0), iteration_s))
     seconds = []
     found = program.record(listing, Excitation(0.05, 0.2, drawn), 1e-3, seconds.append)
     assert found.matched.unmatched == 0
@@ -149,19 +166,8 @@ def test_repeating_leaves_the_result_as_it_is(on_cpu):
         assert torch.equal(runs[variant](), plain)
 
 
-class Shared(nn.Module):
-    """Calls one module twice, adds between the calls, and ends with an operator of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.block = Block()
-
-    def forward(self, x):
-        return self.block(self.block(x) + 1.0).tanh()
-
-
 def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
-    work = built(nn.Sequential(Shared(), Shared()))
+    work = shared()
     listing = GpuProgram(work, step_of(work), CPU).listing()
     under = []
     operator = repeating.Repeater.operator
@@ -171,11 +177,11 @@ def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
         lambda self, func, args, kwargs: under.append(op_name(func)) or operator(self, func, args, kwargs),
     )
     second = [call for call in listing.calls if call.module == "1.block.fc"][1]
-    repeating.repeated(lambda: work.call(0), work.module, CPU, second, 3)
+    repeating.repeated(lambda: work.call(0), work.module, CPU, [(second, 3)])
     assert under == ["aten.addmm"]
     own = next(call for call in listing.calls if call.module == "1" and call.op == "aten.tanh")
     under.clear()
-    repeating.repeated(lambda: work.call(0), work.module, CPU, own, 3)
+    repeating.repeated(lambda: work.call(0), work.module, CPU, [(own, 3)])
     assert len(under) == len(listing.calls) // 2
     assert not any("forward" in vars(module) for module in work.module.modules())
 
@@ -193,7 +199,7 @@ def test_what_a_mark_is_around_is_repeated_under_the_mode_as_a_whole(on_cpu):
     listing = GpuProgram(work, step_of(work), CPU).listing()
     sine = next(call for call in listing.calls if call.op == "aten.sin")
     assert (sine.module, sine.inner) == (OPTIMIZER, UNKNOWN)
-    assert torch.equal(repeating.repeated(lambda: work.call(0), work.module, CPU, sine, 3), plain(0))
+    assert torch.equal(repeating.repeated(lambda: work.call(0), work.module, CPU, [(sine, 3)]), plain(0))
 
 
 def test_a_forward_of_the_users_own_is_put_back(on_cpu):
@@ -201,7 +207,7 @@ def test_a_forward_of_the_users_own_is_put_back(on_cpu):
     mine = work.module[0].fc.forward
     work.module[0].fc.forward = mine
     listing = GpuProgram(work, step_of(work), CPU).listing()
-    repeating.repeated(lambda: work.call(0), work.module, CPU, listing.calls[0], 3)
+    repeating.repeated(lambda: work.call(0), work.module, CPU, [(listing.calls[0], 3)])
     assert work.module[0].fc.forward is mine
 
 

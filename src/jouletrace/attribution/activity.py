@@ -34,11 +34,14 @@ class Kind:
         name: Of the kernel.
         operator: That launched it, with its shapes; "" where unknown.
         module: In which it ran; "" where unknown or several.
+        copy: Whether it is of copies, run for what they tell of this kind: they find their data in caches, and draw
+            nearly what it draws.
     """
 
     name: str
     operator: str = ""
     module: str = ""
+    copy: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,18 @@ class Activity:
         """Time of each kind of interval, then of idle, shape (members + 1,)."""
         busy = np.bincount(self.kind, self.end_s - self.start_s, len(self.members))
         return np.append(busy, self.finish_s - self.begin_s - busy.sum())
+
+    @cached_property
+    def of(self) -> tuple[tuple[int, ...], ...]:
+        """As ``members``, with kernels in place of their copies."""
+        own = {kind: place for place, kind in enumerate(self.kinds) if not kind.copy}
+        like = [own.get(replace(kind, copy=False), place) for place, kind in enumerate(self.kinds)]
+        return tuple(tuple(sorted(like[kind] for kind in members)) for members in self.members)
+
+    @cached_property
+    def copied(self) -> NDArray[np.bool_]:
+        """Whether a copy is among what runs in each kind of interval, shape (members,)."""
+        return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
 
     def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
         """What momentary samples see.
@@ -125,9 +140,12 @@ class Activity:
         Returns:
             A column for each of these, then other kinds, idle, and ``slowness`` while busy.
         """
-        apart = np.argsort(-self.seconds[:-1])[:most]
-        columns = [self.power(edges_s, self.kind == k) for k in apart]
-        columns.append(self.power(edges_s, ~np.isin(self.kind, apart)))
+        numbers: dict[tuple[tuple[int, ...], int], int] = {}
+        like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.of, self.part, strict=True)])
+        kind = like[self.kind]  # copies tell of what they are copies of
+        apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
+        columns = [self.power(edges_s, kind == k) for k in apart]
+        columns.append(self.power(edges_s, ~np.isin(kind, apart)))
         return np.column_stack([*columns, 1 - np.sum(columns, axis=0), self.power(edges_s, self.slowness)])
 
     def between(self, start_s: float, finish_s: float) -> Activity:

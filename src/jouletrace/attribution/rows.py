@@ -65,7 +65,8 @@ class Contrasts:
     """Sums of energies that a fit supports, with their covariance.
 
     Every kernel's energy is the power of its kind times its time, with its clock; where several kernels run at once
-    the board's power is shared equally among them. So rows of any grouping add up to the whole.
+    the board's power is shared equally among them. So rows of any grouping add up to the whole, less what copies drew
+    that were run to tell their power.
 
     Args:
         fit: Of the recording.
@@ -78,7 +79,7 @@ class Contrasts:
         self.names: list[str] = []
         index: dict[str, int] = {}
         for kind in activity.kinds:
-            if group(kind) not in index:
+            if not kind.copy and group(kind) not in index:
                 index[group(kind)] = len(self.names)
                 self.names.append(group(kind))
         self.names.append(IDLE)
@@ -89,6 +90,8 @@ class Contrasts:
         self.overlapped = np.zeros(len(self.names))
         for k, members in enumerate(activity.members):
             for member in members:
+                if activity.kinds[member].copy:
+                    continue
                 row = index[group(activity.kinds[member])]
                 self.weights[row, k] += activity.seconds[k] / len(members)
                 self.weights[row, -1] += slow[k] / len(members)
@@ -135,11 +138,15 @@ class Contrasts:
         return self.tells(amounts)
 
     def tells(self, amounts: Array) -> bool:
-        """Whether the readings tell a mixture: its interval is narrow enough, and not by the prior."""
+        """Whether the readings tell a mixture: its interval is narrow enough, and not by the prior.
+
+        What the board draws at rest may well be known by the prior alone: it is a measurement where it is narrow.
+        """
         weight = amounts @ self.weights
         prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
         posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
-        return self.mixture(amounts).relative <= RESOLVED and posterior <= PRIOR_SHARE * prior
+        measured = posterior <= PRIOR_SHARE * prior or not amounts[:-1].any()
+        return measured and self.mixture(amounts).relative <= RESOLVED
 
 
 def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:

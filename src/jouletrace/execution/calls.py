@@ -16,10 +16,16 @@ UNKNOWN = -1
 PLACES = 3
 """Calls of each kind of operator (same shapes, same kernels) that are repeated: one alone may not be typical."""
 
-COPIES_S = (80e-6, 200e-6)
-"""How long the copies of a repeated operator should take together, in turns: more than a sample sees."""
+COPIES_S = (300e-6, 900e-6)
+"""How long the copies of a repeated operator should take together, in turns: some times what a sample sees (0.1 ms)."""
 
-MOST_COPIES = 32
+MOST_COPIES = 100
+
+COPIED_SHARE, MOST_TOGETHER = 0.15, 64
+"""By which copies make a long iteration longer, and how many such iterations there are to draw from, some more."""
+
+LEAST_SHARE = 0.005
+"""Of the time of kernels: shorter kinds of calls aren't repeated, which leaves the time to those that matter."""
 
 _WINDOW = 160
 """Kernels that are compared at once where sequences differ."""
@@ -56,15 +62,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Variant:
-    """An iteration in which one call runs several times in place.
+    """An iteration in which some calls run several times in place.
 
     Attributes:
-        place: Of the call; ``UNKNOWN`` for none.
-        times: How often it runs.
+        repeats: Place of each such call, ascending, and how often it runs; none in a plain iteration.
     """
 
-    place: int = UNKNOWN
-    times: int = 1
+    repeats: tuple[tuple[int, int], ...] = ()
 
 
 PLAIN = Variant()
@@ -90,19 +94,39 @@ class Matched:
         return float(np.mean(self.call == UNKNOWN)) if len(self.call) else 0.0
 
 
-def variants(calls: Sequence[Call], rng: np.random.Generator, places: int = PLACES) -> list[Variant]:
-    """The plain iteration, and for each kind of call some places, each with two numbers of copies."""
+def variants(
+    calls: Sequence[Call], rng: np.random.Generator, iteration_s: float = 0.0, places: int = PLACES
+) -> list[Variant]:
+    """The plain iteration, and ones in which calls of the kinds that matter are repeated.
+
+    Of each kind some calls are repeated, each with two numbers of copies. An iteration has one of these repeats, a
+    long one as many as make it longer by ``COPIED_SHARE``: each repeat is in about as many variants as any other.
+
+    Args:
+        calls: Of a plain iteration.
+        rng: Draws the calls of a kind and what is repeated together.
+        iteration_s: Of a plain iteration, seconds.
+        places: Calls of a kind.
+    """
     kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for place, call in enumerate(calls):
         if call.kernels and call.repeatable:
             kinds.setdefault((call.op, call.shapes, call.kernels), []).append(place)
-    found = [PLAIN]
+    repeats: list[tuple[int, int]] = []
+    least = LEAST_SHARE * sum(call.seconds for call in calls)
     for mine in kinds.values():
+        if sum(calls[place].seconds for place in mine) < least:
+            continue
         length = max(float(np.median([calls[place].seconds for place in mine])), 1e-6)
         for long in (False, True):
-            chosen = rng.permutation(mine)[:places]
-            found += [Variant(int(place), copies(length, long)) for place in chosen]
-    return found
+            repeats += [(int(place), copies(length, long)) for place in rng.permutation(mine)[:places]]
+    together = round(COPIED_SHARE * iteration_s / float(np.mean(COPIES_S)))
+    if together <= 1:
+        return [PLAIN, *(Variant((repeat,)) for repeat in repeats)]
+    turns = -(-MOST_TOGETHER * together // max(len(repeats), 1))
+    drawn = [repeats[i] for _ in range(turns) for i in rng.permutation(len(repeats))]
+    parts = [drawn[at : at + together] for at in range(0, len(drawn), together)]
+    return [PLAIN, *(Variant(tuple(sorted(dict(part).items()))) for part in parts)]
 
 
 def copies(length_s: float, long: bool) -> int:
@@ -120,16 +144,16 @@ class _Expected:
     """
 
     def __init__(self, calls: Sequence[Call], log: Sequence[Variant]) -> None:
+        plain = np.array([name for call in calls for name in call.kernels], np.int64)
+        lengths = np.array([len(call.kernels) for call in calls], np.int64)
+        place, end = np.repeat(np.arange(len(calls)), lengths), np.cumsum(lengths)
         made: dict[Variant, tuple[Ints, Ints, NDArray[np.bool_]]] = {}
         for variant in set(log):
-            rows = [
-                (name, place, turn > 0)
-                for place, call in enumerate(calls)
-                for turn in range(variant.times if place == variant.place else 1)
-                for name in call.kernels
-            ]
-            names, places, copies = zip(*rows, strict=True) if rows else ((), (), ())
-            made[variant] = np.array(names, np.int64), np.array(places, np.int64), np.array(copies, bool)
+            more = [np.tile(np.arange(end[at] - lengths[at], end[at]), times - 1) for at, times in variant.repeats]
+            after = [np.full(len(which), end[at]) for which, (at, _) in zip(more, variant.repeats, strict=True)]
+            which, where = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (more, after))
+            copy = np.insert(np.zeros(len(plain), bool), where, True)
+            made[variant] = np.insert(plain, where, plain[which]), np.insert(place, where, place[which]), copy
         parts = [made[variant] for variant in log] or [
             (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
@@ -126,11 +126,11 @@ class GpuProgram:
         for variant in excitation.variants:
             if variant == PLAIN:
                 continue
-            call = listing.calls[variant.place]
+            repeats = [(listing.calls[place], times) for place, times in variant.repeats]
 
-            def once(call: Call = call, times: int = variant.times) -> Any:
+            def once(repeats: Sequence[tuple[Call, int]] = repeats) -> Any:
                 turn = 0 if graphs else next(turns)
-                return repeated(lambda: self._built.call(turn), self._built.module, self._device, call, times)
+                return repeated(lambda: self._built.call(turn), self._built.module, self._device, repeats)
 
             if not graphs:
                 runs[variant] = once

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 from typing import Any
 
@@ -18,42 +18,59 @@ from jouletrace.steps.operators import op_name
 
 
 class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Runs one operator call several times; what the copies return is dropped.
+    """Runs some operator calls several times; what the copies return is dropped.
 
     Args:
         device: Where the workload runs.
-        number: Of the call among those made under this mode, launching or not.
-        op: Its operator: another one at this place, as in programs that branch, runs once.
-        times: How often.
+        repeats: By the number of a call among those made under this mode, launching or not: its operator, and how
+            often it runs. Another operator at its place, as in programs that branch, runs once.
     """
 
-    def __init__(self, device: torch.device, number: int, op: str, times: int) -> None:
+    _copying = False
+
+    def __init__(self, device: torch.device, repeats: Mapping[int, tuple[str, int]]) -> None:
         super().__init__(device)
-        self._number, self._op, self._times, self._at = number, op, times, 0
+        self._repeats, self._at = repeats, 0
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """See ``OperatorMode``."""
-        here, self._at = self._at == self._number, self._at + 1
+        """See ``OperatorMode``; copies that a mode inside of this one makes aren't counted."""
+        if Repeater._copying:
+            return func(*args, **kwargs)
+        op, times = self._repeats.get(self._at, ("", 1))
+        self._at += 1
         out = func(*args, **kwargs)
-        if here and op_name(func) == self._op and repeatable(func, args, kwargs):
-            for _ in range(self._times - 1):
-                func(*args, **kwargs)
+        if op and op_name(func) == op and repeatable(func, args, kwargs):
+            Repeater._copying = True
+            try:
+                for _ in range(times - 1):
+                    func(*args, **kwargs)
+            finally:
+                Repeater._copying = False
         return out
 
 
 def repeated(
-    iteration: Callable[[], Any], module: torch.nn.Module | None, device: torch.device, call: Call, times: int
+    iteration: Callable[[], Any],
+    module: torch.nn.Module | None,
+    device: torch.device,
+    repeats: Sequence[tuple[Call, int]],
 ) -> Any:
-    """One iteration in which one operator call runs ``times`` times.
+    """One iteration in which some operator calls run several times.
 
     A mode costs the host 10 µs an operator, which leaves a GPU idle and, at a power cap, at a higher clock. So
-    the mode is on in the one call of the one module that makes the operator call, where that is known.
+    a mode is on in the one call of the one module that makes an operator call, where that is known.
     """
-    if module is None or call.inner == UNKNOWN:
-        with Repeater(device, call.number, call.op, times):
-            return iteration()
-    turn = int(call.site.rpartition(".")[2])
-    with _around(module.get_submodule(call.module), turn, Repeater(device, call.inner, call.op, times)):
+    of: dict[tuple[str, int], dict[int, tuple[str, int]]] = {}
+    for call, times in repeats:
+        known = module is not None and call.inner != UNKNOWN
+        key = (call.module, int(call.site.rpartition(".")[2])) if known else ("", 0)
+        of.setdefault(key, {})[call.inner if known else call.number] = (call.op, times)
+    with ExitStack() as modes:
+        if whole := of.pop(("", 0), None):
+            modes.enter_context(Repeater(device, whole))
+        for (name, turn), inside in of.items():
+            assert module is not None
+            modes.enter_context(_around(module.get_submodule(name), turn, Repeater(device, inside)))
         return iteration()
 
 

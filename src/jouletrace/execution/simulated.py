@@ -94,7 +94,10 @@ class SimulatedProgram:
         return Traced(trace, matched, len(log), Interval(start_ns, finish_ns))
 
     def _variant(self, variant: Variant) -> SimulatedStep:
-        return self._step if variant == PLAIN else self._step.repeated(variant.place, variant.times)
+        step = self._step
+        for place, times in reversed(variant.repeats):  # from the last on: places before it stay what they are
+            step = step.repeated(place, times)
+        return step
 
 
 def _active_w(step: SimulatedStep) -> NDArray[np.float64]:

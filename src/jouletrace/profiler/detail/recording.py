@@ -87,7 +87,7 @@ def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None,
     seconds = min(settings.detail_time_s, MOST_KERNELS / kernels * iteration_s)
     if power is None:
         return Excitation(seconds)
-    drawn = variants(listing.calls, np.random.default_rng(settings.seed))
+    drawn = variants(listing.calls, np.random.default_rng(settings.seed), iteration_s)
     if len(drawn) < 2:  # nothing that could be repeated
         return Excitation(seconds)
     stay = 0.0 if samples(power) else 2 * (response_of(power).memory_s + (power.period_s or 0.1))
