@@ -124,7 +124,7 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
     weight = np.diff(np.column_stack([seconds, clock]), axis=0) / np.diff(edges_s)[:, None]
 
     def deviation(covariance: Floats) -> Floats:
-        return np.sqrt(np.einsum("ij,jk,ik->i", weight, covariance, weight))
+        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", weight, covariance, weight)))
 
     known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
     power = weight @ np.append(fitted.power_w, fitted.speed)
