@@ -77,7 +77,8 @@ class _Picture:
         self._run, self._found, self._width, self._name = run, found, width, name
         self._parts: list[str] = []
         self._start, self._length = int(found.edges_ns[0]), int(found.edges_ns[-1] - found.edges_ns[0])
-        self._operators, self._of_unit = _operators(run, found)
+        self._results = Results(run)
+        self._operators, self._of_unit = _operators(self._results, found)
 
     def drawn(self, titled: bool) -> str:
         """The whole SVG."""
@@ -101,7 +102,7 @@ class _Picture:
         run, what = self._run, facts.title(self._run).split(facts.SEPARATOR)
         device = run.devices[0].name if run.devices else ""
         marked = f"SIMULATED {device}" if run.simulated and "SIMULATED" not in device else device
-        energy = Results(run).get("energy_total_j")
+        energy = self._results.get("energy_total_j")
         cost = f"{figure(energy, 'J')} per iteration" if energy.value is not None else ""
         room = int((self._width - 2 * _RIGHT) / (_BOLD * 17)) - len(marked) - len(cost) - 6
         words = [elided(what[0], max(room, 12)), marked, cost]
@@ -169,7 +170,7 @@ class _Picture:
 
     def _kernel_names(self) -> dict[int, str]:
         mine = set(self._found.kernels["unit"].to_pylist())
-        units = (unit for unit in self._run.units.to_pylist() if unit["id"] in mine)
+        units = (unit for unit in self._results.all() if unit["id"] in mine)
         return {unit["id"]: _plain(short_name(unit["name"] or "?")) for unit in units}
 
     def _time_axis(self, y: float) -> float:
@@ -218,12 +219,12 @@ class _Picture:
         self._parts.append(f'<path class="line" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{_LINE}"/>')
 
 
-def _operators(run: Run, found: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
+def _operators(results: Results, found: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
     """What the legend lists, those that take most time first; and which one each kernel's unit belongs to.
 
     Calls of an operator on the same shapes share their kinds of kernels, so they are one.
     """
-    results, units = Results(run), {unit["id"]: unit for unit in run.units.to_pylist()}
+    units = {unit["id"]: unit for unit in results.all()}
     took = found.kernels["end_ns"].to_numpy() - found.kernels["start_ns"].to_numpy()
     groups: dict[tuple[Any, ...], dict[int, float]] = {}
     for unit, ns in zip(found.kernels["unit"].to_pylist(), took.tolist(), strict=True):
