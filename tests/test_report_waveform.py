@@ -9,7 +9,7 @@ import perfetto_reader
 from jouletrace import exporters
 from jouletrace.exporters.timeline.tracks import spans_of
 from jouletrace.report import html
-from jouletrace.report.waveform import COLOURS, caption, picture
+from jouletrace.report.waveform import COLOURS, picture
 from jouletrace.run import Run, tables
 from make_runs import GPU, START, odd_run, profile_run, simulated_run
 from timeline_runs import NASTY, SCRIPT
@@ -38,7 +38,7 @@ def named(name, operators=1):
 
 
 def test_title_axes_and_legend_say_what_is_drawn():
-    root = ElementTree.fromstring(picture(profile_run(kernels=2)))
+    root = ElementTree.fromstring(picture(profile_run(kernels=2))[0])
     said = texts(root)
     assert (
         said[0] == "deit-base · NVIDIA H100 80GB HBM3 · 4.652 ±\N{NO-BREAK SPACE}0.021\N{NO-BREAK SPACE}J per iteration"
@@ -50,17 +50,17 @@ def test_title_axes_and_legend_say_what_is_drawn():
 
 
 def test_a_bin_of_which_nothing_is_known_is_a_gap():
-    root = ElementTree.fromstring(picture(profile_run(kernels=2)))
+    root = ElementTree.fromstring(picture(profile_run(kernels=2))[0])
     line = next(path for path in root.iter(f"{SVG}path") if path.get("class") == "stroke")
     first, second = line.get("d").removeprefix("M").split("M")
     xs = [[float(point.split()[0]) for point in piece.split("L")] for piece in (first, second)]
     assert len(xs[0]) == 4
     assert xs[1][0] - xs[0][-1] == pytest.approx(xs[0][-1] / 2 - xs[0][0] / 2, abs=0.02)
-    assert "empty where the readings don't tell" in caption(profile_run(kernels=2))
+    assert "empty where power isn't known" in picture(profile_run(kernels=2))[1]
 
 
 def test_kernels_lie_where_their_times_say_and_are_named():
-    boxes = [box for box in ElementTree.fromstring(picture(profile_run(kernels=2))).iter(f"{SVG}rect") if len(box)]
+    boxes = [box for box in ElementTree.fromstring(picture(profile_run(kernels=2))[0]).iter(f"{SVG}rect") if len(box)]
     assert len(boxes) == 20
     starts = [float(box.get("x")) for box in boxes]
     width = (starts[-1] - starts[0]) / 19
@@ -73,12 +73,12 @@ def test_kernels_that_overlap_lie_below_each_other():
     run = profile_run(kernels=2)
     rows = [{**row, "end_ns": row["start_ns"] + 45_000} for row in run.activity.to_pylist()]
     run.activity = tables.from_rows(rows, "activity")
-    boxes = [box for box in ElementTree.fromstring(picture(run)).iter(f"{SVG}rect") if len(box)]
+    boxes = [box for box in ElementTree.fromstring(picture(run)[0]).iter(f"{SVG}rect") if len(box)]
     assert {box.get("y") for box in boxes} == {"0", "20"}
 
 
 def test_the_operators_that_take_most_have_colours_and_a_line_of_the_legend():
-    root = ElementTree.fromstring(picture(named("gemm", operators=12)))
+    root = ElementTree.fromstring(picture(named("gemm", operators=12))[0])
     assert sum(text.startswith("gemm, gemm: ") for text in texts(root)) == len(COLOURS) == 8
     assert any(text.startswith("4 others: ") for text in texts(root))
 
@@ -87,7 +87,7 @@ def test_the_operators_that_take_most_have_colours_and_a_line_of_the_legend():
 def test_names_from_outside_stay_text(tmp_path, name):
     run = named(name)
     run.devices[0].name = name or "?"
-    drawn = picture(run)
+    drawn = picture(run)[0]
     assert "<script" not in drawn
     assert "<b>" not in drawn
     ElementTree.fromstring(drawn)
@@ -104,16 +104,25 @@ def test_a_page_of_several_runs_refers_to_the_parts_of_each(tmp_path):
         assert page.count(f'id="{name}"') == page.count(f'href="#{name}"') == 1
 
 
+@pytest.mark.parametrize("watts", [float("inf"), float("nan"), 1e308, -1e308, -50.0, 0.0])
+def test_any_power_gives_whole_xml(watts):
+    run = profile_run(kernels=2)
+    rows = [{**row, "power_w": watts, "low_w": watts, "high_w": watts} for row in run.waveform.to_pylist()]
+    run.waveform = tables.from_rows(rows, "waveform")
+    drawn = picture(run)[0]
+    ElementTree.fromstring(drawn)
+    assert not any(word in drawn for word in ("nan", "inf "))
+
+
 def test_simulated_boards_are_called_so():
     run = simulated_run()
     run.waveform = profile_run(kernels=2).waveform
-    assert "SIMULATED" in texts(ElementTree.fromstring(picture(run)))[0]
+    assert "SIMULATED" in texts(ElementTree.fromstring(picture(run)[0]))[0]
 
 
 def test_a_run_without_one_shows_nothing_new(tmp_path):
     run = profile_run()
     assert picture(run) is None
-    assert caption(run) is None
     assert '<figure class="waveform">' not in html.write([run], tmp_path / "page.html").read_text()
     without = Run(spans=run.spans, samples=run.samples, devices=run.devices)
     assert spans_of(without).table.num_rows == len(run.spans)
@@ -123,7 +132,7 @@ def test_a_run_without_one_shows_nothing_new(tmp_path):
 
 def test_the_exported_picture_is_the_waveform(tmp_path):
     run = profile_run(kernels=2)
-    assert exporters.export(run, "svg", tmp_path / "a.svg").read_text() == picture(run)
+    assert exporters.export(run, "svg", tmp_path / "a.svg").read_text() == picture(run)[0]
 
 
 def test_chrome_has_its_line_above_its_kernels(tmp_path):

@@ -17,6 +17,9 @@ from jouletrace.run import Run, tables
 BIN_NS, BINS = 100_000, (50, 500)
 """Width of a bin, and how many an iteration has at least and at most."""
 
+MOST_W = 1e9
+"""Beyond any power: what a damaged or foreign Run holds may be any number."""
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -40,7 +43,7 @@ class Waveform:
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which bins have a power; shape (n,)."""
-        return np.isfinite(self.power_w + self.low_w + self.high_w)
+        return np.asarray(np.abs(self.power_w) + np.abs(self.low_w) + np.abs(self.high_w) < MOST_W)
 
     @property
     def energy_j(self) -> float:

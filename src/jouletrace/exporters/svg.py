@@ -40,7 +40,8 @@ def write(run: Run, path: Path | str) -> Path:
             can't be written.
     """
     with new_file(path) as file:
-        picture = waveform.picture(run) or draw(run)
+        inside = waveform.picture(run)
+        picture = inside[0] if inside is not None else draw(run)
         if picture is None:
             raise BadInputError("nothing in the Run has a time: there is nothing to draw")
         file.write(picture.encode())

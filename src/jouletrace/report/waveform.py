@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,9 @@ _LEFT, _RIGHT, _HIGH, _ROW, _MOST_ROWS = 58, 14, 210, 20, 4
 _SEEN = 0.4
 """Pixels beside the last box of a row below which a kernel isn't drawn."""
 
+_LONG = 80
+"""Characters of the longest name; hundreds of boxes may carry it."""
+
 _WIDE, _BOLD = 0.56, 0.66
 """Width of a character, as a share of the font's size."""
 
@@ -42,32 +44,23 @@ class _Operator:
     cost: str
 
 
-def picture(run: Run, *, width: int = 800, name: str = "waveform", titled: bool = True) -> str | None:
-    """The picture of a Run's waveform; None if it has none.
+def picture(run: Run, *, width: int = 800, name: str = "waveform", titled: bool = True) -> tuple[str, str] | None:
+    """The picture of a Run's waveform, and in words what it shows; None if it has none.
 
     Args:
         run: Analysed.
         width: Of the picture, in pixels.
         name: Of the parts that are referred to; differs between pictures of one page.
-        titled: Whether a title and what the picture shows stand above it.
+        titled: Whether a title stands above it.
     """
-    found = waveform_of(run)
-    return _Picture(run, found, width, name).drawn(titled) if found is not None else None
-
-
-def caption(run: Run) -> str | None:
-    """What the picture shows, in words; None without one."""
     found = waveform_of(run)
     if found is None:
         return None
-    length = quantity(float(found.edges_ns[-1] - found.edges_ns[0]) / 1e9, "s")
-    whole = f"{quantity(found.energy_j, 'J')} in {length}" if found.known.all() else length
-    unknown = "" if found.known.all() else ", empty where the readings don't tell"
-    return f"One iteration as traced, {whole}: {_binned(found)}{unknown}. Hover over a kernel for its name."
-
-
-def _binned(found: Waveform) -> str:
-    return f"means over {(found.edges_ns[1] - found.edges_ns[0]) / 1e6:.2g} ms with 95 % intervals"
+    bins = f"means over {np.diff(found.edges_ns)[0] / 1e6:.2g} ms with 95 % intervals"
+    length, every = quantity(int(found.edges_ns[-1] - found.edges_ns[0]) / 1e9, "s"), bool(found.known.all())
+    said = f"One iteration of {length} as traced: {bins}"
+    said += f", {quantity(found.energy_j, 'J')} in all" if every else ", empty where power isn't known"
+    return _Picture(run, found, width, name).drawn(f"Power inside an iteration: {bins}" if titled else ""), said
 
 
 class _Picture:
@@ -80,12 +73,9 @@ class _Picture:
         self._results = Results(run)
         self._operators, self._of_unit = _operators(self._results, found)
 
-    def drawn(self, titled: bool) -> str:
+    def drawn(self, title: str) -> str:
         """The whole SVG."""
-        y = 16.0
-        if titled:
-            self._title()
-            y = 66.0
+        y = self._titled(title) if title else 16.0
         boxes, rows = self._boxes()
         self._power(y, tinted=rows == 1)
         below = y + _HIGH + 6
@@ -98,17 +88,19 @@ class _Picture:
         ground = f'<rect class="bg" width="100%" height="100%" fill="{_BG}"/>'
         return "\n".join([head, words, ground, *self._parts, "</svg>\n"])
 
-    def _title(self) -> None:
+    def _titled(self, title: str) -> float:
+        """Model, GPU and energy per iteration, then what is shown and how it ran; returns where that ends."""
         run, what = self._run, facts.title(self._run).split(facts.SEPARATOR)
-        device = run.devices[0].name if run.devices else ""
+        device = elided(run.devices[0].name, _LONG) if run.devices else ""
         marked = f"SIMULATED {device}" if run.simulated and "SIMULATED" not in device else device
         energy = self._results.get("energy_total_j")
         cost = f"{figure(energy, 'J')} per iteration" if energy.value is not None else ""
         room = int((self._width - 2 * _RIGHT) / (_BOLD * 17)) - len(marked) - len(cost) - 6
-        words = [elided(what[0], max(room, 12)), marked, cost]
-        self._text(_RIGHT, 24, facts.SEPARATOR.join(filter(None, words)), size=17, bold=True)
-        shown = f"Power inside an iteration: {_binned(self._found)}"
-        self._text(_RIGHT, 43, facts.SEPARATOR.join([shown, *what[1:]]), soft=True)
+        words = facts.SEPARATOR.join(filter(None, [elided(what[0], max(room, 12)), marked, cost]))
+        self._text(_RIGHT, 24, words, style='font-size="17" font-weight="600"')
+        line = facts.SEPARATOR.join([title, *what[1:]])
+        self._text(_RIGHT, 43, elided(line, int(self._width / (_WIDE * 12))), "soft")
+        return 66.0
 
     def _power(self, y: float, *, tinted: bool) -> None:
         """Line and band over the area of each kernel in its operator's colour."""
@@ -118,42 +110,41 @@ class _Picture:
         for watts in [*ticks.tolist(), top]:
             at = y + _HIGH * (1 - watts / top)
             self._rule(_LEFT, at, self._width - _RIGHT, at)
-            self._text(_LEFT - 6, at + 4, f"{watts:g}{' W' if watts == top else ''}", soft=True, anchor="end")
-        x = self._x(found.edges_ns - self._start)
+            words = f"{watts:g}{' W' if watts == top else ''}"
+            self._text(_LEFT - 6, at + 4, words, "soft", 'text-anchor="end"')
+        x, there = self._x(found.edges_ns - self._start), np.flatnonzero(known)
 
         def up(watts: Floats) -> Floats:
             return y + _HIGH * (1 - np.clip(watts / top, 0, 1))
 
-        pieces = [
-            np.fromiter((i for i, _ in group), int)
-            for on, group in groupby(enumerate(known), lambda one: bool(one[1]))
-            if on
-        ]
-        edges = [x[piece[0] : piece[-1] + 2] for piece in pieces]
-        line, low, upper = (
-            [_steps(at, up(value[piece])) for at, piece in zip(edges, pieces, strict=True)]
-            for value in (found.power_w, found.low_w, found.high_w)
-        )
-        ground = y + _HIGH
-        area = [[(at[0], ground), *steps, (at[-1], ground)] for at, steps in zip(edges, line, strict=True)]
+        line = band = area = ""
+        for piece in np.split(there, np.flatnonzero(np.diff(there) > 1) + 1) if len(there) else []:
+            at = x[piece[0] : piece[-1] + 2]
+            middle, low, high = (_steps(at, up(of[piece])) for of in (found.power_w, found.low_w, found.high_w))
+            line, band = line + _path(middle), band + _path([*high, *reversed(low)])
+            area += _path([(at[0], y + _HIGH), *middle, (at[-1], y + _HIGH)])
         if tinted:
-            self._parts.append(f'<clipPath id="{self._name}-area"><path d="{_path(area)}"/></clipPath>')
+            self._parts.append(f'<clipPath id="{self._name}-area"><path d="{area}"/></clipPath>')
             scaled = f'transform="translate(0 {y:g}) scale(1 {_HIGH / _ROW:g})"'
             self._parts.append(
                 f'<g clip-path="url(#{self._name}-area)" opacity="0.4"><use href="#{self._name}" {scaled}/></g>'
             )
         else:
-            self._parts.append(f'<path class="soft" d="{_path(area)}" fill="{_SOFT}" opacity="0.15"/>')
-        band = [[*over, *reversed(under)] for over, under in zip(upper, low, strict=True)]
-        self._parts.append(f'<path class="fg" d="{_path(band)}" fill="{_FG}" opacity="0.2"/>')
-        self._parts.append(f'<path class="stroke" d="{_path(line)}" fill="none" stroke="{_FG}" stroke-width="1.4"/>')
+            self._parts.append(f'<path class="soft" d="{area}" fill="{_SOFT}" opacity="0.15"/>')
+        self._parts.append(f'<path class="fg" d="{band}" fill="{_FG}" opacity="0.2"/>')
+        self._parts.append(f'<path class="stroke" d="{line}" fill="none" stroke="{_FG}" stroke-width="1.4"/>')
 
     def _boxes(self) -> tuple[str, int]:
         """A box for each kernel that can be seen, those that overlap below each other; and how many rows they take."""
         kernels = self._found.kernels
         start, end = (kernels[edge].to_numpy() - self._start for edge in ("start_ns", "end_ns"))
         left, right = self._x(start), self._x(end)
-        parts, names, rows = list[str](), self._kernel_names(), 1
+        parts, rows = list[str](), 1
+        names = {
+            unit["id"]: _plain(short_name(unit["name"] or "?"))
+            for unit in self._results.all()
+            if unit["id"] in self._of_unit
+        }
         free, drawn = [0] * _MOST_ROWS, [0.0] * _MOST_ROWS
         columns = (column.tolist() for column in (start, end, left, np.maximum(right, left + 0.8)))
         for since, until, x, edge, unit in zip(*columns, kernels["unit"].to_pylist(), strict=True):
@@ -168,16 +159,12 @@ class _Picture:
             parts.append(f"<rect {box}><title>{said}</title></rect>")
         return "".join(parts), rows
 
-    def _kernel_names(self) -> dict[int, str]:
-        mine = set(self._found.kernels["unit"].to_pylist())
-        units = (unit for unit in self._results.all() if unit["id"] in mine)
-        return {unit["id"]: _plain(short_name(unit["name"] or "?")) for unit in units}
-
     def _time_axis(self, y: float) -> float:
         ticks = _ticks(self._length / 1e6, max(4, self._width // 90))
         for ms, x in zip(ticks.tolist(), self._x(ticks * 1e6).tolist(), strict=True):
             self._rule(x, y, x, y + 4)
-            self._text(x, y + 17, f"{ms:g}{' ms' if ms == ticks[-1] else ''}", soft=True, anchor="middle")
+            anchor = "end" if x > self._width - 2 * _RIGHT else "middle"
+            self._text(x, y + 17, f"{ms:g}{' ms' if ms == ticks[-1] else ''}", "soft", f'text-anchor="{anchor}"')
         return y + 17
 
     def _legend(self, y: float) -> float:
@@ -198,22 +185,9 @@ class _Picture:
         share = np.clip(since_ns / self._length, 0, 1)
         return np.asarray(_LEFT + share * (self._width - _LEFT - _RIGHT), np.float64)
 
-    def _text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        size: int = 12,
-        bold: bool = False,
-        soft: bool = False,
-        anchor: str = "",
-    ) -> None:
-        style = f' font-size="{size}"' if size != 12 else ""
-        style += ' font-weight="600"' if bold else ""
-        style += f' text-anchor="{anchor}"' if anchor else ""
-        colour = f'class="soft" fill="{_SOFT}"' if soft else f'class="fg" fill="{_FG}"'
-        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {colour}{style}>{_plain(words)}</text>')
+    def _text(self, x: float, y: float, words: str, role: str = "fg", style: str = "") -> None:
+        colour = f'class="{role}" fill="{_FG if role == "fg" else _SOFT}"'
+        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {colour} {style}>{_plain(words)}</text>')
 
     def _rule(self, x1: float, y1: float, x2: float, y2: float) -> None:
         self._parts.append(f'<path class="line" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{_LINE}"/>')
@@ -233,15 +207,14 @@ def _operators(results: Results, found: Waveform) -> tuple[list[_Operator], dict
         seconds = groups.setdefault(key, {})
         seconds[unit] = seconds.get(unit, 0.0) + ns / 1e9
     ranked = sorted(groups.values(), key=lambda group: -sum(group.values()))
-    most, rest = len(COLOURS), ranked[len(COLOURS) :]
+    colours = [*COLOURS, *[PALETTE[-1]] * len(ranked)]
     made = [
         _Operator(colour, _label([units.get(unit, {}) for unit in group]), _cost(results, units, group))
-        for colour, group in zip([*COLOURS, *[PALETTE[-1]] * len(rest)], ranked, strict=False)
+        for colour, group in zip(colours, ranked, strict=False)
     ]
-    listed = made[:most]
+    listed, rest = made[: len(COLOURS)], [sum(group.values()) for group in ranked[len(COLOURS) :]]
     if rest:
-        together = {unit: s for group in rest for unit, s in group.items()}
-        listed.append(_Operator(PALETTE[-1], f"{len(rest)} others", _cost(results, units, together)))
+        listed.append(_Operator(PALETTE[-1], f"{len(rest)} others", quantity(sum(rest), "s")))
     return listed, {unit: operator for operator, group in zip(made, ranked, strict=True) for unit in group}
 
 
@@ -249,12 +222,9 @@ def _cost(results: Results, units: dict[int, dict[str, Any]], group: dict[int, f
     """Energy in an iteration of operators with one power, whose errors go together; their time where it isn't known."""
     owners = dict.fromkeys(units[one]["parent"] if units.get(one, {}).get("op") else one for one in group)
     parts = [results.get("energy_total_j", owner) for owner in owners]
-    value, low, high = (
-        [getattr(part, edge) for part in parts if getattr(part, edge) is not None] for edge in ("value", "low", "high")
-    )
-    if len(high) < len(parts):
+    if any(part.value is None or part.low is None or part.high is None for part in parts):
         return quantity(sum(group.values()), "s")
-    return figure(Estimate(sum(value), sum(low), sum(high)), "J")
+    return figure(Estimate(*(sum(getattr(part, edge) for part in parts) for edge in ("value", "low", "high"))), "J")
 
 
 def _label(kernels: list[dict[str, Any]]) -> str:
@@ -264,7 +234,8 @@ def _label(kernels: list[dict[str, Any]]) -> str:
     modules = dict.fromkeys(row["module"] or "" for row in kernels)
     paths = [[word for word in module.split(".") if word != "*"] for module in modules]
     tails = dict.fromkeys(".".join(path[-2:] if len(paths) == 1 else path[-1:]) for path in paths)
-    return ", ".join(filter(None, [kernels[0]["op"].removeprefix("aten.").lstrip("_"), "/".join(tails)]))
+    words = [str(kernels[0]["op"]).removeprefix("aten.").lstrip("_"), "/".join(tails)]
+    return elided(", ".join(filter(None, words)), _LONG)
 
 
 def _ticks(length: float, most: int) -> Floats:
@@ -279,9 +250,9 @@ def _steps(x: Floats, y: Floats) -> list[tuple[float, float]]:
     return list(zip(np.repeat(x, 2)[1:-1].tolist(), np.repeat(y, 2).tolist(), strict=True))
 
 
-def _path(pieces: list[list[tuple[float, float]]]) -> str:
-    """Pieces of a line, as SVG writes them."""
-    return "".join("M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in piece) for piece in pieces)
+def _path(points: list[tuple[float, float]]) -> str:
+    """A line through points, as SVG writes it."""
+    return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in points)
 
 
 def _plain(text: str) -> str:

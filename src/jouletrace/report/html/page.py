@@ -27,7 +27,7 @@ from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import tree
-from jouletrace.report.waveform import caption, picture
+from jouletrace.report.waveform import picture
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
 
@@ -196,9 +196,9 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
 
 
 def _waveform(run: Run, number: int) -> tuple[Markup, str] | None:
-    """Power inside an iteration, drawn, and what is shown; its texts are escaped."""
+    """Power inside an iteration, drawn (its texts are escaped), and what is shown."""
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
-    return (Markup(drawn), caption(run) or "") if drawn is not None else None
+    return (Markup(drawn[0]), drawn[1]) if drawn is not None else None
 
 
 def _tab(run: Run, runs: Sequence[Run]) -> str:
