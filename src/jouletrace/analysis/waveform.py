@@ -43,12 +43,12 @@ class Waveform:
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which bins have a power; shape (n,)."""
-        return np.asarray(np.abs(self.power_w) + np.abs(self.low_w) + np.abs(self.high_w) < MOST_W)
+        return np.asarray(np.abs([self.power_w, self.low_w, self.high_w]).max(axis=0) < MOST_W)
 
     @property
     def energy_j(self) -> float:
         """Energy of the bins whose power is known."""
-        return float(np.nansum(np.where(self.known, self.power_w, 0.0) * np.diff(self.edges_ns)) / 1e9)
+        return float(np.where(self.known, self.power_w, 0.0) @ np.diff(self.edges_ns) / 1e9)
 
 
 def waveform_of(run: Run) -> Waveform | None:
