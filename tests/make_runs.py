@@ -179,7 +179,19 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
         run.counters = tables.from_rows([{**counted, "value": 41.5, "value_unit": "%"}], "counters")
         ran = [{"start_ns": START + 20_000 * i, "end_ns": START + 20_000 * i + 9_000, "unit": 1} for i in range(20)]
         run.activity = tables.from_rows([{**row, "site": None, "copy": False} for row in ran], "activity")
+        run.waveform = tables.from_rows(waveform_rows(), "waveform")
     return run
+
+
+def waveform_rows() -> list[dict[str, object]]:
+    """Eight bins around the kernels of the activity, of which nothing is known of the third."""
+    rows: list[dict[str, object]] = []
+    for i in range(8):
+        edges = {"start_ns": START + 50_000 * i, "end_ns": START + 50_000 * (i + 1)}
+        watts = 400.0 + 50 * i
+        known = {"power_w": watts, "low_w": watts - 20, "high_w": watts + 20} if i != 2 else {}
+        rows.append({**edges, **known})
+    return rows
 
 
 def simulated_run() -> Run:

@@ -72,7 +72,7 @@ def test_csv_is_one_file_a_table_beside_run_json(tmp_path):
 
 def test_csv_headings_name_every_unit(tmp_path):
     exporters.export(Run(), "csv", tmp_path / "out")
-    suffixes = {"ns": "_ns", "J": "_j", "s": "_s", "MHz": "_mhz", "Cel": "_c", "B": "bytes"}
+    suffixes = {"ns": "_ns", "W": "_w", "J": "_j", "s": "_s", "MHz": "_mhz", "Cel": "_c", "B": "bytes"}
     for name, schema in tables.TABLES.items():
         headings = next(csv.reader((tmp_path / "out" / f"{name}.csv").open()))
         for field, heading in zip(schema, headings, strict=True):

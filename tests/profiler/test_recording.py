@@ -113,6 +113,8 @@ def test_a_saved_run_gives_the_same_figures_again(profiled):
     again = analyse(load(folder))
     assert again.results.equals(run.results)
     assert again.units.equals(run.units)
+    assert len(run.waveform) >= 50
+    assert again.waveform.equals(run.waveform)
 
 
 def test_without_a_power_sensor_there_are_times():

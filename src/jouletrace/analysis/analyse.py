@@ -20,7 +20,7 @@ from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.energy.one_thread import one_thread
 from jouletrace.errors import BrokenOffError, JouletraceError
-from jouletrace.run import Run
+from jouletrace.run import Run, tables
 
 _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",
@@ -40,8 +40,9 @@ _CLOCK_SLEW = 1e-3
 
 @one_thread
 def analyse(run: Run) -> Run:
-    """Compute ``results`` and ``units`` of a Run afresh from its raw tables; returns the same Run."""
+    """Compute ``results``, ``units`` and ``waveform`` of a Run afresh from its raw tables; returns the same Run."""
     figures = Figures()
+    run.waveform = tables.empty("waveform")
     _warn_of_record(run)
     _warn_of_clock(run)
     if run.kind in ("monitor", "record"):

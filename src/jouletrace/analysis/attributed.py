@@ -20,6 +20,7 @@ from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.power import no_power_reason, power_record, response_of
 from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE, samples
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.fit import Fit
@@ -62,7 +63,7 @@ Key = TypeVar("Key")
 
 
 def add_attributed(run: Run, figures: Figures) -> None:
-    """Add operators, kernels, layers and phases; ``figures`` has the model's own figures already."""
+    """Add operators, kernels, layers and phases, and the waveform; ``figures`` has the model's own figures already."""
     try:
         table = _Table(run, figures)
     except KeyError as error:
@@ -73,6 +74,8 @@ def add_attributed(run: Run, figures: Figures) -> None:
     table.add_layers()
     table.add_idle()
     table.add_checks()
+    if table.powers is not None:
+        run.waveform = table_of(run, table.powers.contrasts.fit, table.about["iterations"])
 
 
 @dataclass(frozen=True)

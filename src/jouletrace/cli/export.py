@@ -12,12 +12,12 @@ from jouletrace.cli.output import say
 
 def export(
     run: Annotated[str, typer.Argument(help="A Run: folder or .zip file.", metavar="RUN")],
-    form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet, zip, chrome or perfetto.")],
+    form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet, zip, chrome, perfetto or svg.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where it goes. [default: beside the Run]")
     ] = None,
 ) -> None:
-    """Write a Run for other programs: tables, one zip, or a trace."""
+    """Write a Run for other programs: tables, one zip, a trace, or a picture."""
     from jouletrace import exporters
     from jouletrace.run import load
 

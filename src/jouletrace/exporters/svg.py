@@ -1,4 +1,4 @@
-"""A picture of a Run's timeline as SVG: kernels of an iteration by stream, their counters, power around it."""
+"""A picture of a Run as SVG: power inside an iteration above its kernels, else kernels by stream and power around."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jouletrace.exporters.timeline import Timeline, timeline_of
 from jouletrace.exporters.timeline.counters import Counter
 from jouletrace.exporters.timeline.stretch import Stretch, stretch_of
 from jouletrace.exporters.timeline.tracks import Process, Spans, Track, codes, spans_of
+from jouletrace.report import waveform
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.names import short_names
@@ -32,14 +33,15 @@ _MOST_LANES = 12
 
 
 def write(run: Run, path: Path | str) -> Path:
-    """Draw one iteration of a Run (or all of it, if it knows none), with the power around it.
+    """Draw one iteration of a Run (or all of it, if it knows none), with the power inside or around it.
 
     Raises:
         BadInputError: If nothing in the Run has a time, something is there already, or the place
             can't be written.
     """
     with new_file(path) as file:
-        picture = draw(run)
+        inside = waveform.picture(run)
+        picture = inside[0] if inside is not None else draw(run)
         if picture is None:
             raise BadInputError("nothing in the Run has a time: there is nothing to draw")
         file.write(picture.encode())
@@ -47,7 +49,7 @@ def write(run: Run, path: Path | str) -> Path:
 
 
 def draw(run: Run) -> str | None:
-    """The picture; None if nothing in the Run has a time.
+    """The picture of a timeline; None if nothing in the Run has a time.
 
     Raises:
         BadInputError: If its times lie more than 292 years apart.

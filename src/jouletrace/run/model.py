@@ -50,7 +50,7 @@ class Run:
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
         warnings: Known failures that touch this Run.
-        samples, spans, units, windows, results, counters, activity: See ``run.tables``.
+        samples, spans, units, windows, results, counters, activity, waveform: See ``run.tables``.
     """
 
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -76,6 +76,7 @@ class Run:
     results: pa.Table = field(default_factory=lambda: tables.empty("results"))
     counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
     activity: pa.Table = field(default_factory=lambda: tables.empty("activity"))
+    waveform: pa.Table = field(default_factory=lambda: tables.empty("waveform"))
     _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:

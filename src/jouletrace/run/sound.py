@@ -26,6 +26,7 @@ _NEEDED = {
     "results": ("unit", "metric"),
     "counters": ("span", "metric"),
     "activity": ("start_ns", "end_ns", "unit"),
+    "waveform": ("start_ns", "end_ns"),
 }
 """Columns without a null."""
 

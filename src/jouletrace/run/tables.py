@@ -141,6 +141,17 @@ ACTIVITY = pa.schema(
 )
 """Kernels of a long recording, from which their power is computed; ``spans`` has some iterations in full."""
 
+WAVEFORM = pa.schema(
+    [
+        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, which is the start of the next row"),
+        _field("power_w", pa.float64(), "W", "mean power; null where the readings don't tell"),
+        _field("low_w", pa.float64(), "W", "lower end of the 95 % interval"),
+        _field("high_w", pa.float64(), "W", "upper end of the 95 % interval"),
+    ]
+)
+"""Power inside one recorded iteration, in equal bins; computed by the analysis."""
+
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
     "spans": SPANS,
@@ -149,9 +160,10 @@ TABLES: dict[str, pa.Schema] = {
     "results": RESULTS,
     "counters": COUNTERS,
     "activity": ACTIVITY,
+    "waveform": WAVEFORM,
 }
 
-OPTIONAL = ("counters", "activity")
+OPTIONAL = ("counters", "activity", "waveform")
 """Written where they have rows: Runs of format 1.0 don't know them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -162,6 +174,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "results": ("unit", "metric", "value"),
     "counters": ("span", "metric", "value"),
     "activity": ("start_ns", "end_ns", "unit"),
+    "waveform": ("start_ns", "end_ns", "power_w"),
 }
 """Columns without which a table isn't one of ours; a version may add others."""
 

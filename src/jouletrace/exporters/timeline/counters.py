@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import power_record
+from jouletrace.analysis.waveform import waveform_of
 from jouletrace.energy.integrate import cumulative_energy
 from jouletrace.exporters.timeline.tracks import Process, Spans, codes
 from jouletrace.run import Run, tables
@@ -89,6 +90,7 @@ def counters_of(run: Run, spans: Spans, processes: list[Process]) -> Iterator[Co
         if POWER in names:
             yield readings.line(process, POWER)
             yield from _energy_so_far(run, process)
+        yield from _inside_an_iteration(run, process)
         yield from kernels.lines(process)
         yield from (readings.line(process, name) for name in names if name != POWER)
 
@@ -137,6 +139,16 @@ def _energy_so_far(run: Run, process: Process) -> Iterator[Counter]:
     holes = len(record.holes)
     name = f"Energy so far (bridging {holes} holes of the record)" if holes else "Energy so far"
     yield Counter(process.id, name, "J", record.time_ns, cumulative_energy(record.time_ns, record.power_w))
+
+
+def _inside_an_iteration(run: Run, process: Process) -> Iterator[Counter]:
+    """The waveform of the first device, above the kernels of its iteration; 0 elsewhere and where it isn't known."""
+    found = waveform_of(run) if run.devices and process.device == run.devices[0].id else None
+    if found is None:
+        return
+    edges = found.edges_ns[:-1][found.known], found.edges_ns[1:][found.known]
+    line = steps(*edges, found.power_w[found.known])
+    yield Counter(process.id, "Power inside an iteration", "W", *line, int((~found.known).sum()))
 
 
 class _Counted:

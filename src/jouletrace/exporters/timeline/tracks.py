@@ -9,8 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.waveform import waveform_of
 from jouletrace.exporters.timeline.nesting import sub_tracks
 from jouletrace.run import DeviceInfo, Run, tables
 
@@ -87,15 +89,33 @@ FLAWS = ("", "its end is not known", "it ends before it starts")
 
 def spans_of(run: Run) -> Spans:
     """The spans of a Run with their edges as arrays."""
-    table = pa.table(
-        {field.name: in_one_piece(column) for field, column in _columns(tables.conform(run.spans, "spans"))}
-    )
+    stored = pa.concat_tables([tables.conform(run.spans, "spans"), _of_waveform(run)])
+    table = pa.table({field.name: in_one_piece(column) for field, column in _columns(stored)})
     known, ended = (np.asarray(table[edge].is_valid()) for edge in ("start_ns", "end_ns"))
     start, end = _whole(table["start_ns"]), _whole(table["end_ns"])
     flaw = np.where(ended, np.where(end < start, np.int8(2), np.int8(0)), np.int8(1))
     if flaw.any():
         end = np.where(flaw == 0, end, start)
     return Spans(table, start, end, flaw, known)
+
+
+def _of_waveform(run: Run) -> pa.Table:
+    """The iteration of the waveform with its kernels, unless the Run keeps them in full."""
+    found, kept = waveform_of(run), run.spans
+    if found is None or not run.devices:
+        return tables.empty("spans")
+    begin, end = found.edges_ns[[0, -1]].tolist()
+    there = pc.and_(pc.greater_equal(kept["start_ns"], begin), pc.less(kept["start_ns"], end))
+    if pc.any(pc.and_(there, pc.equal(kept["kind"], "kernel"))).as_py():
+        return tables.empty("spans")
+    first, device = 1 + (pc.max(kept["id"]).as_py() or 0), run.devices[0].id
+    names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
+    around = {"id": first, "device": device, "lane": "waveform", "start_ns": begin, "end_ns": end}
+    rows: list[dict[str, object]] = [{**around, "kind": "iteration", "name": "iteration"}]
+    for number, row in enumerate(found.kernels.select(["start_ns", "end_ns", "unit"]).to_pylist(), first + 1):
+        own = {"id": number, "parent": first, "kind": "kernel", "name": names.get(row["unit"])}
+        rows.append({**around, **own, **row})
+    return tables.from_rows(rows, "spans")
 
 
 def in_one_piece(column: pa.ChunkedArray) -> pa.Array:

@@ -27,6 +27,7 @@ from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import tree
+from jouletrace.report.waveform import picture
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
 
@@ -40,7 +41,7 @@ _CARDS = (
     "power_working_w",
     "power_idle_w",
 )
-_MOST_CARDS = 6
+_MOST_CARDS, _WAVEFORM = 6, 1200
 _ALWAYS = ("energy_total_j", "latency_s", "power_w")
 """What a profile says on its first screen in any case: a figure, or why there is none."""
 
@@ -68,6 +69,7 @@ class View:
     footnotes: list[str]
     plots: dict[str, Any]
     timeline: dict[str, Any] | None
+    waveform: tuple[Markup, str] | None
     headline: Table | None
     parts: list[Table]
     latency: Table | None
@@ -171,6 +173,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
         footnotes=footnotes,
         plots={name: spec for name, spec in specs.items() if spec is not None},
         timeline=timeline(run, results),
+        waveform=_waveform(run, number),
         headline=tables.of_section(headline, "figures", "Figures") if headline.rows else None,
         parts=[*tables.parts(run, results, marks), *sections.traced(run, results), *sections.counters(run)],
         latency=sections.percentiles(run),
@@ -190,6 +193,12 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
             else "Only the model as a whole was measured: profile with --detail layer or --detail kernel for its parts."
         )
     return found
+
+
+def _waveform(run: Run, number: int) -> tuple[Markup, str] | None:
+    """Power inside an iteration, drawn (its texts are escaped), and what is shown."""
+    drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
+    return (Markup(drawn[0]), drawn[1]) if drawn is not None else None
 
 
 def _tab(run: Run, runs: Sequence[Run]) -> str:

@@ -1,0 +1,138 @@
+"""Power inside one recorded iteration: what the kernels that run at each instant draw, in bins of some 0.1 ms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.attribution.fit import Fit
+from jouletrace.attribution.rows import PRIOR_SHARE
+from jouletrace.run import Run, tables
+
+BIN_NS, BINS = 100_000, (50, 500)
+"""Width of a bin, and how many an iteration has at least and at most."""
+
+AT_REST = 0.02
+"""Share of a bin in which kernels run, below which the board rests in it."""
+
+MOST_W = 1e9
+"""Beyond any power: what a damaged or foreign Run holds may be any number."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Waveform:
+    """The stored waveform of a Run, with the kernels of its iteration.
+
+    Attributes:
+        edges_ns: Of the bins, shape (n + 1,), rising.
+        power_w, low_w, high_w: Mean power of each bin with its 95 % interval; NaN where it isn't known, shape (n,).
+        kernels: Rows of ``Run.activity`` that begin in the iteration, by start, with their columns.
+    """
+
+    edges_ns: Ints
+    power_w: Floats
+    low_w: Floats
+    high_w: Floats
+    kernels: pa.Table
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which bins have a power; shape (n,)."""
+        return np.asarray(np.abs([self.power_w, self.low_w, self.high_w]).max(axis=0) < MOST_W)
+
+    @property
+    def energy_j(self) -> float:
+        """Energy of the bins whose power is known."""
+        return float(np.where(self.known, self.power_w, 0.0) @ np.diff(self.edges_ns) / 1e9)
+
+
+def waveform_of(run: Run) -> Waveform | None:
+    """The waveform that a Run holds; None without one, or if its rows aren't bins side by side."""
+    table = run.waveform
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    if not 0 < len(table) <= BINS[1] or (start[1:] != end[:-1]).any() or (end <= start).any():
+        return None
+    inside = pc.and_(pc.greater_equal(run.activity["start_ns"], start[0]), pc.less(run.activity["start_ns"], end[-1]))
+    kernels = run.activity.filter(inside).sort_by("start_ns")
+    power, low, high = (table[name].to_numpy() for name in ("power_w", "low_w", "high_w"))
+    return Waveform(np.append(start, end[-1]), power, low, high, kernels)
+
+
+def table_of(run: Run, fitted: Fit, iterations: int) -> pa.Table:
+    """The waveform of a typical plain iteration, as a table; empty if the recording has none.
+
+    Args:
+        run: With its recording.
+        fitted: The powers of its kinds of kernels.
+        iterations: How many were recorded.
+    """
+    found = typical(run, iterations)
+    if found is None:
+        return tables.empty("waveform")
+    edges = edges_of(*found)
+    origin_ns = int(run.activity["start_ns"].to_numpy().min())
+    power, half, known = powers(fitted, fitted.activity.begin_s + (edges - origin_ns) / 1e9)
+    columns = {"power_w": power, "low_w": power - half, "high_w": power + half}
+    stated = {name: pa.array(values, mask=~known) for name, values in columns.items()}
+    return tables.conform(pa.table({"start_ns": edges[:-1], "end_ns": edges[1:], **stated}), "waveform")
+
+
+def typical(run: Run, iterations: int) -> tuple[int, int] | None:
+    """Begin and end, since the Unix epoch, of the plain iteration of median length; None if none is whole.
+
+    An iteration lasts from its first kernel to that of the next one, and is plain if nothing was repeated in it.
+    It begins with the kernel of one call that runs equally often in each iteration.
+    """
+    activity = run.activity.sort_by("start_ns")
+    start, unit = activity["start_ns"].to_numpy(), activity["unit"].to_numpy()
+    site = pc.fill_null(activity["site"], -1).to_numpy()
+    copy = pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False)
+    own = np.flatnonzero(~copy)
+    _, first, call = np.unique(np.column_stack([unit, site])[own], axis=0, return_index=True, return_inverse=True)
+    count = np.bincount(call.reshape(-1), minlength=len(first))
+    regular = np.flatnonzero((count > 0) & (count % max(iterations, 1) == 0))
+    if not len(regular):
+        return None
+    leading = regular[np.argmin(first[regular])]
+    begins = own[call.reshape(-1) == leading][:: int(count[leading]) // max(iterations, 1)]
+    repeated = np.append(0, np.cumsum(copy))
+    plain = [(int(start[a]), int(start[b])) for a, b in pairwise(begins.tolist()) if repeated[a] == repeated[b]]
+    plain = sorted((edges for edges in plain if edges[1] > edges[0]), key=lambda edges: edges[1] - edges[0])
+    return plain[len(plain) // 2] if plain else None
+
+
+def edges_of(begin_ns: int, end_ns: int) -> Ints:
+    """Edges of equal bins, to the nanosecond; shape (bins + 1,)."""
+    length = end_ns - begin_ns
+    bins = min(int(np.clip(round(length / BIN_NS), *BINS)), length)
+    return begin_ns + np.rint(np.linspace(0, length, bins + 1)).astype(np.int64)
+
+
+def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Mean power between edges, W; half-width of its 95 % interval; and where the readings tell it.
+
+    It is linear in what was fitted, as the energies of rows are: so it adds up to theirs, and has their covariance.
+
+    Args:
+        fitted: The powers of kinds.
+        edges_s: On the fit's clock, shape (n + 1,).
+    """
+    activity = fitted.activity
+    seconds, clock = activity.integrals(edges_s, fitted.steady_w() * activity.slowness)
+    weight = np.diff(np.column_stack([seconds, clock]), axis=0) / np.diff(edges_s)[:, None]
+
+    def deviation(covariance: Floats) -> Floats:
+        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", weight, covariance, weight)))
+
+    known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
+    known |= weight[:, : len(activity.members)].sum(axis=1) < AT_REST  # what is drawn then is known beforehand
+    power = weight @ np.append(fitted.power_w, fitted.speed)
+    return power, fitted.errors95 * deviation(fitted.covariance), known

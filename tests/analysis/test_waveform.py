@@ -1,0 +1,153 @@
+"""Power inside an iteration: it adds up to the rows, holds the truth of simulated boards, and is kept in the Run."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from jouletrace.analysis import analyse, attributed
+from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.fit import Fit
+from jouletrace.attribution.lock import lock
+from jouletrace.attribution.rows import Contrasts, by_kernel
+from jouletrace.recorded import recorded_runs
+from jouletrace.run import Run, load, tables
+from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor.sampler import HOPPER_SENSOR
+from jouletrace.simulator import draw
+from support.recordings import load as load_recording
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """The Run that ships, and the fit that its analysis made."""
+    fits = []
+
+    def kept(run, fitted, iterations):
+        fits.append(fitted)
+        return table_of(run, fitted, iterations)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attributed, "table_of", kept)
+        run = next(entry.run for entry in recorded_runs() if "layers" in entry.name)
+    return run, fits[0]
+
+
+def energy_of_rows(fitted: Fit, begin_s: float, end_s: float) -> float:
+    """Sum of the energies of all kernels and of idle between two moments at which none runs on, J."""
+    part = Contrasts(replace(fitted, activity=fitted.activity.between(begin_s, end_s)), by_kernel)
+    return sum(part.row([i]).energy.value for i in range(len(part.names)))
+
+
+def test_its_integral_is_the_sum_of_the_rows(recorded):
+    run, fitted = recorded
+    found = waveform_of(run)
+    assert found.known.all()
+    origin_ns = int(run.activity["start_ns"].to_numpy().min())
+    begin, end = fitted.activity.begin_s + (found.edges_ns[[0, -1]] - origin_ns) / 1e9
+    # A nanosecond, since edges are whole ones; that is some 1e-6 J at 700 W.
+    assert found.energy_j == pytest.approx(energy_of_rows(fitted, begin - 2e-9, end + 2e-9), abs=1e-5)
+    whole = run.result("energy_total_j").value * run.result("closure_kernels").value
+    assert found.energy_j == pytest.approx(whole, rel=0.02)  # iterations differ by their clocks
+
+
+@pytest.mark.parametrize("name", ["vit-h100", "deit-b-64-repeats-h200"])
+def test_it_adds_up_in_any_span_of_any_recording(name):
+    made = load_recording(name)
+    activity = made.activity
+    fitted = lock(activity, HOPPER_SENSOR, made.readings).fit
+    drawn = np.random.default_rng(1)
+    for first in drawn.integers(0, len(activity.kind) // 2, 3):
+        last = first + int(drawn.integers(100, 2000))
+        begin, end = activity.start_s[first], activity.end_s[last]
+        watts, half, _ = powers(fitted, np.linspace(begin, end, 60))
+        assert (half > 0).all()
+        found = watts.sum() * (end - begin) / 59
+        assert found == pytest.approx(energy_of_rows(fitted, begin, end), rel=1e-6)
+
+
+@pytest.mark.parametrize("group", ["large_fixed", "eager"])
+def test_its_band_holds_what_a_simulated_board_drew(group):
+    """Launches scatter by 3 % about their kind, so the truth is the mean over iterations."""
+    _, recording, truth = draw(3, group, seconds=8.0)
+    readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
+    kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
+    activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
+    near = (truth.sensor.rate_hz - 3, truth.sensor.rate_hz + 3)
+    fitted = lock(activity, replace(HOPPER_SENSOR, rates_hz=near), readings).fit
+    _, first = np.unique(recording.iteration, return_index=True)
+    begins = recording.start_ns[first[len(first) // 10 :]]
+    found = []
+    for begin, end in pairwise(begins):
+        edges = begin + np.rint(np.linspace(0, end - begin, 51)).astype(np.int64)
+        real = (edges - truth.clock_offset_ns - truth.power.begin_ns).astype(float)
+        watts, half, _ = powers(fitted, (edges - readings.origin_ns) / 1e9)
+        found.append((watts, half, truth.power.mean_w(real[:-1], real[1:])))
+    watts, half, drew = np.mean(found, axis=0)
+    assert np.ptp(drew) > 100
+    assert np.mean(np.abs(watts - drew) <= half) >= 0.9
+    assert np.median(half) < 0.1 * np.median(drew)
+
+
+def test_the_iteration_is_a_plain_one_of_median_length(recorded):
+    run, _ = recorded
+    found = waveform_of(run)
+    length = int(found.edges_ns[-1] - found.edges_ns[0])
+    assert length == pytest.approx(1e9 * run.result("iteration_time_s").value, rel=0.02)
+    assert not pc.any(found.kernels["copy"]).as_py()
+    count = sum(unit["count"] for unit in run.units.to_pylist() if unit["level"] == "kernel")
+    assert len(found.kernels) == count
+    assert np.ptp(np.diff(found.edges_ns)) <= 1
+    assert len(found.power_w) == round(length / BIN_NS)
+
+
+def activity(rows):
+    run = Run()
+    columns = ("start_ns", "end_ns", "unit", "site", "copy")
+    run.activity = tables.from_rows([dict(zip(columns, row, strict=True)) for row in rows], "activity")
+    return run
+
+
+def test_iterations_with_copies_and_the_last_one_are_left_out():
+    starts = [0, 1000, 2100, 3300, 4200, 5600]
+    rows = [(at + 10 * unit, at + 10 * unit + 5, unit, None, False) for at in starts for unit in (1, 2)]
+    rows += [(1030, 1035, 2, None, True), (7, 8, 9, 4, False)]  # a copy; a kernel that isn't in each iteration
+    assert typical(activity(rows), len(starts)) == (2110, 3310)  # of 900, 1000, 1200 and 1400 ns the third
+    assert typical(activity(rows[:2]), 1) is None
+    assert typical(activity([(0, 5, 1, None, False)] * 3), 2) is None
+
+
+@pytest.mark.parametrize(("length", "bins"), [(7, 7), (1_000_000, 50), (6_649_000, 66), (371_000_000, 500)])
+def test_bins_are_of_a_tenth_of_a_millisecond_within_bounds(length, bins):
+    edges = edges_of(1_795_347_272_085_704_237, 1_795_347_272_085_704_237 + length)
+    assert len(edges) - 1 == bins
+    assert edges[-1] - edges[0] == length
+    assert np.diff(edges).min() > 0
+
+
+def test_it_is_kept_and_computed_again(recorded, tmp_path):
+    run, _ = recorded
+    again = load(run.save(str(tmp_path / "run.zip")))
+    assert again.waveform.equals(run.waveform)
+    again.waveform = tables.empty("waveform")
+    assert analyse(again).waveform.equals(run.waveform)
+
+
+def test_a_run_without_a_trusted_recording_has_none(recorded):
+    run, _ = recorded
+    other = replace(run, samples=tables.empty("samples"))
+    assert waveform_of(analyse(other)) is None
+    assert len(other.waveform) == 0
+    assert waveform_of(Run()) is None
+
+
+def test_rows_that_are_no_bins_side_by_side_are_no_waveform(recorded):
+    run, _ = recorded
+    table = run.waveform
+    late = table.set_column(1, table.schema.field("end_ns"), pa.array(table["end_ns"].to_numpy() + 1))
+    for wrong in (late, table.take(list(range(len(table) - 1, -1, -1))), pa.concat_tables([table] * 20)):
+        assert waveform_of(replace(run, waveform=wrong)) is None
