@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,14 @@ def random_model(model_class: Any, config: Any, device: torch.device, dtype: tor
         origin = "shapes only"
     place_module(model, device, dtype)
     return model, origin
+
+
+def placed_random(create: Callable[[], Any], device: torch.device, dtype: torch.dtype, seed: int) -> tuple[Any, str]:
+    """A module with weights as its own code draws them, in float32 and then cast; see ``random_model``."""
+    with device:
+        model = create()
+    place_module(model, device, dtype)
+    return model, f"random, seed {seed}" if holds_values(device) else "shapes only"
 
 
 @contextmanager
