@@ -10,6 +10,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("transformers").GenerationMixin  # noqa: B018  # it looks for torchvision: before a stand-in is there
 
 
 class Tiny(torch.nn.Module):
@@ -75,6 +76,7 @@ def zoos(monkeypatch):
         ("torchvision:net40", [3, 40, 40]),
         ("torchvision:vit", [3, 24, 24]),
         ("timm:resnet50", [3, 32, 48]),
+        ("timm:resnet50.a1_in1k", [3, 32, 48]),
     ],
 )
 def test_images_are_of_the_size_that_the_model_is_for(zoos, spec, shape):

@@ -46,7 +46,7 @@ class ZooModel:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} takes images, which have no such length")
         package = self._installed()
         known, create, shape_of = _ZOOS[self._package]
-        if self._model not in (names := known(package)):
+        if self._model.partition(".")[0] not in (names := known(package)):  # timm names weights behind a point
             raise BadInputError(
                 f"{self.name}: {self._package} {package.__version__} has no such classifier of images"
                 f"{nearest(self._model, names)}"
