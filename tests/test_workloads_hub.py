@@ -120,7 +120,7 @@ def test_a_download_that_was_broken_off_is_not_taken_for_a_model(home):
 def test_what_is_not_in_the_cache_and_out_of_reach_offers_the_nearest_that_is(home):
     snapshot(home)
     with pytest.raises(
-        NotPossibleError, match=rf"can't be reached \(Offline\w+\); did you mean '{ID}'\?: on a machine"
+        NotPossibleError, match=rf"can't be reached \(Offline\w+\): on a machine.*; did you mean '{ID}'\?$"
     ):
         resolve("hf:acme/tiny-gtp").build("cpu", WorkloadOptions())
 
@@ -150,14 +150,8 @@ def test_what_is_missing_is_downloaded_and_said(home, monkeypatch, random):
     assert "pytorch_model*.bin" not in asked
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("RepositoryNotFoundError", r"^hf:a/b: the hub shows no such model$"),
-        ("GatedRepoError", r"consent: .*hf auth login$"),
-    ],
-)
-def test_refusals_of_the_hub_are_said_in_one_line(home, monkeypatch, kind, message):
+@pytest.mark.parametrize("kind", ["RepositoryNotFoundError", "GatedRepoError"])
+def test_refusals_of_the_hub_are_said_in_one_line(home, monkeypatch, kind):
     class Refused(getattr(huggingface_hub.errors, kind)):
         def __init__(self):
             Exception.__init__(self, "no\nsuch")
@@ -166,7 +160,9 @@ def test_refusals_of_the_hub_are_said_in_one_line(home, monkeypatch, kind, messa
         raise Refused
 
     monkeypatch.setattr(huggingface_hub, "model_info", refuse)
-    with pytest.raises(BadInputError, match=message):
+    with pytest.raises(
+        BadInputError, match=r"^hf:a/b: the hub has no such model, or .*huggingface\.co/a/b, .* hf auth"
+    ):
         resolve("hf:a/b").build("cpu", WorkloadOptions())
 
 

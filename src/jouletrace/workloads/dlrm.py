@@ -20,8 +20,6 @@ from jouletrace.workloads.transformers_models import build_model
 if TYPE_CHECKING:
     import torch
 
-NAME = "dlrm"
-
 _BATCH, _DENSE, _MOST_INDICES = 2048, 13, 20
 _SIZES = {"tables": "26", "rows": "100000", "dim": "128"}
 _BOTTOM, _TOP = (512, 256), (1024, 1024, 512, 256, 1)
@@ -37,7 +35,7 @@ class Dlrm:
         name: "dlrm".
     """
 
-    name = NAME
+    name = "dlrm"
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""

@@ -11,8 +11,6 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads.local_folder import WEIGHT_FILES, LocalFolder, has_file
 from jouletrace.workloads.nearest import nearest
 
-PREFIX = "hf:"
-
 _ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _CONFIG_FILES = ["*.json", "*.txt", "*.model"]
 # What transformers loads: files of other frameworks, and copies for other programs, lie beside them.
@@ -26,10 +24,13 @@ class HubModel(LocalFolder):
 
     Attributes:
         name: ``hf:ORG/NAME``, as given.
+        prefixes: With which names of models begin.
     """
 
+    prefixes = ("hf:",)
+
     def __init__(self, spec: str) -> None:
-        self.name, self._id = spec, spec.removeprefix(PREFIX)
+        self.name, self._id = spec, spec.removeprefix("hf:")
         if not _ID.fullmatch(self._id):
             raise BadInputError(f"'{spec}': write hf:ORG/NAME, such as hf:openai-community/gpt2")
 
@@ -67,19 +68,17 @@ class HubModel(LocalFolder):
             for patterns in _WEIGHTS if weights else ():
                 if missing_file(self._folder, weights):
                     snapshot_download(self._id, revision=revision, allow_patterns=patterns)
-        except errors.GatedRepoError as error:
-            raise BadInputError(
-                f"{self.name}: its owners ask for consent: "
-                f"give it at https://huggingface.co/{self._id}, then run hf auth login"
-            ) from error
         except errors.RepositoryNotFoundError as error:
-            raise BadInputError(f"{self.name}: the hub shows no such model{nearest(self._id, cached())}") from error
+            raise BadInputError(
+                f"{self.name}: the hub has no such model, or shows it to those alone who have agreed to its terms: see "
+                f"https://huggingface.co/{self._id}, then run hf auth login{nearest(self._id, cached())}"
+            ) from error
         except Exception as error:  # of the network: each layer has errors of its own
             there = "" if missing == "config.json" else f", {missing} missing (--random needs its configuration alone)"
             raise NotPossibleError(
                 f"{self.name}: not in the local cache{there}, and the hub can't be reached "
-                f"({type(error.__cause__ or error).__name__}){nearest(self._id, cached())}: on a machine with network "
-                f"run `hf download {self._id} --local-dir DIR`, copy DIR here and give it in place of {self.name}"
+                f"({type(error.__cause__ or error).__name__}): on a machine with network run `hf download {self._id} "
+                f"--local-dir DIR`, copy DIR here and give it in place of {self.name}{nearest(self._id, cached())}"
             ) from error
 
 

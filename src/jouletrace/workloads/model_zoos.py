@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -20,6 +22,9 @@ from jouletrace.workloads.transformers_models import build_model
 if TYPE_CHECKING:
     import torch
 
+Zoo = tuple[list[str], Callable[[str], Any], Callable[[str, Any], tuple[int, int, int]]]
+"""Of a package: the names that it has, its model of a name, and the shape of an image for it."""
+
 _IMAGE = (3, 224, 224)
 _CLASSES = 1000
 
@@ -29,7 +34,10 @@ class ZooModel:
 
     Attributes:
         name: ``torchvision:NAME`` or ``timm:NAME``, as given.
+        prefixes: With which names of models begin.
     """
+
+    prefixes = ("torchvision:", "timm:")
 
     def __init__(self, spec: str) -> None:
         self.name = spec
@@ -45,18 +53,18 @@ class ZooModel:
         if options.seq_len is not None:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} takes images, which have no such length")
         package = self._installed()
-        known, create, shape_of = _ZOOS[self._package]
-        if self._model.partition(".")[0] not in (names := known(package)):  # timm names weights behind a point
+        names, create, shape_of = _ZOOS[self._package](package)
+        if self._model.partition(".")[0] not in names:  # timm names weights behind a point
             raise BadInputError(
                 f"{self.name}: {self._package} {package.__version__} has no such classifier of images"
                 f"{nearest(self._model, names)}"
             )
 
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
-            return placed_random(lambda: create(package, self._model), on, dtype, options.seed)
+            return placed_random(lambda: create(self._model), on, dtype, options.seed)
 
         def draw(model: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], dict[str, Any]]:
-            return image_inputs(shape_of(package, self._model, model), on, dtype, options)
+            return image_inputs(shape_of(self._model, model), on, dtype, options)
 
         facts = {"name": self.name, "config": {}, "source": f"{self._package} {package.__version__}"}
         return build_model(make, device, options, facts=facts, draw=draw, classes=_classes)
@@ -75,40 +83,25 @@ def _classes(model: Any) -> int:
     return int(getattr(model, "num_classes", _CLASSES) or model.num_features)
 
 
-def _torchvision_names(package: Any) -> list[str]:
-    return list(package.models.list_models(module=package.models))
+def _torchvision(package: Any) -> Zoo:
+    models = package.models
+
+    def shape(name: str, model: Any) -> tuple[int, int, int]:
+        """As the model was made for, else as its published weights were evaluated, where there are some."""
+        size = getattr(model, "image_size", None)
+        with suppress(AttributeError, KeyError, ValueError):
+            size = size or models.get_model_weights(name).DEFAULT.transforms.keywords["crop_size"]
+        return (3, int(size), int(size)) if size else _IMAGE
+
+    return models.list_models(module=models), partial(models.get_model, weights=None), shape
 
 
-def _torchvision_shape(package: Any, name: str, model: Any) -> tuple[int, int, int]:
-    """As the model was made for, else as its published weights were evaluated, where there are some."""
-    if size := getattr(model, "image_size", None):
-        return 3, int(size), int(size)
-    try:
-        size = package.models.get_model_weights(name).DEFAULT.transforms.keywords["crop_size"]
-    except (AttributeError, KeyError, ValueError):
-        return _IMAGE
-    return 3, int(size), int(size)
+def _timm(package: Any) -> Zoo:
+    def shape(_: str, model: Any) -> tuple[int, int, int]:
+        channels, height, width = (getattr(model, "default_cfg", None) or {}).get("input_size") or _IMAGE
+        return int(channels), int(height), int(width)
+
+    return package.list_models(), partial(package.create_model, pretrained=False), shape
 
 
-def _timm_shape(_: Any, __: str, model: Any) -> tuple[int, int, int]:
-    channels, height, width = (getattr(model, "default_cfg", None) or {}).get("input_size") or _IMAGE
-    return int(channels), int(height), int(width)
-
-
-Zoo = tuple[Callable[[Any], list[str]], Callable[[Any, str], Any], Callable[[Any, str, Any], tuple[int, int, int]]]
-"""Of a package: the names that it has, its model of a name, and the shape of an image for it."""
-
-_ZOOS: dict[str, Zoo] = {
-    "torchvision": (
-        _torchvision_names,
-        lambda package, name: package.models.get_model(name, weights=None),
-        _torchvision_shape,
-    ),
-    "timm": (
-        lambda package: list(package.list_models()),
-        lambda package, name: package.create_model(name, pretrained=False),
-        _timm_shape,
-    ),
-}
-
-PREFIXES = tuple(f"{package}:" for package in _ZOOS)
+_ZOOS: dict[str, Callable[[Any], Zoo]] = {"torchvision": _torchvision, "timm": _timm}

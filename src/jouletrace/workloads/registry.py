@@ -10,16 +10,13 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.allreduce import AllReduce
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.dlrm import NAME as DLRM
 from jouletrace.workloads.dlrm import Dlrm
 from jouletrace.workloads.gemm import GEMMS, Gemm
-from jouletrace.workloads.hub import PREFIX as HUB
 from jouletrace.workloads.hub import HubModel
 from jouletrace.workloads.loader import split
 from jouletrace.workloads.local_folder import LocalFolder
 from jouletrace.workloads.memcpy import Memcpy
 from jouletrace.workloads.model_file import SUFFIXES, ModelFile
-from jouletrace.workloads.model_zoos import PREFIXES as ZOOS
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
 from jouletrace.workloads.nearest import nearest
@@ -38,10 +35,13 @@ _KERNELS: dict[str, Callable[[], Workload]] = {
 }
 """Workloads that are one kernel, by name."""
 
-_OWN: dict[str, Callable[[], Workload]] = {DLRM: Dlrm, **_KERNELS}
+_OWN: dict[str, Callable[[], Workload]] = {Dlrm.name: Dlrm, **_KERNELS}
 """Workloads whose code is here, by name."""
 
-_PREFIXES: dict[str, Callable[[str], Workload]] = {HUB: HubModel, **dict.fromkeys(ZOOS, ZooModel)}
+_PREFIXES: dict[str, Callable[[str], Workload]] = {
+    **dict.fromkeys(HubModel.prefixes, HubModel),
+    **dict.fromkeys(ZooModel.prefixes, ZooModel),
+}
 """Places of models, by what a name of theirs begins with."""
 
 
