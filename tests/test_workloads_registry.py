@@ -19,7 +19,9 @@ def test_an_alias_stands_for_its_model(alias, name):
 
 def test_every_name_resolves_to_itself():
     assert [resolve(name).name for name in names()] == names()
-    assert {"deit-base", "bert-large", "resnet50", "vit-base", "swin-tiny", "gpt2", "gpt2-large"} <= set(names())
+    assert {"deit-base", "bert-large", "resnet50", "vit-base", "swin-tiny", "gpt2", "gpt2-large", "dlrm"} <= set(
+        names()
+    )
 
 
 def test_an_unknown_name_offers_the_nearest():

@@ -196,3 +196,8 @@ def test_objects_refuse_options_that_they_can_not_honour(options, message):
 def test_an_object_that_can_not_be_called_is_refused():
     with pytest.raises(BadInputError, match=r"a model or callable is needed, not Tensor"):
         ObjectWorkload(torch.ones(1))
+
+
+def test_random_weights_are_refused_where_the_callable_brings_its_own(user_file):
+    with pytest.raises(BadInputError, match=r"--random: .*:make comes with its own weights"):
+        resolve(f"{user_file}:make").build("cpu", WorkloadOptions(random=True))

@@ -12,7 +12,7 @@ from jouletrace.cli.compare import FailIf, Format, Margin, Strict, check_compari
 from jouletrace.cli.output import Place
 from jouletrace.errors import BadInputError
 
-WORKLOADS = "A built-in name, file.py:callable or package.module:callable, a transformers folder."
+WORKLOADS = "As of profile: a built-in name, hf:, torchvision:, timm:, file.py:callable, a transformers folder."
 
 
 def ab(

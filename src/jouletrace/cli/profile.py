@@ -10,8 +10,9 @@ from jouletrace.cli import options
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 WORKLOAD_HELP = (
-    "A built-in name (deit-b, bert-l, resnet50, gpt2-large, ...), package.module:callable or file.py:callable "
-    "that returns (model, inputs) or (callable, args), a local transformers folder, or a .onnx file."
+    "A built-in name (deit-b, bert-l, resnet50, gpt2-large, dlrm, ...), hf:ORG/NAME of the Hugging Face hub, "
+    "torchvision:NAME, timm:NAME, package.module:callable or file.py:callable that returns (model, inputs) or "
+    "(callable, args), a local transformers folder, or a .onnx file."
 )
 
 
@@ -69,6 +70,9 @@ def profile(
     warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up.")] = 5.0,
     block: Annotated[int, typer.Option(help="Iterations in a block of block means.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
+    random: Annotated[
+        bool, typer.Option("--random", help="Random weights for hf: and local folders: their configuration is enough.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     input_sets: Annotated[int, typer.Option(help="Distinct random inputs to rotate among.")] = 1,
     output: options.Output = None,
@@ -109,6 +113,7 @@ def profile(
         data=data,
         max_new_tokens=max_new_tokens,
         early_stop=early_stop,
+        random=random,
         target_ci=options.parse_percent(target_ci, "--target-ci"),
         max_time_s=max_time,
         detail_time_s=detail_time,

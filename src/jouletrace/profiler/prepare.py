@@ -160,6 +160,7 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         data=settings.data,
         max_new_tokens=settings.max_new_tokens,
         early_stop=settings.early_stop,
+        random=settings.random,
     )
     if settings.backend in runtimes.BACKENDS:
         return _prepare_runtime(workload, device, settings, options)

@@ -59,6 +59,7 @@ class ProfileSettings:
         data: Folder of images that it is trained on; None for random ones.
         max_new_tokens: Tokens to generate for each sample; None for the usual number.
         early_stop: Whether a sample may end before it has them.
+        random: Random weights in place of those in a model's files.
         calibrated: Use a stored calibration of the board, where there is one.
     """
 
@@ -91,6 +92,7 @@ class ProfileSettings:
     data: str | None = None
     max_new_tokens: int | None = None
     early_stop: bool = False
+    random: bool = False
     calibrated: bool = True
 
     def __post_init__(self) -> None:

@@ -54,11 +54,12 @@ def device_line(device: DeviceInfo) -> str:
 
 
 def weights(run: Run) -> str | None:
-    """That weights were random, where they were; None otherwise."""
+    """That weights were random, where they were, and where a model of a hub came from; None of others."""
     origin = str(run.workload.get("weights") or "")
-    if not origin.startswith("random"):
-        return None
-    return f"weights {origin}: figures of a trained model can differ"
+    said = [f"model from {source}"] if (source := run.workload.get("source")) else []
+    if origin.startswith("random"):
+        said.append(f"weights {origin}: figures of a trained model can differ")
+    return SEPARATOR.join(said) or None
 
 
 def when(run: Run) -> str | None:

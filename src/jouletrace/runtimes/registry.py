@@ -84,6 +84,8 @@ def make(
         raise BadInputError(_REFUSED[backend])
     if isinstance(workload, ModelFile):
         check_options(workload.name, options)
+        if options.random:
+            raise BadInputError(f"--random: {workload.name} comes with its own weights")
         engine = _open(workload.path, backend, cuda, threads, streams)
         feeds = random_feeds(engine.inputs, options, workload.name)
         facts = _facts_of_file(workload, options, feeds)

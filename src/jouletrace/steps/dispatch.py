@@ -24,6 +24,7 @@ _TYPES = {
     torch.float64: "fp64",
 }
 # what a copy of one tensor into another or a look into a table moves is given by its output
+_BAGS = (aten._embedding_bag, aten._embedding_bag_forward_only)
 _LOOK_UP = (aten.embedding, aten.index, aten.index_select, aten.gather, aten.slice_scatter)
 
 
@@ -172,6 +173,9 @@ def _bytes(
     if func.overloadpacket in _LOOK_UP:
         most = max(write.values(), default=0)
         read = {key: min(size, most) for key, size in read.items()}
+    if func.overloadpacket in _BAGS:  # one row of the table for each index
+        table, indices = inputs[:2]
+        read[storage_key(table)] = min(_size(table), indices.numel() * table.shape[1] * table.element_size())
     if func.overloadpacket in (aten.copy_, aten.fill_, aten.zero_):
         for tensor in overwritten:
             read.pop(storage_key(tensor), None)

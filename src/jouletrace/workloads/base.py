@@ -30,6 +30,7 @@ class WorkloadOptions:
         data: Folder of images that it is trained on; None for random ones.
         max_new_tokens: Tokens to generate for each sample.
         early_stop: Whether a sample may end before it has them, at a token that ends a sequence.
+        random: Draw random weights, and leave those in the files alone.
         own_loop: Generate by a loop of our own with this kind of cache ("dynamic" or "static"): where nothing may
             look at what the device computes. None for transformers' ``generate``.
     """
@@ -46,6 +47,7 @@ class WorkloadOptions:
     data: str | None = None
     max_new_tokens: int | None = None
     early_stop: bool = False
+    random: bool = False
     own_loop: str | None = None
 
 

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 _IMAGE_SIZE = 224
 _SEQ_LEN = 128
+_TEXT = (
+    "The power that a processor draws depends on what it computes. A product of two large matrices keeps every unit "
+    "busy, and the clock falls when the board reaches its limit. A sum of two vectors waits for memory, so that most "
+    "of the chip is idle while the bill goes on. Whoever wants to know where the energy of a program goes has to look "
+    "at each of its parts: how long it ran, how often, and at what power. In 2024 a single reply of a large model took "
+    "between one and ten kilojoules, which is as much as a lamp of 10 watts uses in two to fifteen minutes. "
+)
+"""What a model of language is given to read: an ordinary paragraph of English prose."""
 
 
 def random_inputs(
@@ -58,6 +66,59 @@ def random_inputs(
     sets = len(draws)
     facts |= {"batch": batch, "inputs": f"random {drawn}, seed {options.seed}, {sets} set{'s' if sets > 1 else ''}"}
     return [((), {kind: draw}) for draw in draws], facts
+
+
+def text_inputs(
+    model: Any, tokenizer: Any, device: torch.device, options: WorkloadOptions
+) -> tuple[list[Inputs], dict[str, Any]]:
+    """Input sets of English text for a model of language: a paragraph, repeated, cut into sequences of one length.
+
+    Args:
+        model: As for ``random_inputs``.
+        tokenizer: The model's own, of transformers.
+        device: Where the tokens go.
+        options: Batch, sequence length and number of sets.
+
+    Returns:
+        As ``random_inputs``.
+
+    Raises:
+        BadInputError: If the sequence is too long for the model, or the tokens aren't of its vocabulary.
+    """
+    import torch
+
+    sets, batch, length = options.input_sets, options.batch or 1, _length(model.config, options, None)
+    tokens = list(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
+    if not tokens or max(tokens) >= _vocabulary(model.config):
+        raise BadInputError(
+            f"{type(model).__name__}: its tokenizer isn't of its vocabulary of {_vocabulary(model.config)}"
+        )
+    stream = (tokens * -(-sets * batch * length // len(tokens)))[: sets * batch * length]
+    draws = torch.tensor(stream, device=device).view(sets, batch, length)
+    said = f"English text in the model's own tokens, {sets} set{'s' if sets > 1 else ''}"
+    return [((), {"input_ids": draw}) for draw in draws], {"seq_len": length, "batch": batch, "inputs": said}
+
+
+def image_inputs(
+    shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype, options: WorkloadOptions
+) -> tuple[list[Inputs], dict[str, Any]]:
+    """Input sets of normal deviates for a model that takes a batch of images as its only argument.
+
+    Args:
+        shape: Channels, height and width.
+        device: Where to draw.
+        dtype: Of the images.
+        options: Batch and number of sets.
+
+    Returns:
+        As ``random_inputs``.
+    """
+    import torch
+
+    sets, batch = options.input_sets, options.batch or 1
+    draws = [torch.randn(batch, *shape, device=device, dtype=dtype) for _ in range(sets)]
+    said = f"random normal, seed {options.seed}, {sets} set{'s' if sets > 1 else ''}"
+    return [((draw,), {}) for draw in draws], {"sample_shape": list(shape), "batch": batch, "inputs": said}
 
 
 def _sample_shape(config: Any, options: WorkloadOptions) -> tuple[int, int, int]:

@@ -33,11 +33,19 @@ def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]
     for option, value in (("--batch", options.batch), ("--seq-len", options.seq_len)):
         if value is not None:
             raise BadInputError(f"{option} {value}: {name} has none; it takes --config {'=..., '.join(defaults)}=...")
+    return over_defaults(name, options, defaults)
+
+
+def over_defaults(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
+    """``--config`` over the defaults of a workload that has settings of its own.
+
+    Raises:
+        BadInputError: If a key isn't one of ``defaults``; the nearest is offered.
+    """
     for key in options.config:
         if key not in defaults:
-            raise BadInputError(
-                f"--config {key}: {name} has no such setting{nearest(key, defaults)} ({', '.join(defaults)})"
-            )
+            known = f" ({', '.join(defaults)})" if defaults else ""
+            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{known}")
     return {**defaults, **options.config}
 
 

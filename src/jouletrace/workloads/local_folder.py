@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Built, WorkloadOptions
 from jouletrace.workloads.config import typed_overrides
 from jouletrace.workloads.environment import require_device, require_transformers
+from jouletrace.workloads.inputs import random_inputs, text_inputs
+from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.options import check_options
 from jouletrace.workloads.placement import holds_values
 from jouletrace.workloads.random_weights import random_model
@@ -18,7 +21,8 @@ from jouletrace.workloads.transformers_models import build_model, refused_config
 if TYPE_CHECKING:
     import torch
 
-_WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.*", "sentencepiece*")
 
 
 class LocalFolder:
@@ -37,22 +41,45 @@ class LocalFolder:
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
         check_options(self.name, options)
-        require_device(device)
+        values = holds_values(require_device(device)) and not options.random
         transformers = require_transformers()
+        located = self.locate(weights=values)
         config = self._config(transformers)
         typed = typed_overrides(config, options.config, self.name)
-        has_weights = any(True for pattern in _WEIGHT_FILES for _ in self._folder.glob(pattern))
+        loads = values and has_file(self._folder, WEIGHT_FILES)
 
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
             with refused_config(self.name, typed):
                 # Built anew, so that what the configuration derives from a setting follows.
                 changed = type(config).from_dict({**config.to_dict(), **typed}) if typed else config
                 model_class = self._model_class(transformers, changed, options.task)
-                if has_weights and holds_values(on):
+                if loads:
                     return self._load(model_class, changed, on, dtype)
                 return random_model(model_class, changed, on, dtype, options.seed)
 
-        return build_model(make, device, options, facts={"name": self.name, "config": typed})
+        def draw(model: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], dict[str, Any]]:
+            reads = model.main_input_name == "input_ids" and not model.config.is_encoder_decoder
+            if not loads or not reads or not has_file(self._folder, _TOKENIZER_FILES):
+                return random_inputs(model, on, dtype, options, None)
+            return text_inputs(model, self._tokenizer(transformers), on, options)
+
+        return build_model(make, device, options, facts={"name": self.name, "config": typed, **located}, draw=draw)
+
+    def locate(self, *, weights: bool) -> dict[str, Any]:
+        """See to it that the folder is there; returns the facts about where it is from.
+
+        Args:
+            weights: Whether the weights are needed, or the configuration alone.
+        """
+        return {}
+
+    def _tokenizer(self, transformers: Any) -> Any:
+        try:
+            return transformers.AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        except Exception as error:  # each kind of tokenizer has errors of its own
+            raise BadInputError(
+                f"{self.name}: its tokenizer can't be loaded: {_line(error)}; --random needs none"
+            ) from error
 
     def _config(self, transformers: Any) -> Any:
         path = self._folder / "config.json"
@@ -94,6 +121,11 @@ class LocalFolder:
         return model.to(device, dtype), origin + (
             f", but {missing} tensors random: not in the files" if missing else ""
         )
+
+
+def has_file(folder: Path, patterns: Iterable[str]) -> bool:
+    """Whether a folder holds a file of one of some patterns."""
+    return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 
 def _line(error: BaseException) -> str:

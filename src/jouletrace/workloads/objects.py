@@ -90,6 +90,8 @@ def build_object(
     check_runs(target, name)
     if options.config:
         raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
+    if options.random:
+        raise BadInputError(f"--random: {name} comes with its own weights")
     if options.input_sets != 1:
         raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
     on = require_device(device)

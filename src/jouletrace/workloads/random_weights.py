@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +25,20 @@ def random_model(model_class: Any, config: Any, device: torch.device, dtype: tor
         tensors hold no values and so nothing is drawn.
     """
     if holds_values(device):
-        with device:
-            model = model_class(config)
-        origin = f"random, seed {seed}"
-    else:
-        with device, _no_init_weights():
-            model = model_class(config)
-        model.tie_weights()  # otherwise part of the initialisation that was left out
-        origin = "shapes only"
+        return placed_random(lambda: model_class(config), device, dtype, seed)
+    with device, _no_init_weights():
+        model = model_class(config)
+    model.tie_weights()  # otherwise part of the initialisation that was left out
     place_module(model, device, dtype)
-    return model, origin
+    return model, "shapes only"
+
+
+def placed_random(create: Callable[[], Any], device: torch.device, dtype: torch.dtype, seed: int) -> tuple[Any, str]:
+    """A module with weights as its own code draws them, in float32 and then cast; see ``random_model``."""
+    with device:
+        model = create()
+    place_module(model, device, dtype)
+    return model, f"random, seed {seed}" if holds_values(device) else "shapes only"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,17 +10,23 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.allreduce import AllReduce
 from jouletrace.workloads.base import Workload
+from jouletrace.workloads.dlrm import Dlrm
 from jouletrace.workloads.gemm import GEMMS, Gemm
+from jouletrace.workloads.hub import HubModel
 from jouletrace.workloads.loader import split
 from jouletrace.workloads.local_folder import LocalFolder
 from jouletrace.workloads.memcpy import Memcpy
 from jouletrace.workloads.model_file import SUFFIXES, ModelFile
+from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
 from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload
 
-_OTHERS = "file.py:callable, package.module:callable, a local transformers folder, a .onnx file"
+_OTHERS = (
+    "hf:ORG/NAME, torchvision:NAME, timm:NAME, file.py:callable, package.module:callable, "
+    "a local transformers folder, a .onnx file"
+)
 
 _KERNELS: dict[str, Callable[[], Workload]] = {
     **{name: partial(Gemm, name) for name in GEMMS},
@@ -28,18 +35,28 @@ _KERNELS: dict[str, Callable[[], Workload]] = {
 }
 """Workloads that are one kernel, by name."""
 
+_OWN: dict[str, Callable[[], Workload]] = {Dlrm.name: Dlrm, **_KERNELS}
+"""Workloads whose code is here, by name."""
+
+_PREFIXES: dict[str, Callable[[str], Workload]] = {
+    **dict.fromkeys(HubModel.prefixes, HubModel),
+    **dict.fromkeys(ZooModel.prefixes, ZooModel),
+}
+"""Places of models, by what a name of theirs begins with."""
+
 
 def names() -> list[str]:
-    """What is built in, for help texts: canonical names of models in the order of their table, then kernels."""
-    return [*MODELS, *_KERNELS]
+    """What is built in, for help texts: canonical names of models in the order of their table, then others."""
+    return [*MODELS, *_OWN]
 
 
 def resolve(spec: str) -> Workload:
     """The workload that ``spec`` names. Imports neither torch nor the user's code.
 
     Args:
-        spec: A built-in name or alias, ``package.module:callable``, ``file.py:callable``, or a
-            local folder of transformers. A folder named like a built-in model is ``./NAME``.
+        spec: A built-in name or alias, ``hf:ORG/NAME``, ``torchvision:NAME``, ``timm:NAME``,
+            ``package.module:callable``, ``file.py:callable``, or a local folder of transformers.
+            A folder named like a built-in model is ``./NAME``.
 
     Raises:
         BadInputError: If it names nothing; the nearest names are offered.
@@ -49,8 +66,11 @@ def resolve(spec: str) -> Workload:
     canonical = ALIASES.get(spec.lower(), spec.lower())
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
-    if canonical in _KERNELS:
-        return _KERNELS[canonical]()
+    if canonical in _OWN:
+        return _OWN[canonical]()
+    for prefix, of_prefix in _PREFIXES.items():
+        if spec.startswith(prefix):
+            return of_prefix(spec)
     path = Path(spec)
     if path.is_dir():
         return LocalFolder(spec)
@@ -58,8 +78,19 @@ def resolve(spec: str) -> Workload:
         return ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")
+    _refuse_near_prefix(spec)
     if split(spec) is not None:
         return UserWorkload(spec)
     raise BadInputError(
         f"unknown workload '{spec}'{nearest(spec, [*names(), *ALIASES])} (built in: {', '.join(names())}; or {_OTHERS})"
     )
+
+
+def _refuse_near_prefix(spec: str) -> None:
+    """Refuse a misspelt prefix, unless there is a module of that name."""
+    module, colon, rest = spec.partition(":")
+    if not colon or not module.isidentifier() or Path(module).exists() or Path(f"{module}.py").exists():
+        return
+    meant = [f"{prefix}{rest}" for prefix in _PREFIXES if nearest(module, [prefix.removesuffix(":")])]
+    if meant and importlib.util.find_spec(module) is None:
+        raise BadInputError(f"unknown workload '{spec}'{nearest(spec, meant)}")

@@ -86,14 +86,18 @@ def loss_on_labels(labels: list[Any], inputs: list[Inputs], smoothing: float) ->
     """Cross entropy of logits against labels drawn beside the inputs.
 
     Logits of shape (batch, classes) are held against the labels of their input set, shape (batch,); those of
-    a language model, (batch, tokens, vocabulary), against the next token.
+    a language model, (batch, tokens, vocabulary), against the next token; one logit a sample, (batch, 1), against
+    labels 0 and 1.
     """
-    from torch.nn.functional import cross_entropy
+    from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
     by_inputs = {id(given[1]): drawn for given, drawn in zip(inputs, labels, strict=True)}
 
     def loss(outputs: Any, given: Inputs) -> Any:
-        logits = outputs.logits
+        logits = getattr(outputs, "logits", outputs)
+        if logits.shape[-1] == 1:
+            wanted = by_inputs[id(given[1])].to(logits.dtype) * (1 - smoothing) + smoothing / 2
+            return binary_cross_entropy_with_logits(logits.flatten(), wanted)
         if logits.dim() == 3:
             tokens = given[1]["input_ids"]
             return cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), label_smoothing=smoothing)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Make = Callable[["torch.device", "torch.dtype"], tuple[Any, str]]
 """Makes a model on a device in a type; returns it and where its weights are from."""
 
+Draw = Callable[[Any, "torch.device", "torch.dtype"], tuple[list[Inputs], dict[str, Any]]]
+"""Makes the input sets of a model, and the facts about them that ``random_inputs`` states."""
+
 
 class BuiltInModel:
     """An entry of the table of models.
@@ -63,9 +66,16 @@ class BuiltInModel:
 
 
 def build_model(
-    make: Make, device: str, options: WorkloadOptions, *, facts: dict[str, Any], seq_len: int | None = None
+    make: Make,
+    device: str,
+    options: WorkloadOptions,
+    *,
+    facts: dict[str, Any],
+    seq_len: int | None = None,
+    draw: Draw | None = None,
+    classes: Callable[[Any], int] | None = None,
 ) -> Built:
-    """A model of transformers with random inputs, ready for its task.
+    """A model that is made here with its inputs, ready for its task.
 
     Args:
         make: Makes the model.
@@ -73,6 +83,8 @@ def build_model(
         options: Already checked.
         facts: What the caller knows: "name", "config", "note".
         seq_len: Default sequence length.
+        draw: Makes the inputs; random ones for a model of transformers if None.
+        classes: From the model to the number of its classes; None for those of its configuration.
 
     Raises:
         BadInputError: See ``random_inputs`` and ``make_generation``.
@@ -87,12 +99,15 @@ def build_model(
         model, weights = make(on, how.weights)
         _check_filled(model, facts["name"], facts["config"])
         model.train(training)
-        inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
+        if draw is None:
+            inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
+        else:
+            inputs, input_facts = draw(model, on, how.weights)
         generation: Generation | None = None
         if options.task == "generate":
             call, generation, told_of_task = make_generation(model, inputs, how.settings, options, facts["name"])
         else:
-            call, told_of_task = _iteration(model, inputs, how, options, on)
+            call, told_of_task = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
             for _, keywords in inputs:
                 keywords.update(cache_arguments(model))
     told = {
@@ -115,7 +130,7 @@ def build_model(
 
 
 def _iteration(
-    model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
+    model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device, classes: int
 ) -> tuple[Callable[[int], Any], dict[str, Any]]:
     """The call of an iteration, and what a reader must know of a training step."""
     import torch
@@ -124,7 +139,6 @@ def _iteration(
         return Iteration(model, inputs, how.settings), {}
     if options.data is not None:
         return _on_images(model, inputs, how, options, on)
-    classes = int(getattr(model.config, "num_labels", 2))
     labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
     loss = loss_on_labels(labels, inputs, options.label_smoothing)
     optimizer = make_optimizer(options.optimizer, model, on)
@@ -136,13 +150,20 @@ def _iteration(
     return TrainingIteration(model, inputs, how.training, loss, optimizer), facts
 
 
+def _labels(model: Any) -> int:
+    return int(getattr(model.config, "num_labels", 2))
+
+
 def _on_images(
     model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
 ) -> tuple[Callable[[int], Any], dict[str, Any]]:
     """As ``_iteration``, on a folder of images."""
-    folder, classes = ImageFolder.of(str(options.data)), int(getattr(model.config, "num_labels", 2))
-    if model.main_input_name != "pixel_values" or not hasattr(model.config, "num_labels"):
-        raise BadInputError(f"--data {folder.path}: {type(model).__name__} doesn't classify images")
+    folder, config = ImageFolder.of(str(options.data)), getattr(model, "config", None)
+    if getattr(model, "main_input_name", "") != "pixel_values" or not hasattr(config, "num_labels"):
+        raise BadInputError(
+            f"--data {folder.path}: {type(model).__name__} doesn't classify images as models of transformers do"
+        )
+    classes = _labels(model)
     if len(folder.classes) > classes:
         raise BadInputError(
             f"--data {folder.path}: it has {len(folder.classes)} classes, and the model {classes} "

@@ -1,0 +1,113 @@
+"""A recommendation model (DLRM): tables of embeddings that are looked up and summed, and small dense layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.environment import require_device
+from jouletrace.workloads.iteration import Inputs
+from jouletrace.workloads.kernels import over_defaults, whole
+from jouletrace.workloads.options import check_options
+from jouletrace.workloads.random_weights import placed_random
+from jouletrace.workloads.transformers_models import build_model
+
+if TYPE_CHECKING:
+    import torch
+
+_BATCH, _DENSE, _MOST_INDICES = 2048, 13, 20
+_SIZES = {"tables": "26", "rows": "100000", "dim": "128"}
+_BOTTOM, _TOP = (512, 256), (1024, 1024, 512, 256, 1)
+_NOTE = "1 to 20 uniform indices a table and sample, summed; dense gradients of the tables"
+
+
+class Dlrm:
+    """Bottom layers on 13 numbers, a sum of embeddings from each table, dot products of all pairs, top layers.
+
+    Its settings (``--config``): ``tables``, ``rows`` of each, and ``dim``, the width of an embedding.
+
+    Attributes:
+        name: "dlrm".
+    """
+
+    name = "dlrm"
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``."""
+        check_options(self.name, options)
+        require_device(device)
+        if options.seq_len is not None:
+            raise BadInputError(f"--seq-len {options.seq_len}: {self.name} has no such length")
+        config = over_defaults(self.name, options, _SIZES)
+        sizes = {key: whole(self.name, key, text) for key, text in config.items()}
+        options = replace(options, batch=options.batch or _BATCH)
+
+        def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
+            return placed_random(lambda: _model(**sizes), on, dtype, options.seed)
+
+        def draw(_: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], dict[str, Any]]:
+            return _inputs(sizes, on, dtype, options)
+
+        changed = {key: sizes[key] for key in options.config}
+        facts = {"name": self.name, "config": changed, "note": _NOTE}
+        return build_model(make, device, options, facts=facts, draw=draw, classes=lambda _: 2)
+
+
+def _model(tables: int, rows: int, dim: int) -> torch.nn.Module:
+    import torch
+    from torch import nn
+
+    class DLRM(nn.Module):
+        """The model. One logit a sample."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.bottom = _layers(_DENSE, *_BOTTOM, dim)
+            self.tables = nn.ModuleList(nn.EmbeddingBag(rows, dim, mode="sum") for _ in range(tables))
+            vectors = tables + 1
+            pairs = torch.tril_indices(vectors, vectors, offset=-1)
+            self.pairs: torch.Tensor
+            self.register_buffer("pairs", pairs[0] * vectors + pairs[1])
+            self.top = _layers(dim + vectors * (vectors - 1) // 2, *_TOP)
+
+        def forward(self, dense: torch.Tensor, indices: list[torch.Tensor], offsets: list[torch.Tensor]) -> Any:
+            """Logits, shape (batch, 1), of dense features (batch, 13) and, for each table, indices and offsets."""
+            bottom = self.bottom(dense)
+            looked_up = [table(*bag) for table, *bag in zip(self.tables, indices, offsets, strict=True)]
+            vectors = torch.stack([bottom, *looked_up], dim=1)
+            products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+            return self.top(torch.cat([bottom, products.index_select(1, self.pairs)], dim=1))
+
+    return DLRM()
+
+
+def _layers(*widths: int) -> torch.nn.Module:
+    """Linear layers with ReLU after each but a last one of width 1, which gives the logit."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    for width, after in pairwise(widths):
+        layers += [nn.Linear(width, after)] + [nn.ReLU()] * (after > 1)
+    return nn.Sequential(*layers)
+
+
+def _inputs(
+    sizes: dict[str, int], on: torch.device, dtype: torch.dtype, options: WorkloadOptions
+) -> tuple[list[Inputs], dict[str, Any]]:
+    """Random features, and indices of each table; how many is drawn on the host, as shapes depend on it."""
+    import torch
+
+    rng, batch, sets = np.random.default_rng(options.seed), options.batch or _BATCH, options.input_sets
+    inputs: list[Inputs] = []
+    for _ in range(sets):
+        counts = rng.integers(1, _MOST_INDICES, (sizes["tables"], batch), endpoint=True)
+        offsets = [torch.tensor(of.cumsum() - of, device=on) for of in counts]
+        indices = [torch.randint(sizes["rows"], (int(of.sum()),), device=on) for of in counts]
+        inputs.append(((torch.randn(batch, _DENSE, device=on, dtype=dtype), indices, offsets), {}))
+    said = f"random, seed {options.seed}, {sets} set{'s' if sets > 1 else ''}"
+    return inputs, {"batch": batch, "inputs": said}
