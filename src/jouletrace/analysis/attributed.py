@@ -58,16 +58,19 @@ Key = TypeVar("Key")
 
 def add_attributed(run: Run, figures: Figures) -> None:
     """Add operators, kernels, layers and phases; ``figures`` has the model's own figures already."""
+    attributed(run, figures).add()
+
+
+def attributed(run: Run, figures: Figures) -> Attributed:
+    """The recording of a Run, its powers found; ``add`` adds the figures that come of it.
+
+    Raises:
+        BadInputError: If the recording isn't whole.
+    """
     try:
-        table = _Table(run, figures)
+        return Attributed(run, figures)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
-    table.add_ops()
-    table.add_kernels()
-    table.add_phases()
-    table.add_layers()
-    table.add_idle()
-    table.add_checks()
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,12 @@ class _Layer:
             kinds[kind] = kinds.get(kind, 0.0) + seconds
 
 
-class _Table:
-    """The recording of a Run, and the figures that come of it."""
+class Attributed:
+    """The recording of a Run, and the figures that come of it.
+
+    Attributes:
+        powers: What the readings say of kinds of kernels; None if nothing.
+    """
 
     def __init__(self, run: Run, figures: Figures) -> None:
         self.run, self.figures = run, figures
@@ -120,10 +127,23 @@ class _Table:
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
         self.by_id: dict[int, dict[str, Any]] = {row["id"]: row for row in self.units}
-        figures.keep(self.units)
         self._read_activity()
-        self.iteration_s = figures.get(MODEL_UNIT, "iteration_time_s")
         self.powers, self.reason = self._powers()
+
+    def add(self) -> None:
+        """Add operators, kernels, phases, layers and checks; the model's own figures are there already."""
+        self.figures.keep(self.units)
+        self.add_ops()
+        self.add_kernels()
+        self.add_phases()
+        self.add_layers()
+        self.add_idle()
+        self.add_checks()
+
+    @property
+    def iteration_s(self) -> Estimate:
+        """Time of an iteration of the whole, untraced where that was measured."""
+        return self.figures.get(MODEL_UNIT, "iteration_time_s")
 
     def _read_activity(self) -> None:
         """Kernels, their kinds, and seconds of each (kernel unit, site) in an untouched iteration."""
@@ -154,7 +174,7 @@ class _Table:
 
     def _powers(self) -> tuple[_Powers | None, str]:
         """The fit, or why there is none."""
-        device = self.run.devices[0].id if self.run.devices else ""
+        device = self.device
         channel = self.run.channel(device, POWER)
         if channel is None:
             return None, no_power_reason(self.run, device)
@@ -179,6 +199,12 @@ class _Table:
         contrasts = Contrasts(fitted, lambda kind: index[kind])
         return _Powers(contrasts, pools, {i: contrasts.names.index(str(i)) for i in range(len(self.kinds))}), ""
 
+    @property
+    def device(self) -> str:
+        """Whose power record the readings are of."""
+        first = self.run.devices[0].id if self.run.devices else ""
+        return str(self.about.get("device") or first)
+
     def _activity(self, origin_ns: int) -> Activity:
         return activity_of(self.start, self.end, self.kind, self.kinds, origin_ns)
 
@@ -197,7 +223,7 @@ class _Table:
     def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""
         self.pooled: set[int] = set()
-        next_id = max(self.by_id) + 1
+        next_id = self._next()
         for names in self.powers.pools if self.powers else ():
             if len(names) < 2:
                 continue
@@ -295,11 +321,14 @@ class _Table:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
             return
+        sites = any(site >= 0 for _, site, _, _ in self.parts)
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
+            if least == 0 and not sites:
+                continue
             kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
             parts = self.powers.contrasts.mixture(self._amounts(kinds, idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
-            self.figures.add(MODEL_UNIT, name, closure)
+            self.figures.add(MODEL_UNIT, name, closure, ["traced_whole"] if "whole" in self.about else [])
         fitted = self.powers.contrasts.fit
         self.figures.add(MODEL_UNIT, "residual_w", Estimate(fitted.left_rms_w, None, None, len(fitted.watts), METHOD))
         if isinstance(fitted.observer, Sampled):
@@ -309,8 +338,7 @@ class _Table:
     def _beside(self) -> tuple[Estimate, float]:
         """Energy of an untraced iteration about the time of the recording, and how long no kernel runs in it."""
         windows = self.run.windows.filter(pc.equal(self.run.windows["variant"], BESIDE))
-        device = self.run.devices[0].id if self.run.devices else ""
-        found = energies(self.run, device, windows["start_ns"], windows["end_ns"]) if len(windows) else None
+        found = energies(self.run, self.device, windows["start_ns"], windows["end_ns"]) if len(windows) else None
         if found is None or not np.isfinite(found.energy_j).all():
             return self.figures.get(MODEL_UNIT, "energy_total_j"), self.idle_s
         replays = windows["replays"].to_numpy()
