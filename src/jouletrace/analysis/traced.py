@@ -203,6 +203,8 @@ def _apart(run: Run, device: str | None, source: str) -> str:
     of = pc.equal(run.spans["device"], device) if device is not None else pc.is_null(run.spans["device"])
     kernels = run.spans.filter(pc.and_(of, pc.equal(run.spans["kind"], "kernel")))
     ran = pc.min(kernels["start_ns"]).as_py(), pc.max(kernels["end_ns"]).as_py()
+    if ran[0] is None:
+        return "the kernels in the timeline have no times"
     found = power_record(run, source)
     if found is None or not len(found[0]):
         return "the power record has no reading that can be used"
@@ -290,8 +292,9 @@ class _Work:
     def of(cls, run: Run, device: str | None) -> _Work:
         spans = _Spans.of(run.spans)
         on, devices = tables.decoded(run.spans["device"])
+        timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)
         wanted = devices.index(device) if device is not None else -1
-        row = np.flatnonzero(spans.is_a("kernel", "memcpy") & (on == wanted) & (spans.start >= 0))
+        row = np.flatnonzero(spans.is_a("kernel", "memcpy") & (on == wanted) & timed)
         row = row[np.argsort(spans.start[row], kind="stable")]
         op = spans.innermost(row, spans.is_a("op"))
         shape, shapes = _launches(run.spans, row, op)

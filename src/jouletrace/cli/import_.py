@@ -43,7 +43,8 @@ def import_(
 ) -> None:
     """Read what other profilers and power loggers wrote into a Run, on one clock.
 
-    Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables.
+    Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables. A timeline and
+    a record of NVML's power samples give the power of each operator and kernel.
     """
     from jouletrace.importers.base import ImportOptions
     from jouletrace.run.memory import bounded
