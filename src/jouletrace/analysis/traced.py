@@ -7,16 +7,14 @@ power of each kind of kernel in it. Coarser records are for ``analysis.attributi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from jouletrace.analysis.attribution import power_device
+from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
 from jouletrace.errors import BadInputError
@@ -32,6 +30,9 @@ NOT_ATTRIBUTED = "not_attributed"
 PERIOD_S, WINDOW_S = 0.02, 0.025
 """Of the driver's record, and the time over which one of its readings is a mean, about."""
 
+_TRACES = ("kineto", "nsys", "nsys_stats", "nvprof")
+"""Formats whose timelines have kernels, if they were recorded."""
+
 _NEAR = 0.25
 """Spacings within this share of the period are looked at; whether they are the driver's, their grid says."""
 
@@ -41,23 +42,10 @@ MOST_SHAPES = 16
 _EARLIEST_NS = 31_536_000_000_000_000
 """1971: times before it count from a start of their own."""
 
-_STEP, _STEPS = "ProfilerStep", 2
-_MOST, _ALL = 0.5, 0.95
-"""Share of the kernels' time that iterations launch, at least: of ranges called so, and of those of any name."""
-
 _OUTSIDE, _TOGETHER = 0.01, 0.05
 """Shares of the kernels' time above which it is said that it is of no iteration, or that several ran at once."""
 
-_MOST_DEPTH = 1000
-_NUMBER = re.compile(r"[\s#_:=.-]*\d+$")
-_ITERATION = re.compile("step|iter|batch", re.I)
-_FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
-"""Names of Python's functions in a trace, which mark nothing."""
-
 _LAUNCH, _CAPTURE = re.compile(r"launch_?(cooperative_?)?kernel", re.I), re.compile("StreamBeginCapture")
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 def take_for_samples(run: Run) -> None:
@@ -69,16 +57,19 @@ def take_for_samples(run: Run) -> None:
     if run.kind != "import" or not kinds - {None}:
         return
     records = [channel for channel in run.channels if channel.name == POWER]
-    if records and "kernel" not in kinds:
+    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported") or [])
+    if records and traces and "kernel" not in kinds:
         run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
         return
-    for channel in records:
+    for channel in records if "kernel" in kinds else []:
         if samples(channel):
             continue
         stamps, watts = run.series(channel.device, POWER)
         spacing_s = float(np.median(np.diff(np.sort(stamps)))) / 1e9 if len(stamps) > 1 else 0.0
         wrong = ""
-        if channel.window_s is not None or abs(spacing_s / PERIOD_S - 1) > _NEAR:
+        if channel.window_s is not None:
+            wrong = "its readings were polled, and are not the driver's record of samples"
+        elif abs(spacing_s / PERIOD_S - 1) > _NEAR:
             wrong = (
                 f"it has a reading every {1e3 * spacing_s:.4g} ms; the driver's record of samples has one every 20 ms"
             )
@@ -121,8 +112,8 @@ def add_recording(run: Run, first_id: int) -> bool:
     if found is None:
         return False
     device, source = found
-    work = _Work.of(run, device)
-    steps = _steps(work)
+    work = Work.of(run, device)
+    steps = steps_of(work)
     own = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
     units, unit = _units(work, own, max(steps.count, 1), first_id)
     run.units = tables.from_rows(units, "units")
@@ -148,7 +139,7 @@ def add_recording(run: Run, first_id: int) -> bool:
     return True
 
 
-def _warn(run: Run, work: _Work, own: Mask, steps: _Steps) -> None:
+def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
     """Say what of the kernels' time the tables leave out or share equally."""
     length = (work.end - work.start).astype(float)
     outside = float(length[~own].sum() / max(length.sum(), 1.0))
@@ -214,163 +205,9 @@ def _apart(run: Run, device: str | None, source: str) -> str:
     return f"kernels ran from {span_text(*ran)}, the power record is from {span_text(*recorded)}"
 
 
-@dataclass(frozen=True)
-class _Spans:
-    """All spans, of which some lie within others.
-
-    Attributes:
-        kind, name: Codes into ``kinds`` and ``names``, shape (n,).
-        start, end: Since the Unix epoch, ns; -1 where unknown.
-        above: Row of the span around each; -1 where there is none.
-    """
-
-    kind: Ints
-    name: Ints
-    start: Ints
-    end: Ints
-    above: Ints
-    kinds: list[str]
-    names: list[str]
-
-    @classmethod
-    def of(cls, spans: pa.Table) -> _Spans:
-        (kind, kinds), (name, names) = (tables.decoded(spans[column]) for column in ("kind", "name"))
-        start, end = (pc.fill_null(spans[column], -1).to_numpy().astype(np.int64) for column in ("start_ns", "end_ns"))
-        ids, parent = spans["id"].to_numpy(), pc.fill_null(spans["parent"], -1).to_numpy()
-        order = np.argsort(ids, kind="stable")
-        place = np.minimum(np.searchsorted(ids, parent, sorter=order), len(ids) - 1)
-        above = np.where((parent >= 0) & (ids[order[place]] == parent), order[place], -1)
-        return cls(kind, name, start, end, above, kinds, names)
-
-    def is_a(self, *kinds: str) -> Mask:
-        """Which are of one of some kinds."""
-        return np.isin(self.kind, [self.kinds.index(one) for one in kinds if one in self.kinds])
-
-    def around(self, row: Ints) -> Iterator[Ints]:
-        """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
-        at = self.above[row]
-        for _ in range(_MOST_DEPTH):
-            if not (at >= 0).any():
-                return
-            yield at
-            at = np.where(at >= 0, self.above[at], -1)
-
-    def innermost(self, row: Ints, wanted: Mask) -> Ints:
-        """Row of the innermost span around each that is wanted; -1 where there is none."""
-        found = np.full(len(row), -1, np.int64)
-        for at in self.around(row):
-            found = np.where((found < 0) & (at >= 0) & wanted[at], at, found)
-        return found
-
-
-@dataclass(frozen=True)
-class _Work:
-    """Kernels and copies of a device in order of their starts.
-
-    Attributes:
-        spans: Among which they are.
-        row: Of each among them, shape (n,), as all below.
-        start, end: Since the Unix epoch, ns.
-        name: Codes into the spans' names.
-        op: Row of the innermost operator that launched it; -1 where there is none.
-        op_name: Its name, likewise.
-        shape: Code into ``shapes`` of the launch, of the first one of an operator's call for all of the call.
-        shapes: As CUDA writes them; "" where unknown.
-    """
-
-    spans: _Spans
-    row: Ints
-    start: Ints
-    end: Ints
-    name: Ints
-    op: Ints
-    op_name: Ints
-    shape: Ints
-    shapes: list[str]
-
-    @classmethod
-    def of(cls, run: Run, device: str | None) -> _Work:
-        spans = _Spans.of(run.spans)
-        on, devices = tables.decoded(run.spans["device"])
-        timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)
-        wanted = devices.index(device) if device is not None else -1
-        row = np.flatnonzero(spans.is_a("kernel", "memcpy") & (on == wanted) & timed)
-        row = row[np.argsort(spans.start[row], kind="stable")]
-        op = spans.innermost(row, spans.is_a("op"))
-        shape, shapes = _launches(run.spans, row, op)
-        op_name = np.where(op >= 0, spans.name[op], -1)
-        return cls(spans, row, spans.start[row], spans.end[row], spans.name[row], op, op_name, shape, shapes)
-
-
-def _launches(spans: pa.Table, row: Ints, op: Ints) -> tuple[Ints, list[str]]:
-    """Code of the launch shape of each kernel, that of the first for all of an operator's call; and the texts."""
-    axes = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    table = np.column_stack([pc.fill_null(spans[axis], -1).to_numpy()[row].astype(np.int64) for axis in axes])
-    distinct, code = np.unique(table, axis=0, return_inverse=True)
-    code = code.reshape(-1)
-    _, first, call = np.unique(op, return_index=True, return_inverse=True)  # rows are in order of start
-    code = np.where(op >= 0, code[first][call.reshape(-1)], code)
-    return code, ["" if shape[0] < 0 else f"<<<{_axes(shape[:3])}, {_axes(shape[3:])}>>>" for shape in distinct]
-
-
-def _axes(numbers: Ints) -> str:
-    """``64x12`` for (64, 12, 1)."""
-    used = [str(number) for number in numbers]
-    while len(used) > 1 and used[-1] == "1":
-        used.pop()
-    return "x".join(used)
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """Iterations that annotations mark.
-
-    Attributes:
-        name: What they are called; "" if there are none.
-        count: How many launched something.
-        of: Number of the iteration that launched each kernel, in order of their starts; -1 outside of all.
-    """
-
-    name: str
-    count: int
-    of: Ints
-
-
-def _steps(work: _Work) -> _Steps:
-    """The profiler's steps, else ranges of one name (but for a number) that together launched most of the time."""
-    spans = work.spans
-    steps, ranges = np.flatnonzero(spans.is_a("iteration")), np.flatnonzero(spans.is_a("range"))
-    launched = np.zeros(len(spans.kind))
-    length = (work.end - work.start).astype(float)
-    for at in spans.around(work.row):
-        launched += np.bincount(at[at >= 0], length[at >= 0], len(launched))
-    stems = ["" if _FRAME.search(name) else _NUMBER.sub("", name) or name for name in spans.names]
-    ranges = ranges[launched[ranges] > 0]
-    families: dict[str, list[int]] = {}
-    for row in ranges.tolist():
-        families.setdefault(stems[spans.name[row]], []).append(row)
-    families.pop("", None)
-    found: list[tuple[str, Ints]] = []
-    for name, rows in [(_STEP, steps[launched[steps] > 0].tolist()), *families.items()]:
-        marks = np.array(sorted(rows, key=lambda row: spans.start[row]), np.int64)
-        apart = bool((spans.start[marks[1:]] >= spans.end[marks[:-1]]).all())
-        share = launched[marks].sum() / max(length.sum(), 1.0)
-        called = name == _STEP or _ITERATION.search(name) is not None
-        if apart and share > (_MOST if called else _ALL) and len(marks) >= (1 if name == _STEP else _STEPS):
-            found.append((name, marks))
-    if not found:
-        return _Steps("", 0, np.full(len(work.start), -1, np.int64))
-    # The profiler's own come first; of ranges those that are called so, and the outermost, of which there are fewest.
-    name, marks = min(found, key=lambda one: (one[0] != _STEP, not _ITERATION.search(one[0]), len(one[1])))
-    number = np.full(len(spans.kind), -1, np.int64)
-    number[marks] = np.arange(len(marks))
-    mark = spans.innermost(work.row, number >= 0)
-    return _Steps(name, len(marks), np.where(mark >= 0, number[mark], -1))
-
-
-def _whole(work: _Work, steps: _Steps) -> tuple[int, int, int]:
+def _whole(work: Work, steps: Steps) -> tuple[int, int, int]:
     """From when to when how many iterations ran: between the first kernels of two of them, else from first to last."""
-    if steps.count >= _STEPS:
+    if steps.count >= STEPS:
         first = work.start[np.flatnonzero(steps.of == 0)[0]]
         last = work.start[np.flatnonzero(steps.of == steps.count - 1)[0]]
         if last > first:
@@ -378,7 +215,7 @@ def _whole(work: _Work, steps: _Steps) -> tuple[int, int, int]:
     return int(work.start.min()), int(work.end.max()), 1
 
 
-def _units(work: _Work, own: Mask, iterations: int, first_id: int) -> tuple[list[dict[str, Any]], Ints]:
+def _units(work: Work, own: Mask, iterations: int, first_id: int) -> tuple[list[dict[str, Any]], Ints]:
     """Operators by name and launch shape, their kernels, and idle; and the unit of each kernel, shape (n,)."""
     shape = np.where(_few(work, np.where(work.op >= 0, work.op_name, -2 - work.name)), work.shape, -1)
     keys, first, code = np.unique(
@@ -422,7 +259,7 @@ def _units(work: _Work, own: Mask, iterations: int, first_id: int) -> tuple[list
     return rows, ids[code]
 
 
-def _few(work: _Work, what: Ints) -> Mask:
+def _few(work: Work, what: Ints) -> Mask:
     """Whether what launched a kernel has several launch shapes, and so few that each may have a row of its own."""
     _, of = np.unique(what, return_inverse=True)
     pairs = np.unique(np.column_stack([of.reshape(-1), work.shape]), axis=0)
