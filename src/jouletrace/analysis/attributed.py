@@ -64,18 +64,19 @@ Key = TypeVar("Key")
 
 def add_attributed(run: Run, figures: Figures) -> None:
     """Add operators, kernels, layers and phases, and the waveform; ``figures`` has the model's own figures already."""
+    attributed(run, figures).add()
+
+
+def attributed(run: Run, figures: Figures) -> Attributed:
+    """The recording of a Run, its powers found; ``add`` adds the figures that come of it.
+
+    Raises:
+        BadInputError: If the recording isn't whole.
+    """
     try:
-        table = _Table(run, figures)
+        return Attributed(run, figures)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
-    table.add_ops()
-    table.add_kernels()
-    table.add_phases()
-    table.add_layers()
-    table.add_idle()
-    table.add_checks()
-    if table.powers is not None:
-        run.waveform = table_of(run, table.powers.contrasts.fit, table.about["iterations"])
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,12 @@ class _Layer:
             kinds[kind] = kinds.get(kind, 0.0) + seconds
 
 
-class _Table:
-    """The recording of a Run, and the figures that come of it."""
+class Attributed:
+    """The recording of a Run, and the figures that come of it.
+
+    Attributes:
+        powers: What the readings say of kinds of kernels; None if nothing.
+    """
 
     def __init__(self, run: Run, figures: Figures) -> None:
         self.run, self.figures = run, figures
@@ -128,11 +133,26 @@ class _Table:
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
         self.by_id: dict[int, dict[str, Any]] = {row["id"]: row for row in self.units}
-        figures.keep(self.units)
         self._read_activity()
-        self.iteration_s = figures.get(MODEL_UNIT, "iteration_time_s")
         self.powers, self.reason = self._powers()
+
+    def add(self) -> None:
+        """Add operators, kernels, phases, layers and checks; the model's own figures are there already."""
+        self.figures.keep(self.units)
         self.factor, self.factor_half = self._factor()
+        self.add_ops()
+        self.add_kernels()
+        self.add_phases()
+        self.add_layers()
+        self.add_idle()
+        self.add_checks()
+        if self.powers is not None:
+            self.run.waveform = table_of(self.run, self.powers.contrasts.fit, self.about["iterations"])
+
+    @property
+    def iteration_s(self) -> Estimate:
+        """Time of an iteration of the whole, untraced where that was measured."""
+        return self.figures.get(MODEL_UNIT, "iteration_time_s")
 
     def _read_activity(self) -> None:
         """Kernels, their kinds, and seconds of each (kernel unit, site) in an untouched iteration."""
@@ -151,7 +171,8 @@ class _Table:
         self.kind = np.array([kind_of[int(one)] for one in ids], np.int64)[where]
         length = (self.end - self.start) / 1e9
         self.kinds = tuple(names)
-        self._part_copies(own, length)
+        if self.about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
+            self._part_copies(own, length)
         self.total_s = np.bincount(self.kind, length, len(self.kinds))
         width = int(site.max(initial=0)) + 2
         pairs, place = np.unique(unit[own] * width + site[own] + 1, return_inverse=True)
@@ -172,7 +193,7 @@ class _Table:
 
     def _powers(self) -> tuple[_Powers | None, str]:
         """The fit, or why there is none."""
-        device = self.run.devices[0].id if self.run.devices else ""
+        device = self.device
         channel = self.run.channel(device, POWER)
         if channel is None:
             return None, no_power_reason(self.run, device)
@@ -198,6 +219,12 @@ class _Table:
         contrasts = Contrasts(fitted, lambda kind: index[kind])
         return _Powers(contrasts, pools, {i: contrasts.names.index(name) for i, name in enumerate(index.values())}), ""
 
+    @property
+    def device(self) -> str:
+        """Whose power record the readings are of."""
+        first = self.run.devices[0].id if self.run.devices else ""
+        return str(self.about.get("device") or first)
+
     def _activity(self, origin_ns: int) -> Activity:
         return activity_of(self.start, self.end, self.kind, self.kinds, origin_ns)
 
@@ -209,9 +236,9 @@ class _Table:
         factor is that of the active energy of untraced iterations; half of what it is off by is in the intervals.
         """
         whole = self.figures.get(MODEL_UNIT, "energy_total_j")
-        if self.powers is None or whole.value is None or whole.half_width is None or not self.run.devices:
+        if self.powers is None or whole.value is None or whole.half_width is None or "whole" in self.about:
             return 1.0, 0.0
-        if not capped(self.run, self.run.devices[0].id, self.about["start_ns"], self.about["end_ns"]):
+        if not capped(self.run, self.device, self.about["start_ns"], self.about["end_ns"]):
             return 1.0, 0.0
         kinds = _sum((kind, seconds) for _, _, kind, seconds in self.parts)
         parts = self.powers.contrasts.mixture(self._amounts(kinds)).energy.value
@@ -244,7 +271,7 @@ class _Table:
     def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""
         self.pooled: set[int] = set()
-        next_id = max(self.by_id) + 1
+        next_id = self._next()
         for names in self.powers.pools if self.powers else ():
             if len(names) < 2:
                 continue
@@ -337,12 +364,16 @@ class _Table:
 
     def add_checks(self) -> None:
         """How the parts make the whole that was measured without tracing, and how well the sensor is understood."""
-        whole, flags = self.figures.get(MODEL_UNIT, "energy_total_j"), ["traced_at_cap"] * (self.factor != 1.0)
+        whole = self.figures.get(MODEL_UNIT, "energy_total_j")
+        flags = ["traced_whole"] if "whole" in self.about else ["traced_at_cap"] if self.factor != 1.0 else []
         if self.powers is None:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
             return
+        sites = any(site >= 0 for _, site, _, _ in self.parts)
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
+            if least == 0 and not sites:
+                continue
             kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
             parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)

@@ -123,18 +123,21 @@ def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[
             yield (one, kinds[place[kind[rows[0]]]]), _Spans.of(start[rows], end[rows], name[rows], names)
 
 
-def add_energies(run: Run, figures: Figures, unit_of: Callable[[NamedEnergy], int | None]) -> list[NamedEnergy]:
+def add_energies(
+    run: Run, figures: Figures, unit_of: Callable[[NamedEnergy], int | None], kinds: Sequence[str] = KINDS
+) -> list[NamedEnergy]:
     """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names.
 
     Args:
         run: With spans and samples.
         figures: Where figures go.
         unit_of: The unit of a name; None to leave it out of the figures.
+        kinds: Of spans.
 
     Returns:
         All that was found.
     """
-    found = span_energies(run)
+    found = span_energies(run, kinds)
     for named in found:
         unit = unit_of(named)
         if unit is not None:

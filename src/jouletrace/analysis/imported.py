@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.attribution import NamedEnergy, add_energies
+from jouletrace.analysis.attribution import KINDS, NamedEnergy, add_energies
 from jouletrace.analysis.inference import energy_per_inference, stated_latency
 from jouletrace.analysis.monitor import add_device
-from jouletrace.analysis.power import power_record
+from jouletrace.analysis.power import power_record, window_estimate
+from jouletrace.analysis.recording import PHASE
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.traced import add_recording, remove_recording
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
 METHOD = "spans"
@@ -37,7 +39,9 @@ def add_imported(run: Run, figures: Figures) -> None:
     ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
     """
     figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "import")), count=1)
-    free = 1 + _keep_stated(run, figures)
+    stated = _keep_stated(run, figures)
+    traced = _add_traced(run, figures)
+    free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
     for device in powered:
         figures.unit(free, "device", device.name, MODEL_UNIT, module=device.id)
@@ -50,14 +54,39 @@ def add_imported(run: Run, figures: Figures) -> None:
     timeline = _Timeline.of(run)
     if len(timeline.start) == 0:
         return
-    _add_model(timeline, figures)
-    units = _add_names(run, timeline, figures, free)
+    if not traced:
+        _add_model(timeline, figures)
+    kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]
+    units = _add_names(run, timeline, figures, free, kinds)
     if powered:
 
         def unit_of(named: NamedEnergy) -> int | None:
             return units.get((named.kind, named.name, named.device))
 
-        add_energies(run, figures, unit_of)
+        add_energies(run, figures, unit_of, kinds)
+
+
+def _add_traced(run: Run, figures: Figures) -> bool:
+    """Add operators and kernels by the regression, an iteration of the timeline as the whole; False if it can't be."""
+    if not add_recording(run, figures.last_unit() + 1):
+        return False
+    from jouletrace.analysis.attributed import attributed  # scipy takes a second to come in
+
+    found = attributed(run, figures)
+    if found.powers is None:
+        remove_recording(run)
+        return False
+    about = run.workload[PHASE]
+    start_ns, end_ns, iterations = about["whole"]
+    whole = window_estimate(run, about["device"], start_ns, end_ns)
+    seconds = (end_ns - start_ns) / 1e9
+    flags = ["traced"] if about["iterations_by"] else ["whole_stretch"]
+    time = Estimate(seconds / iterations, n=iterations, method="trace")
+    figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
+    figures.add(MODEL_UNIT, "energy_total_j", whole.scaled(1 / iterations), flags)
+    figures.add(MODEL_UNIT, "power_w", whole.scaled(1 / seconds), flags)
+    found.add()
+    return True
 
 
 def _keep_stated(run: Run, figures: Figures) -> int:
@@ -135,12 +164,16 @@ def _union_ns(start: Ints, end: Ints) -> float:
     return float(np.maximum(end - np.maximum(start, covered), 0).sum())
 
 
-def _add_names(run: Run, timeline: _Timeline, figures: Figures, free: int) -> dict[tuple[str, str, str], int]:
+def _add_names(
+    run: Run, timeline: _Timeline, figures: Figures, free: int, kinds: Collection[str]
+) -> dict[tuple[str, str, str], int]:
     """A unit for each name by kind and device; returns their ids."""
     units: dict[tuple[str, str, str], int] = {}
     duration = timeline.end - timeline.start
     own = _time_launched_in(timeline, duration)
     for kind, level in _LEVELS.items():
+        if kind not in kinds:
+            continue
         rows = np.flatnonzero(timeline.of_kind((kind,)))
         if len(rows) == 0:
             continue

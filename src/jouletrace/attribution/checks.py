@@ -186,7 +186,7 @@ def checks(
     )
     asked = [long, traced, check_rest(fitted), check_seen(fitted), check_held_out(fitted, readings)]
     if lock.found is not None:
-        asked[1:1] = [check_lock(lock), check_sensor(lock)]  # the cause before its effects
+        asked[2:2] = [check_lock(lock), check_sensor(lock)]  # the cause before its effects
         asked.append(check_placebo(fitted, readings))
     return asked if untraced_j is None else [*asked, check_whole(fitted, untraced_j, iterations)]
 

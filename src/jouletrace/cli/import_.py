@@ -43,7 +43,8 @@ def import_(
 ) -> None:
     """Read what other profilers and power loggers wrote into a Run, on one clock.
 
-    Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables.
+    Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables. A timeline and
+    a record of NVML's power samples give the power of each operator and kernel.
     """
     from jouletrace.importers.base import ImportOptions
     from jouletrace.run.memory import bounded
@@ -68,6 +69,7 @@ def import_(
 def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json: bool) -> None:
     """Read, save and print."""
     from jouletrace.analysis import analyse
+    from jouletrace.analysis.recording import has_recording
     from jouletrace.importers import import_files
     from jouletrace.report.contract import to_json_object
     from jouletrace.run import save
@@ -77,14 +79,15 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json:
     run = analyse(import_files(files, chosen))
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
     place = save(run, output if output is not None else fresh_folder("runs", files[0].stem))
+    asked = chosen.latency_s is not None or has_recording(run)
     facts = {"schema": 1, "run": str(place), **_facts(run)}
     if json:
-        report = {"report": to_json_object(run)} if chosen.latency_s is not None else {}
+        report = {"report": to_json_object(run)} if asked else {}
         print(json_module.dumps({**facts, **report}, indent=1))
     else:
         put("\n".join(_lines(run, facts)))
-        if chosen.latency_s is not None:  # asked for, so that it is the answer
-            print_runs([run], form="table")
+        if asked:  # it is the answer
+            print_runs([run], form="table", detail="kernel" if has_recording(run) else "model")
     say(f"saved {place}")
 
 
@@ -147,6 +150,8 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     """The same for a person."""
+    from jouletrace.analysis.recording import PHASE
+
     lines = []
     for one in facts["files"]:
         lines.append(f"{one['path']}: {one['format']}; {one['aligned']}")
@@ -171,6 +176,14 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
     lines.append((", ".join(counted) or f"{len(run.results)} figures") + seconds)
     lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
+    if about := run.workload.get(PHASE):
+        by = about["iterations_by"]
+        each = (
+            f"per iteration, {about['iterations']} of {by}"
+            if by
+            else "of the whole recording: nothing marks iterations"
+        )
+        lines.append(f"powers of kernels from the record of samples; figures are {each}")
     return lines + [
         f"! {one['where']}: {one['message']}" if one["where"] else f"! {one['message']}" for one in facts["warnings"]
     ]

@@ -135,9 +135,12 @@ def import_files(paths: Sequence[Path | str], options: ImportOptions | None = No
     Raises:
         BadInputError: If one can't be read, or nothing in it can be used.
     """
+    from jouletrace.analysis.traced import take_for_samples
     from jouletrace.importers.merge import merge
 
     options = options or ImportOptions()
     if not paths:
         raise BadInputError("no file to import")
-    return merge([read_file(path, options) for path in paths], [str(path) for path in paths], options)
+    run = merge([read_file(path, options) for path in paths], [str(path) for path in paths], options)
+    take_for_samples(run)
+    return run

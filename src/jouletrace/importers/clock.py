@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.analysis.traced import NO_COMMON_TIME, span_text
 from jouletrace.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions
 from jouletrace.run import Run
 
@@ -22,6 +23,10 @@ class Extent:
 
     start_ns: int | None
     end_ns: int | None
+
+    def said(self) -> str:
+        """As text."""
+        return span_text(self.start_ns, self.end_ns) if self.start_ns is not None and self.end_ns is not None else ""
 
     def touches(self, other: Extent) -> bool:
         """Whether the two have a moment in common."""
@@ -102,8 +107,14 @@ def warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
     timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
     for k in timed if len(timed) > 1 else []:
         if not any(extents[k].touches(extents[other]) for other in timed if other != k):
-            message = "its times have no moment in common with the other files: is its time zone or --offset right?"
-            runs[k].warn("no_common_time", message, Path(paths[k]).name)
+            others = [extents[other] for other in timed if other != k]
+            if k == timed[-1] and len(timed) == 2:
+                continue  # the other one's line says it of both
+            message = (
+                f"its times ({extents[k].said()}) have no moment in common with the other files "
+                f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
+            )
+            runs[k].warn(NO_COMMON_TIME, message, Path(paths[k]).name)
 
 
 def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jouletrace.analysis.recording import PHASE
 from jouletrace.report import facts, parts, reasons
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison import TOP
@@ -214,7 +215,8 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
 
 def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
-    columns = [Column("per iteration" if run.kind == "profile" else ""), Column("value", numeric=True)]
+    steps = run.kind == "profile" or (run.workload.get(PHASE) or {}).get("iterations_by")
+    columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)
     there = results.metrics()

@@ -81,6 +81,7 @@ FLAGS: dict[str, str] = {
     "counts_differ": "ranks made different numbers of them",
     "traced": "in a stretch in which kernels were traced, which costs some percent",
     "whole_stretch": "of the whole traced stretch: no steps were marked in it",
+    "traced_whole": "the whole is the traced recording itself: what tracing costs doesn't show",
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
     "target_not_met": "the wanted interval was not reached in the time allowed",

@@ -87,6 +87,7 @@ class Side(TypedDict, total=False):
 class Recording(TypedDict, total=False):
     """How the recording behind rows of kernels was made (``analysis.recording``)."""
 
+    device: str | None
     iterations: _Positive
     start_ns: Integer
     end_ns: Integer

@@ -136,7 +136,7 @@ ACTIVITY = pa.schema(
         _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
         _field("unit", pa.int64(), "", "id of the kernel in the units table"),
         _field("site", pa.int64(), "", "id in the units table of the operator call; null where nobody knows"),
-        _field("copy", pa.bool_(), "", "whether it is of an operator call that was repeated in place"),
+        _field("copy", pa.bool_(), "", "whether it counts for its power alone: repeated in place, or of no iteration"),
     ]
 )
 """Kernels of a long recording, from which their power is computed; ``spans`` has some iterations in full."""

@@ -12,7 +12,8 @@ from jouletrace.importers import units
 from jouletrace.importers.units import Unit
 
 _TIME = re.compile(
-    r"^(date ?time|time ?stamp|time|date|t|ts|epoch|unix(time| ?time ?stamp)?|elapsed( ?time)?|(sample|clock) ?time)$",
+    r"^(date ?time|(time ?)?stamp|time|date|t|ts|epoch|unix(time| ?time ?stamp)?|elapsed( ?time)?|"
+    r"(sample|clock) ?time)$",
     re.I,
 )
 _START = re.compile(r"^(t )?(start|begin)( ?(time|time ?stamp|ts|t))?$", re.I)

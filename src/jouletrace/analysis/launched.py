@@ -1,0 +1,183 @@
+"""What launched the kernels of somebody else's timeline: operators by their calls, and iterations by annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.run import Run, tables
+
+_STEP, STEPS = "ProfilerStep", 2
+_MOST, _ALL = 0.5, 0.95
+"""Share of the kernels' time that iterations launch, at least: of ranges called so, and of those of any name."""
+
+_MOST_DEPTH = 1000
+_NUMBER = re.compile(r"[\s#_:=.-]*\d+$")
+_ITERATION = re.compile("step|iter|batch", re.I)
+_FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
+"""Names of Python's functions in a trace, which mark nothing."""
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """All spans, of which some lie within others.
+
+    Attributes:
+        kind, name: Codes into ``kinds`` and ``names``, shape (n,).
+        start, end: Since the Unix epoch, ns; -1 where unknown.
+        above: Row of the span around each; -1 where there is none.
+    """
+
+    kind: Ints
+    name: Ints
+    start: Ints
+    end: Ints
+    above: Ints
+    kinds: list[str]
+    names: list[str]
+
+    @classmethod
+    def of(cls, spans: pa.Table) -> Spans:
+        """The spans of a Run's table."""
+        (kind, kinds), (name, names) = (tables.decoded(spans[column]) for column in ("kind", "name"))
+        start, end = (pc.fill_null(spans[column], -1).to_numpy().astype(np.int64) for column in ("start_ns", "end_ns"))
+        ids, parent = spans["id"].to_numpy(), pc.fill_null(spans["parent"], -1).to_numpy()
+        order = np.argsort(ids, kind="stable")
+        place = np.minimum(np.searchsorted(ids, parent, sorter=order), len(ids) - 1)
+        above = np.where((parent >= 0) & (ids[order[place]] == parent), order[place], -1)
+        return cls(kind, name, start, end, above, kinds, names)
+
+    def is_a(self, *kinds: str) -> Mask:
+        """Which are of one of some kinds."""
+        return np.isin(self.kind, [self.kinds.index(one) for one in kinds if one in self.kinds])
+
+    def around(self, row: Ints) -> Iterator[Ints]:
+        """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
+        at = self.above[row]
+        for _ in range(_MOST_DEPTH):
+            if not (at >= 0).any():
+                return
+            yield at
+            at = np.where(at >= 0, self.above[at], -1)
+
+    def innermost(self, row: Ints, wanted: Mask) -> Ints:
+        """Row of the innermost span around each that is wanted; -1 where there is none."""
+        found = np.full(len(row), -1, np.int64)
+        for at in self.around(row):
+            found = np.where((found < 0) & (at >= 0) & wanted[at], at, found)
+        return found
+
+
+@dataclass(frozen=True)
+class Work:
+    """Kernels and copies of a device in order of their starts.
+
+    Attributes:
+        spans: Among which they are.
+        row: Of each among them, shape (n,), as all below.
+        start, end: Since the Unix epoch, ns.
+        name: Codes into the spans' names.
+        op: Row of the innermost operator that launched it; -1 where there is none.
+        op_name: Its name, likewise.
+        shape: Code into ``shapes`` of the launch, of the first one of an operator's call for all of the call.
+        shapes: As CUDA writes them; "" where unknown.
+    """
+
+    spans: Spans
+    row: Ints
+    start: Ints
+    end: Ints
+    name: Ints
+    op: Ints
+    op_name: Ints
+    shape: Ints
+    shapes: list[str]
+
+    @classmethod
+    def of(cls, run: Run, device: str | None) -> Work:
+        """What ran on a device, as spans name it."""
+        spans = Spans.of(run.spans)
+        on, devices = tables.decoded(run.spans["device"])
+        timed = pc.is_valid(run.spans["start_ns"]).to_numpy(zero_copy_only=False)
+        wanted = devices.index(device) if device is not None else -1
+        row = np.flatnonzero(spans.is_a("kernel", "memcpy") & (on == wanted) & timed)
+        row = row[np.argsort(spans.start[row], kind="stable")]
+        op = spans.innermost(row, spans.is_a("op"))
+        shape, shapes = _launches(run.spans, row, op)
+        op_name = np.where(op >= 0, spans.name[op], -1)
+        return cls(spans, row, spans.start[row], spans.end[row], spans.name[row], op, op_name, shape, shapes)
+
+
+def _launches(spans: pa.Table, row: Ints, op: Ints) -> tuple[Ints, list[str]]:
+    """Code of the launch shape of each kernel, that of the first for all of an operator's call; and the texts."""
+    axes = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+    table = np.column_stack([pc.fill_null(spans[axis], -1).to_numpy()[row].astype(np.int64) for axis in axes])
+    distinct, code = np.unique(table, axis=0, return_inverse=True)
+    code = code.reshape(-1)
+    _, first, call = np.unique(op, return_index=True, return_inverse=True)  # rows are in order of start
+    code = np.where(op >= 0, code[first][call.reshape(-1)], code)
+    return code, ["" if shape[0] < 0 else f"<<<{_axes(shape[:3])}, {_axes(shape[3:])}>>>" for shape in distinct]
+
+
+def _axes(numbers: Ints) -> str:
+    """``64x12`` for (64, 12, 1)."""
+    used = [str(number) for number in numbers]
+    while len(used) > 1 and used[-1] == "1":
+        used.pop()
+    return "x".join(used)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Iterations that annotations mark.
+
+    Attributes:
+        name: What they are called; "" if there are none.
+        count: How many launched something.
+        of: Number of the iteration that launched each kernel, in order of their starts; -1 outside of all.
+    """
+
+    name: str
+    count: int
+    of: Ints
+
+
+def steps_of(work: Work) -> Steps:
+    """The profiler's steps, else ranges of one name (but for a number) that together launched most of the time."""
+    spans = work.spans
+    steps, ranges = np.flatnonzero(spans.is_a("iteration")), np.flatnonzero(spans.is_a("range"))
+    launched = np.zeros(len(spans.kind))
+    length = (work.end - work.start).astype(float)
+    for at in spans.around(work.row):
+        launched += np.bincount(at[at >= 0], length[at >= 0], len(launched))
+    stems = ["" if _FRAME.search(name) else _NUMBER.sub("", name) or name for name in spans.names]
+    ranges = ranges[launched[ranges] > 0]
+    families: dict[str, list[int]] = {}
+    for row in ranges.tolist():
+        families.setdefault(stems[spans.name[row]], []).append(row)
+    families.pop("", None)
+    found: list[tuple[str, Ints]] = []
+    for name, rows in [(_STEP, steps[launched[steps] > 0].tolist()), *families.items()]:
+        marks = np.array(sorted(rows, key=lambda row: spans.start[row]), np.int64)
+        apart = bool((spans.start[marks[1:]] >= spans.end[marks[:-1]]).all())
+        share = launched[marks].sum() / max(length.sum(), 1.0)
+        called = name == _STEP or _ITERATION.search(name) is not None
+        if apart and share > (_MOST if called else _ALL) and len(marks) >= (1 if name == _STEP else STEPS):
+            found.append((name, marks))
+    if not found:
+        return Steps("", 0, np.full(len(work.start), -1, np.int64))
+    # The profiler's own come first; of ranges those that are called so, and the outermost, of which there are fewest.
+    name, marks = min(found, key=lambda one: (one[0] != _STEP, not _ITERATION.search(one[0]), len(one[1])))
+    number = np.full(len(spans.kind), -1, np.int64)
+    number[marks] = np.arange(len(marks))
+    mark = spans.innermost(work.row, number >= 0)
+    return Steps(name, len(marks), np.where(mark >= 0, number[mark], -1))

@@ -1,0 +1,278 @@
+"""A recording of kernels and power by other tools: their timeline and their record, kept as ``profile`` keeps its own.
+
+Where the record is the driver's, of momentary samples every 20 ms, the regression (``analysis.attributed``) finds the
+power of each kind of kernel in it. Coarser records are for ``analysis.attribution``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jouletrace.analysis.attribution import power_device
+from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
+from jouletrace.analysis.power import power_record
+from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
+from jouletrace.errors import BadInputError
+from jouletrace.run import MODEL_UNIT, Run, tables
+from jouletrace.run.channels import POWER
+
+NO_COMMON_TIME = "no_common_time"
+"""Code of the warning that files don't overlap."""
+
+NOT_ATTRIBUTED = "not_attributed"
+"""Code of the warning that says why there are no energies of kernels."""
+
+PERIOD_S, WINDOW_S = 0.02, 0.025
+"""Of the driver's record, and the time over which one of its readings is a mean, about."""
+
+_TRACES = ("kineto", "nsys", "nsys_stats", "nvprof")
+"""Formats whose timelines have kernels, if they were recorded."""
+
+_NEAR = 0.25
+"""Spacings within this share of the period are looked at; whether they are the driver's, their grid says."""
+
+MOST_SHAPES = 16
+"""Launch shapes of an operator, or of a kernel without one, with rows of their own."""
+
+_EARLIEST_NS = 31_536_000_000_000_000
+"""1971: times before it count from a start of their own."""
+
+_OUTSIDE, _TOGETHER = 0.01, 0.05
+"""Shares of the kernels' time above which it is said that it is of no iteration, or that several ran at once."""
+
+_LAUNCH, _CAPTURE = re.compile(r"launch_?(cooperative_?)?kernel", re.I), re.compile("StreamBeginCapture")
+
+
+def take_for_samples(run: Run) -> None:
+    """Note which power records beside a timeline are the driver's own: gapless, of momentary samples every 20 ms.
+
+    A table doesn't say what its readings are means of; stamps on the driver's grid do. Others are warned of.
+    """
+    kinds = set(pc.unique(run.spans["kind"]).to_pylist())
+    if run.kind != "import" or not kinds - {None}:
+        return
+    records = [channel for channel in run.channels if channel.name == POWER]
+    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported") or [])
+    if records and traces and "kernel" not in kinds:
+        run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
+        return
+    for channel in records if "kernel" in kinds else []:
+        if samples(channel):
+            continue
+        stamps, watts = run.series(channel.device, POWER)
+        spacing_s = float(np.median(np.diff(np.sort(stamps)))) / 1e9 if len(stamps) > 1 else 0.0
+        wrong = ""
+        if channel.window_s is not None:
+            wrong = "its readings were polled, and are not the driver's record of samples"
+        elif abs(spacing_s / PERIOD_S - 1) > _NEAR:
+            wrong = (
+                f"it has a reading every {1e3 * spacing_s:.4g} ms; the driver's record of samples has one every 20 ms"
+            )
+        else:
+            try:
+                from jouletrace.sensor.readout import on_grid  # scipy takes a second to come in
+
+                on_grid(stamps, watts, PERIOD_S)
+            except BadInputError as error:
+                wrong = str(error).removeprefix("power record: ")
+        if wrong:
+            run.warn(NOT_ATTRIBUTED, f"no powers of single kernels from this power record: {wrong}", channel.device)
+            continue
+        channel.gapless, channel.period_s, channel.window_s, channel.response = True, PERIOD_S, WINDOW_S, {}
+        channel.source = f"{channel.source} (stamps of the driver's record of samples)".strip()
+
+
+def span_text(start_ns: int, end_ns: int) -> str:
+    """From when to when, in UTC; in seconds where times count from a start of their own."""
+    return " to ".join(_moment(ns) for ns in (start_ns, end_ns))
+
+
+def _moment(ns: int) -> str:
+    if abs(ns) < _EARLIEST_NS:
+        return f"{ns / 1e9:.3f} s"
+    return f"{str(np.datetime64(ns // 1_000_000, 'ms')).replace('T', ' ')} UTC"
+
+
+def add_recording(run: Run, first_id: int) -> bool:
+    """Fill ``activity``, ``units`` and what is said of the recording from the spans, where the record is fine enough.
+
+    Args:
+        run: An import.
+        first_id: Of the first unit.
+
+    Returns:
+        Whether there is a recording now.
+    """
+    found = _device(run)
+    if found is None:
+        return False
+    device, source = found
+    work = Work.of(run, device)
+    steps = steps_of(work)
+    own = steps.of >= 0 if steps.count else np.ones(len(work.start), bool)
+    units, unit = _units(work, own, max(steps.count, 1), first_id)
+    run.units = tables.from_rows(units, "units")
+    run.activity = tables.conform(
+        pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
+    )
+    first, last, count = _whole(work, steps)
+    run.workload[PHASE] = {
+        "device": source,
+        "iterations": max(steps.count, 1),
+        "iterations_by": steps.name or None,
+        "start_ns": int(work.start.min()),
+        "end_ns": int(work.end.max()),
+        "whole": [first, last, count],
+        "unmatched": float(np.mean(work.op < 0)),
+        "dropped": _dropped(run),
+    }
+    _warn(run, work, own, steps)
+    spans = np.full(len(run.spans), -1, np.int64)
+    spans[work.row] = unit
+    where = run.spans.schema.get_field_index("unit")
+    run.spans = run.spans.set_column(where, run.spans.schema.field("unit"), pa.array(spans, mask=spans < 0))
+    return True
+
+
+def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
+    """Say what of the kernels' time the tables leave out or share equally."""
+    length = (work.end - work.start).astype(float)
+    outside = float(length[~own].sum() / max(length.sum(), 1.0))
+    if outside > _OUTSIDE:
+        text = f"{100 * outside:.1f} % of the kernels' time was launched outside of {steps.name} and is in no row"
+        run.warn("outside_of_iterations", text)
+    until = np.maximum.accumulate(work.end)
+    alone = (work.end[:1].sum() - work.start[:1].sum()) + np.maximum(
+        work.end[1:] - np.maximum(work.start[1:], until[:-1]), 0
+    ).sum()
+    together = 1 - float(alone) / max(length.sum(), 1.0)
+    if together > _TOGETHER:
+        text = f"{100 * together:.1f} % of the kernels' time others ran at once: energy of that time is shared equally"
+        run.warn("kernels_overlap", text)
+
+
+def remove_recording(run: Run) -> None:
+    """Take it away again: its figures can't be trusted."""
+    run.activity = tables.empty("activity")
+    run.workload.pop(PHASE, None)
+    where = run.spans.schema.get_field_index("unit")
+    field = run.spans.schema.field("unit")
+    run.spans = run.spans.set_column(where, field, tables.nulls(len(run.spans), field.type))
+
+
+def _device(run: Run) -> tuple[str | None, str] | None:
+    """The device whose kernels a fine record speaks for, as spans name it, and that of the record; None without one."""
+    kernels = run.spans.filter(pc.equal(run.spans["kind"], "kernel"))
+    lasts = pc.subtract(kernels["end_ns"], kernels["start_ns"])
+    ran: dict[str | None, int] = {}
+    for row in pa.table({"of": kernels["device"], "s": lasts}).group_by("of").aggregate([("s", "sum")]).to_pylist():
+        ran[row["of"]] = row["s_sum"] or 0
+    fine = [one.device for one in run.channels if one.name == POWER and samples(one)]
+    found: list[tuple[str | None, str]] = []
+    for device in sorted(ran, key=lambda one: -ran[one]):
+        source, _ = power_device(run, device)
+        if source in fine and not (apart := _apart(run, device, str(source))):
+            found.append((device, str(source)))
+        elif source in fine and not any(warning.code == NO_COMMON_TIME for warning in run.warnings):
+            run.warn(NOT_ATTRIBUTED, f"no energies of kernels: {apart}", str(source))
+    if len(found) > 1:
+        run.warn("one_device", f"powers of kernels are those of {found[0][1]}, on which kernels ran for the longest")
+    elif fine and ran and all(power_device(run, device)[0] not in fine for device in ran):
+        names = ", ".join(sorted(str(device) for device in ran))
+        advice = "give the record a column gpu with the number of its device"
+        run.warn(NOT_ATTRIBUTED, f"no energies of kernels: whose power the record is of {names} is unknown; {advice}")
+    return found[0] if found else None
+
+
+def _apart(run: Run, device: str | None, source: str) -> str:
+    """That the power record has no reading while kernels ran; "" if it has."""
+    of = pc.equal(run.spans["device"], device) if device is not None else pc.is_null(run.spans["device"])
+    kernels = run.spans.filter(pc.and_(of, pc.equal(run.spans["kind"], "kernel")))
+    ran = pc.min(kernels["start_ns"]).as_py(), pc.max(kernels["end_ns"]).as_py()
+    if ran[0] is None:
+        return "the kernels in the timeline have no times"
+    found = power_record(run, source)
+    if found is None or not len(found[0]):
+        return "the power record has no reading that can be used"
+    recorded = int(found[0].time_ns[0]), int(found[0].time_ns[-1])
+    if recorded[0] < ran[1] and recorded[1] > ran[0]:
+        return ""
+    return f"kernels ran from {span_text(*ran)}, the power record is from {span_text(*recorded)}"
+
+
+def _whole(work: Work, steps: Steps) -> tuple[int, int, int]:
+    """From when to when how many iterations ran: between the first kernels of two of them, else from first to last."""
+    if steps.count >= STEPS:
+        first = work.start[np.flatnonzero(steps.of == 0)[0]]
+        last = work.start[np.flatnonzero(steps.of == steps.count - 1)[0]]
+        if last > first:
+            return int(first), int(last), steps.count - 1
+    return int(work.start.min()), int(work.end.max()), 1
+
+
+def _units(work: Work, own: Mask, iterations: int, first_id: int) -> tuple[list[dict[str, Any]], Ints]:
+    """Operators by name and launch shape, their kernels, and idle; and the unit of each kernel, shape (n,)."""
+    shape = np.where(_few(work, np.where(work.op >= 0, work.op_name, -2 - work.name)), work.shape, -1)
+    keys, first, code = np.unique(
+        np.column_stack([work.op_name, shape, work.name]), axis=0, return_index=True, return_inverse=True
+    )
+    code = code.reshape(-1)
+    counts = np.bincount(code[own], minlength=len(keys)) / iterations
+    rows: list[dict[str, Any]] = []
+    calls: dict[tuple[int, int], int] = {}
+    ids = np.empty(len(keys), np.int64)
+    free = first_id
+    for k in np.argsort(first, kind="stable"):
+        op, launch, name = (int(one) for one in keys[k])
+        text = work.shapes[launch] if launch >= 0 else ""
+        shown = work.spans.names[name] if name >= 0 else ""
+        row: dict[str, Any] = {"level": "kernel", "name": shown, "count": round(float(counts[k])), "parent": MODEL_UNIT}
+        if op < 0:
+            row["name"] = f"{shown} {text}".strip()
+        else:
+            about = {"op": work.spans.names[op], "shapes": text or None}
+            if (op, launch) not in calls:
+                calls[op, launch] = free
+                called = (work.op_name == op) & (shape == launch) & own
+                count = round(len(np.unique(work.op[called])) / iterations)
+                rows.append(
+                    {
+                        "id": free,
+                        "parent": MODEL_UNIT,
+                        "level": "op",
+                        "name": work.spans.names[op],
+                        "count": count,
+                        **about,
+                    }
+                )
+                free += 1
+            row |= {"parent": calls[op, launch], **about}
+        ids[k] = free
+        rows.append({"id": free, **row})
+        free += 1
+    rows.append({"id": free, "parent": MODEL_UNIT, "level": "op", "name": IDLE_NAME, "count": 1})
+    return rows, ids[code]
+
+
+def _few(work: Work, what: Ints) -> Mask:
+    """Whether what launched a kernel has several launch shapes, and so few that each may have a row of its own."""
+    _, of = np.unique(what, return_inverse=True)
+    pairs = np.unique(np.column_stack([of.reshape(-1), work.shape]), axis=0)
+    shapes = np.bincount(pairs[:, 0])
+    return np.asarray(((shapes > 1) & (shapes <= MOST_SHAPES))[of.reshape(-1)])
+
+
+def _dropped(run: Run) -> int:
+    """Launches of kernels whose kernels are missing; 0 where launches may be of a graph that is being captured."""
+    spans = run.spans.filter(pc.equal(run.spans["kind"], "launch"))
+    (name, names), ids = tables.decoded(spans["name"]), pc.fill_null(spans["correlation"], -1).to_numpy()
+    if any(_CAPTURE.search(text) for text in names):
+        return 0
+    launching = np.isin(name, [code for code, text in enumerate(names) if _LAUNCH.search(text)]) & (ids > 0)
+    ran = run.spans.filter(pc.is_in(run.spans["kind"], pa.array(["kernel", "memcpy"])))
+    return int((~np.isin(ids[launching], pc.fill_null(ran["correlation"], -1).to_numpy())).sum())
