@@ -194,9 +194,8 @@ def _listed(units: _Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray
     shapes: dict[tuple[str, ...], set[str]] = {}
     alike: dict[tuple[str, ...], set[str]] = {}
     for call in listing.calls:
-        of = (call.op, _NUMBER.sub("*", call.module), call.phase)
-        shapes.setdefault(of, set()).add(call.shapes)
-        alike.setdefault(of, set()).add(call.module)
+        shapes.setdefault((call.op, call.module, call.phase), set()).add(call.shapes)
+        alike.setdefault((call.op, _NUMBER.sub("*", call.module), call.phase), set()).add(call.module)
     for place, call in enumerate(listing.calls):
         if not call.op:
             for kernel in call.kernels:
@@ -204,7 +203,7 @@ def _listed(units: _Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray
             continue
         of = (call.op, _NUMBER.sub("*", call.module), call.phase)
         pattern = of[1] if len(alike[of]) > 1 else call.module
-        several = len(shapes[of]) > MOST_SHAPES
+        several = len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES
         about = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}
         key = (call.op, about["shapes"], pattern, call.phase)
         row = {"module": pattern or None, **about}
