@@ -1,0 +1,84 @@
+"""Operators repeated in place: copies tell the power of kernels, and draw nearly what they draw."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution import fit as fitting
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.lock import lock
+from jouletrace.attribution.rows import Contrasts, by_operator, rows
+from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor.sampler import HOPPER_SENSOR
+from jouletrace.simulator import simulate
+from jouletrace.simulator.power import Board
+from jouletrace.simulator.programs import from_timeline
+from jouletrace.simulator.sensors import SamplingSensor
+
+KINDS, LENGTH_NS, GAP_NS, SECONDS = 8, 20_000, 2_000, 10.0
+APART = 0.05
+"""How far the powers of copies are from those of their kernels, up or down."""
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Eight short kernels in fixed order, one of them repeated; copies are kinds of their own, and truth by kind."""
+    rng = np.random.default_rng(11)
+    drawn = rng.integers(0, KINDS, 14_000)
+    kind = []
+    for which in drawn:
+        order = np.arange(KINDS)
+        copies = np.full(int(rng.choice([14, 44])), KINDS + which)
+        kind.append(np.insert(order, which + 1, copies))
+    kind = np.concatenate(kind)
+    start = 1_700_000_000_000_000_000 + np.cumsum(np.full(len(kind), LENGTH_NS + GAP_NS)) - LENGTH_NS
+    keep = start < start[0] + SECONDS * 1e9
+    start, kind = start[keep], kind[keep]
+    own = rng.uniform(300, 800, KINDS)
+    copied = own * (1 + APART * np.where(np.arange(KINDS) % 2, 1, -1))
+    names = [f"k{i}" for i in range(KINDS)] + [f"k{i}#" for i in range(KINDS)]
+    scene = from_timeline(start, np.full(len(start), LENGTH_NS), kind, names, np.append(own, copied))
+    drawn_board = Board.draw(rng, len(names), SECONDS)
+    twice = {name: np.tile(getattr(drawn_board, name)[:KINDS], 2) for name in ("head", "head_ns", "tail", "tail_ns")}
+    board = replace(drawn_board, after=np.zeros((len(names), len(names))), **twice)  # copies differ by APART alone
+    _, recording, truth = simulate(rng, scene, board, SamplingSensor.draw(rng, SECONDS))
+    return recording, truth
+
+
+def made(recording):
+    readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
+    kinds = [Kind(f"k{i}", f"k{i}") for i in range(KINDS)] + [Kind(f"k{i}", f"k{i}", copy=True) for i in range(KINDS)]
+    activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
+    return lock(activity, HOPPER_SENSOR, readings).fit
+
+
+def errors(fit, truth):
+    """Of each operator's energy: error and half-width, relative to what its own kernels drew."""
+    contrasts = Contrasts(fit, by_operator)
+    found = [contrasts.row([i]).energy for i in range(KINDS)]
+    true = np.array([truth.operator_j[f"k{i}"] for i in range(KINDS)])
+    return np.array([e.value for e in found]) / true - 1, np.array([e.half_width for e in found]) / true
+
+
+def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded):
+    recording, truth = recorded
+    error, half = errors(made(recording), truth)
+    assert (np.abs(error) <= half).sum() >= KINDS - 1
+    assert half.max() < 0.2
+
+
+def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
+    monkeypatch.setattr(fitting, "COPY_SPREAD", 1e-3)
+    recording, truth = recorded
+    error, half = errors(made(recording), truth)
+    assert (np.abs(error) <= half).sum() < KINDS - 2
+
+
+def test_copies_are_in_no_row(recorded):
+    recording, _ = recorded
+    fit = made(recording)
+    own = sum(fit.activity.seconds[k] for k, copied in enumerate(fit.activity.copied) if not copied)
+    table = rows(fit, by_operator)
+    assert sum(row.seconds for row in table[:-1]) == pytest.approx(own, rel=1e-9)
+    assert {name for row in table[:-1] for name in row.names} <= {f"k{i}" for i in range(KINDS)}
