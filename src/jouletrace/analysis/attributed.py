@@ -52,7 +52,7 @@ ANY_RATE_HZ = (1150.0, 1310.0)
 """Of eight boards of the kind seven take 1217 to 1254 samples a second, one 1191."""
 
 GAP_SPREAD_W = 6.0
-"""Between kernels boards draw what they draw in context idle: -3 to 8 W more in 18 recordings of three H200s, where the
+"""Between kernels boards draw what they draw in context idle: -3 to 9 W more in 16 recordings of three H200s, where the
 readings tell it to 8 W and less; most where the die is hot."""
 
 AROUND_NS = 1_000_000_000

@@ -1,0 +1,29 @@
+"""A line of docs/results/any-model-h200.md, from its recording."""
+
+from pathlib import Path
+
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.run import MODEL_UNIT
+from jouletrace.run.store import load
+
+pytestmark = pytest.mark.thorough
+
+RUN = Path(__file__).parents[2] / "docs" / "results" / "runs" / "qwen2-kernels-h200.zip"
+
+
+def test_the_page_says_of_qwen2_what_its_recording_says():
+    run = analyse(load(RUN))
+    ops = [unit for unit in run.units.to_pylist() if unit["level"] == "op" and unit["parent"] == MODEL_UNIT]
+    found = {unit["id"]: run.result("energy_total_j", unit["id"]) for unit in ops if unit["name"] != "idle"}
+    total = sum(energy.value for energy in found.values() if energy.value is not None)
+    single = [found[unit["id"]] for unit in ops if unit["op"] and found[unit["id"]].value]
+    fine = [energy for energy in single if energy.half_width <= 0.1 * energy.value]
+    assert len(fine) == pytest.approx(14, abs=2)
+    assert sum(energy.value for energy in fine) / total == pytest.approx(0.80, abs=0.04)
+    large = [energy for energy in single if energy.value >= 0.05 * total]
+    assert all(energy.half_width <= 0.05 * energy.value for energy in large)
+    closure = run.result("closure_kernels")
+    assert closure.value == pytest.approx(1.0076, abs=0.002)
+    assert run.result("residual_w").value < 2.0
