@@ -30,8 +30,8 @@ PART_SPREAD = 0.4
 """How much heads and tails differ from the middle of their kernels, as a share of the power above idle."""
 
 COPY_SPREAD = 0.035
-"""How much copies of a kernel differ from it, likewise: 51 pairs from eight recordings of H100s and H200s differ by 2 to
-4 % of their power beyond what the readings leave open."""
+"""How much copies of a kernel differ from it, likewise: 51 pairs from eight recordings of H200s differ by 2 to 4 % of
+their power beyond what the readings leave open."""
 
 RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
 """How much bins of the response (some 0.08 at most) differ from the expected one, and how little it bends."""
