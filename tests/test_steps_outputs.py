@@ -2,6 +2,7 @@
 
 import pytest
 
+from jouletrace.errors import BadInputError
 from jouletrace.steps import check_outputs
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
@@ -26,6 +27,16 @@ def test_broken_numbers_in_any_output_are_found(bad, code, dtype):
         return {"good": x, "bad": [None, torch.tensor([1.0, float(bad)]).to(dtype)]}
 
     assert codes(forward, torch.randn(3)) == [(code, "input set 0")]
+
+
+def test_a_model_that_raises_while_it_is_looked_at_ends_in_one_line():
+    def breaks():
+        raise ValueError("third \x1b[31m call\nof this")
+
+    built = ObjectWorkload(breaks, ()).build("cpu", WorkloadOptions())
+    with pytest.raises(BadInputError, match="raised ValueError: third") as caught:
+        check_outputs(built)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_warning_names_the_output():

@@ -22,6 +22,21 @@ torch = pytest.importorskip("torch")
 QUICK = ("--warmup", "0.2", "--max-time", "1")
 
 
+class Private:
+    """A callable whose ``forward`` is a property that raises."""
+
+    @property
+    def forward(self):
+        raise RuntimeError("not now")
+
+    def __call__(self):
+        return None
+
+
+def test_a_property_that_raises_is_no_function():
+    assert deferred(Private()) == ""
+
+
 async def fetches(x):
     return x @ x
 

@@ -32,6 +32,12 @@ def test_it_computes_what_its_definition_says():
             torch.testing.assert_close(logits[sample], expected)
 
 
+@pytest.mark.parametrize("config", [{"tables": "1000000000"}, {"rows": "99999999999"}])
+def test_tables_that_fit_nowhere_are_refused_before_they_are_made(config):
+    with pytest.raises(BadInputError, match=r"dlrm: --config tables=.* numbers; at most 10000 tables"):
+        build("meta", config=config)
+
+
 def test_it_is_as_large_as_it_says():
     built = resolve("dlrm").build("meta", WorkloadOptions())
     sizes = [(layer.in_features, layer.out_features) for layer in built.module.bottom if hasattr(layer, "in_features")]

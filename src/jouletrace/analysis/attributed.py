@@ -489,7 +489,7 @@ def _samplers(run: Run) -> list[Sensor]:
     """A sensor that samples: near the rate of an earlier recording of the board, else where most are, else any."""
     known = (run.stored.get(SAMPLE_RATE) or {}).get("value")
     ranges = [HOPPER_SENSOR.rates_hz, ANY_RATE_HZ]
-    if isinstance(known, int | float):
+    if isinstance(known, int | float) and ANY_RATE_HZ[0] <= known <= ANY_RATE_HZ[1]:
         ranges.insert(0, (known - RATE_NEAR_HZ, known + RATE_NEAR_HZ))
     return [replace(HOPPER_SENSOR, rates_hz=rates) for rates in ranges]
 

@@ -88,7 +88,7 @@ class Recording(TypedDict, total=False):
     """How the recording behind rows of kernels was made (``analysis.recording``)."""
 
     device: str | None
-    iterations: _Positive
+    iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer
     end_ns: Integer
     unmatched: _Number | None

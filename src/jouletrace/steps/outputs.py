@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jouletrace.run import RunWarning
+from jouletrace.steps.trial import user_code
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.trees import named_tensors
 
@@ -19,6 +20,9 @@ def check_outputs(built: Built) -> list[RunWarning]:
         Warnings ``constant_inputs`` (a tensor with more than one element, all of them equal),
         ``nan_outputs`` and ``inf_outputs``, each naming the tensor. Outputs that hold no tensors
         can't be looked at and give none.
+
+    Raises:
+        BadInputError: If the workload raises.
     """
     warnings = []
     for index, inputs in enumerate(built.inputs):
@@ -27,7 +31,9 @@ def check_outputs(built: Built) -> list[RunWarning]:
             if _constant(tensor):
                 text = f"input {_short(path)} is the same number throughout, which draws less power than real data"
                 warnings.append(RunWarning("constant_inputs", text, where))
-        for path, tensor in named_tensors(built.call(index)):
+        with user_code(built):
+            outputs = built.call(index)
+        for path, tensor in named_tensors(outputs):
             name = f"output {path}" if path else "the output"
             for code, kind, found in (("nan_outputs", "NaN", _any_nan), ("inf_outputs", "infinite", _any_inf)):
                 if found(tensor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from jouletrace.errors import BadInputError
@@ -30,7 +31,9 @@ def deferred(target: Any) -> str:
     """
     bodies = [target]
     if not inspect.isroutine(target) and not inspect.isclass(target):
-        bodies += [getattr(type(target), "__call__", None), getattr(target, "forward", None)]  # noqa: B004
+        bodies.append(getattr(type(target), "__call__", None))  # noqa: B004
+        with suppress(Exception):  # a property of the user's; the call itself says what it raises
+            bodies.append(getattr(target, "forward", None))
     return next((kind for body in bodies for ask, kind in _ASKS if ask(body)), "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 _BATCH, _DENSE, _MOST_INDICES = 2048, 13, 20
+_MOST_TABLES, _MOST_NUMBERS = 10_000, 10**12
+
 _SIZES = {"tables": "26", "rows": "100000", "dim": "128"}
 _BOTTOM, _TOP = (512, 256), (1024, 1024, 512, 256, 1)
 _NOTE = "1 to 20 uniform indices a table and sample, summed; dense gradients of the tables"
@@ -45,6 +48,10 @@ class Dlrm:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} has no such length")
         config = over_defaults(self.name, options, _SIZES)
         sizes = {key: whole(self.name, key, text) for key, text in config.items()}
+        if (numbers := math.prod(sizes.values())) > _MOST_NUMBERS or sizes["tables"] > _MOST_TABLES:
+            said = " x ".join(f"{key}={value}" for key, value in sizes.items())
+            most = f"at most {_MOST_TABLES} tables and {_MOST_NUMBERS:.0e} numbers fit any GPU"
+            raise BadInputError(f"{self.name}: --config {said} are {numbers:.3g} numbers; {most}")
         options = replace(options, batch=options.batch or _BATCH)
 
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:

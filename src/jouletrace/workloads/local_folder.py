@@ -87,7 +87,9 @@ class LocalFolder:
             if "auto_map" in json.loads(path.read_text()):
                 raise BadInputError(f"{path}: needs code of its own; give it as file.py:callable instead")
             return transformers.AutoConfig.from_pretrained(self._folder, local_files_only=True)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except BadInputError:
+            raise
+        except Exception as error:  # configurations are checked by libraries with errors of their own
             raise BadInputError(f"{path}: {_line(error)}") from error
 
     def _model_class(self, transformers: Any, config: Any, task: str) -> Any:
