@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.attributed import _samplers
 from jouletrace.analysis.recording import PHASE
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import tables
@@ -121,7 +122,10 @@ def test_dropped_records_are_said_and_refused_where_they_are_many(recorded):
 def test_a_stored_rate_that_is_no_longer_right_is_passed_by(recorded):
     rate = recorded.result("sample_rate_hz").value
     stale = changed(recorded)
-    for stored in (rate - 20, 1e9, -5.0):
-        stale.stored = {**stale.stored, "sample_rate_hz": {"value": stored}}
-        analyse(stale)
-        assert stale.result("sample_rate_hz").value == pytest.approx(rate, abs=0.1)
+    stale.stored = {**stale.stored, "sample_rate_hz": {"value": rate - 20}}
+    assert len(_samplers(stale)) == 3
+    analyse(stale)
+    assert stale.result("sample_rate_hz").value == pytest.approx(rate, abs=0.1)
+    for impossible in (1e9, -5.0, "x"):
+        stale.stored["sample_rate_hz"] = {"value": impossible}
+        assert len(_samplers(stale)) == 2
