@@ -16,6 +16,10 @@ import sys
 import time
 from pathlib import Path
 
+from jouletrace.analysis.recording import PHASE
+from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.store import load
+
 HERE = Path(__file__).parent
 OWN = f"{HERE.relative_to(Path.cwd()) if HERE.is_relative_to(Path.cwd()) else HERE}/models.py"
 
@@ -59,13 +63,8 @@ def profiled(name: str, out: Path, more: list[str]) -> tuple[float, int, str]:
     return time.monotonic() - began, done.returncode, done.stdout + done.stderr
 
 
-def figures(path: Path) -> dict[str, object]:
-    """What a Run of a recording tells."""
-    from jouletrace.analysis.recording import PHASE
-    from jouletrace.run import MODEL_UNIT
-    from jouletrace.run.store import load
-
-    run = load(path)
+def figures(run: Run) -> dict[str, object]:
+    """What an analysed Run of a recording gives."""
     ops = [u for u in run.units.to_pylist() if u["level"] == "op" and u["parent"] == MODEL_UNIT]
     found = {u["id"]: run.result("energy_total_j", u["id"]) for u in ops if u["name"] != "idle"}
     known = {id: e for id, e in found.items() if e.value is not None}
@@ -130,7 +129,7 @@ def main() -> None:
             print(f"| {name} | {seconds:.0f} s | exit {status}: {said.strip().splitlines()[-1:]} |", flush=True)
             rows[name] = {"time_s": seconds, "status": status, "said": said[-2000:]}
             continue
-        row = figures(path)
+        row = figures(load(path))
         rows[name] = {"time_s": seconds, "status": status, **row}
         print(line(name, seconds, row), *(f"\n  {w}" for w in row["warnings"]), flush=True)
         (asked.table or asked.out / "table.json").write_text(json.dumps(rows, indent=1))

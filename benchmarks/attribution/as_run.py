@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from any_model import figures
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.recording import PHASE
@@ -168,20 +169,13 @@ def run_of(folder, name, seconds, context_ns=None):
 
 def line(name, run, cpu_s):
     """What the Run says, in a row of a table."""
-    ops = [unit for unit in run.units.to_pylist() if unit["level"] == "op" and unit["name"] != "idle"]
-    energies = {unit["id"]: run.result("energy_total_j", unit["id"]) for unit in ops if unit["parent"] == MODEL_UNIT}
-    total = sum(e.value for e in energies.values() if e.value is not None)
-    named = {unit["id"] for unit in ops if unit["op"]}
-    fine = [e for id, e in energies.items() if id in named and e.value and e.half_width <= 0.1 * e.value]
-    closure = run.result("closure_kernels")
-    said = "; ".join(w.message for w in run.warnings if w.code == "not_attributed")
-    if closure.value is None:
-        return f"| {name} | {len(run.activity)} | {100 * run.workload[PHASE]['unmatched']:.2f} % | {said} |"
-    unmatched = run.workload[PHASE]["unmatched"]
+    row = figures(run)
+    head = f"| {name} | {row['kernels']} | {row['unmatched']:.2%} |"
+    if row["closure"] is None:
+        return f"{head} {'; '.join(w.message for w in run.warnings if w.code == 'not_attributed')} |"
     return (
-        f"| {name} | {len(run.activity)} | {100 * unmatched:.2f} % | {len(fine)} of {len(named)} "
-        f"| {100 * sum(e.value for e in fine) / total:.0f} % | {closure.value:.4f} ± {closure.half_width or 0:.4f} "
-        f"| {run.result('residual_w').value:.1f} W | {cpu_s:.0f} s |"
+        f"{head} {row['fine_rows']} of {row['rows']} | {row['fine_share']:.0%} | {row['closure']:.4f} "
+        f"± {row['closure_half_width'] or 0:.4f} | {row['left_w']:.1f} W | {cpu_s:.0f} s |"
     )
 
 

@@ -6,8 +6,8 @@ import pyarrow.compute as pc
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.attributed import _samplers
 from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.regressed import samplers
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import tables
 
@@ -123,9 +123,9 @@ def test_a_stored_rate_that_is_no_longer_right_is_passed_by(recorded):
     rate = recorded.result("sample_rate_hz").value
     stale = changed(recorded)
     stale.stored = {**stale.stored, "sample_rate_hz": {"value": rate - 20}}
-    assert len(_samplers(stale)) == 3
+    assert len(samplers(stale)) == 3
     analyse(stale)
     assert stale.result("sample_rate_hz").value == pytest.approx(rate, abs=0.1)
     for impossible in (1e9, -5.0, "x"):
         stale.stored["sample_rate_hz"] = {"value": impossible}
-        assert len(_samplers(stale)) == 2
+        assert len(samplers(stale)) == 2

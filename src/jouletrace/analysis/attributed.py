@@ -7,7 +7,7 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,28 +17,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.conditions import capped
-from jouletrace.analysis.power import no_power_reason, power_record, response_of
-from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE, samples
+from jouletrace.analysis.power import no_power_reason
+from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE
+from jouletrace.analysis.regressed import fitted
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
-from jouletrace.attribution.checks import checks, verdict
-from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import METHOD, Z95, Contrasts, rows
+from jouletrace.attribution.rows import METHOD, Contrasts, rows
 from jouletrace.energy.interval import difference, ratio
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.observer import PART_TIME, Means, Sampled
-from jouletrace.sensor.readout import Readings, on_grid
-from jouletrace.sensor.sampler import HOPPER_SENSOR, Sensor
+from jouletrace.sensor.observer import Sampled
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
-
-RATE_NEAR_HZ = 2.0
-"""How far from a stored sample rate a board's is looked for: it falls by some 0.3 Hz as a die warms."""
 
 MOST_CALLS = 16
 """A module called more often than this in an iteration has its total alone: a row a call helps nobody."""
@@ -47,16 +40,6 @@ _BY_OTHERS = "called by others"
 
 OVERLAPPED = 0.05
 """Share of a row's time in which other kernels ran too, above which it is flagged: energy is shared equally there."""
-
-ANY_RATE_HZ = (1150.0, 1310.0)
-"""Of eight boards of the kind seven take 1217 to 1254 samples a second, one 1191."""
-
-GAP_SPREAD_W = 6.0
-"""Between kernels boards draw what they draw in context idle: -3 to 9 W more in 16 recordings of three H200s, where the
-readings tell it to 8 W and less; most where the die is hot."""
-
-AROUND_NS = 1_000_000_000
-"""Readings this long before and after a recording show where it begins and ends."""
 
 Array = NDArray[np.float64]
 Kinds = dict[int, float]
@@ -203,7 +186,7 @@ class Attributed:
         begin, finish = self.about["start_ns"], self.about["end_ns"]
         try:
             rest = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")
-            fitted, found = _fitted(self.run, device, channel, self._activity, begin, finish, rest)
+            fit, found = fitted(self.run, device, channel, self._activity, begin, finish, rest)
         except BadInputError as error:
             self.run.warn("not_attributed", f"no energies of kernels: {error}")
             return None, "not_attributed"
@@ -217,9 +200,9 @@ class Attributed:
         def family(name: str) -> str:
             return name.split(" ", maxsplit=1)[0] if name in operators else ""
 
-        table = rows(fitted, lambda kind: kind.operator or kind.name, family)
+        table = rows(fit, lambda kind: kind.operator or kind.name, family)
         pools = [row.names for row in table if row.energy.value is not None]
-        contrasts = Contrasts(fitted, lambda kind: index[kind])
+        contrasts = Contrasts(fit, lambda kind: index[kind])
         return _Powers(contrasts, pools, {i: contrasts.names.index(name) for i, name in enumerate(index.values())}), ""
 
     @property
@@ -381,11 +364,11 @@ class Attributed:
             parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             self.figures.add(MODEL_UNIT, name, closure, flags)
-        fitted = self.powers.contrasts.fit
-        self.figures.add(MODEL_UNIT, "residual_w", Estimate(fitted.left_rms_w, None, None, len(fitted.watts), METHOD))
-        if isinstance(fitted.observer, Sampled):
-            rate = fitted.observer.track.rate_hz
-            self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fitted.watts), METHOD))
+        fit = self.powers.contrasts.fit
+        self.figures.add(MODEL_UNIT, "residual_w", Estimate(fit.left_rms_w, None, None, len(fit.watts), METHOD))
+        if isinstance(fit.observer, Sampled):
+            rate = fit.observer.track.rate_hz
+            self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))
 
     def _next(self) -> int:
         return max((self.figures.last_unit(), *map(int, self.by_id))) + 1
@@ -420,9 +403,9 @@ class Attributed:
             known = self.powers.contrasts.tells(amounts) and (not idle_s or amounts[-1] > 0)
             reason = "" if known else "not_resolved"
             flags = ["overlapped"] if row.overlapped > OVERLAPPED else []
-        energy = self._scaled(row.energy) if row is not None and not reason else Estimate.null(reason, METHOD)
-        if idle_s and row is not None and not reason:
-            energy = row.energy
+        energy = Estimate.null(reason, METHOD)
+        if row is not None and not reason:
+            energy = row.energy if idle_s else self._scaled(row.energy)
         power = energy.scaled(1 / seconds) if seconds > 0 else Estimate.null(reason or "no_time", METHOD)
         if own:
             self.figures.add(unit, "energy_own_j", energy, flags)
@@ -440,64 +423,6 @@ class Attributed:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
         elif self.reason and self.iteration_s.value:
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
-
-
-def _fitted(
-    run: Run,
-    device: str,
-    channel: ChannelInfo,
-    made: Callable[[int], Activity],
-    begin_ns: int,
-    finish_ns: int,
-    rest: Estimate,
-) -> tuple[Fit, str]:
-    """The regression of a recording, and why its rows can't be trusted; "" if they can.
-
-    ``rest`` is what the board drew before and after, with a context and nothing running, W.
-
-    Raises:
-        BadInputError: If readings or timeline can't be used.
-    """
-    readings = _readings(run, device, channel, begin_ns, finish_ns)
-    if rest.value is not None and rest.half_width is not None:
-        readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
-    activity, dropped = made(readings.origin_ns), int(run.workload[PHASE].get("dropped") or 0)
-    for sensor in _samplers(run) if samples(channel) else [_means(channel)]:
-        locked = lock(activity, sensor, readings)
-        asked = checks(locked, readings, dropped=dropped)
-        if all(check.passed for check in asked):
-            return locked.fit, ""
-    return locked.fit, verdict(asked)
-
-
-def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
-    """The power record about a recording."""
-    found, period_s = power_record(run, device), channel.period_s or 0.02
-    assert found is not None
-    record = found[0]
-    near = (record.time_ns > begin_ns - AROUND_NS) & (record.time_ns < finish_ns + AROUND_NS)
-    time, watts = record.time_ns[near], record.power_w[near]
-    if channel.gapless:
-        return on_grid(time, watts, period_s)
-    if not len(time):
-        raise BadInputError("the power record has no readings while kernels were recorded")
-    # polled: a stamp is when a new value was seen
-    return Readings((time - time[0]) / 1e9, watts, int(time[0]), period_s, 1.0, 0, 0)
-
-
-def _samplers(run: Run) -> list[Sensor]:
-    """A sensor that samples: near the rate of an earlier recording of the board, else where most are, else any."""
-    known = (run.stored.get(SAMPLE_RATE) or {}).get("value")
-    ranges = [HOPPER_SENSOR.rates_hz, ANY_RATE_HZ]
-    if isinstance(known, int | float) and ANY_RATE_HZ[0] <= known <= ANY_RATE_HZ[1]:
-        ranges.insert(0, (known - RATE_NEAR_HZ, known + RATE_NEAR_HZ))
-    return [replace(HOPPER_SENSOR, rates_hz=rates) for rates in ranges]
-
-
-def _means(channel: ChannelInfo) -> Means:
-    """What is known of a sensor that averages: the window that its driver states, or that of its kind."""
-    response = response_of(channel)
-    return replace(PART_TIME, window_s=response.window_s, delay_s=response.lag_s)
 
 
 def _sums(parts: Iterable[tuple[Key, int, float]]) -> dict[Key, Kinds]:

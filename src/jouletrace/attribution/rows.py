@@ -106,9 +106,7 @@ class Contrasts:
 
     def row(self, which: Iterable[int]) -> Row:
         """The sum of some rows of the grouping."""
-        amounts = np.zeros(len(self.names))
-        amounts[list(which)] = 1.0
-        return self.mixture(amounts)
+        return self.mixture(self._once(which))
 
     def mixture(self, amounts: Array) -> Row:
         """So many times each row of the grouping, together.
@@ -133,9 +131,13 @@ class Contrasts:
 
     def resolved(self, which: Sequence[int]) -> bool:
         """Whether the readings tell a sum of rows."""
+        return self.tells(self._once(which))
+
+    def _once(self, which: Iterable[int]) -> Array:
+        """Some rows of the grouping once each, as amounts of all."""
         amounts = np.zeros(len(self.names))
         amounts[list(which)] = 1.0
-        return self.tells(amounts)
+        return amounts
 
     def tells(self, amounts: Array) -> bool:
         """Whether the readings tell a mixture: its interval is narrow enough, and not by the prior.

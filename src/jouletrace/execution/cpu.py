@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from jouletrace.errors import BrokenOffError
-from jouletrace.execution.calls import PLAIN, Call, match
+from jouletrace.execution.calls import PLAIN, match
 from jouletrace.execution.listing import Seen, listing
 from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
@@ -38,17 +38,7 @@ class CpuProgram:
         seen = self._once()
         names = list(dict.fromkeys(one.op for one in seen))
         calls = [
-            Call(
-                one.op,
-                one.shapes,
-                one.module,
-                one.site,
-                one.phase,
-                (names.index(one.op),),
-                (one.after_ns - one.before_ns) / 1e9,
-                one.repeatable,
-                number,
-            )
+            one.call((names.index(one.op),), (one.after_ns - one.before_ns) / 1e9, number)
             for number, one in enumerate(seen)
         ]
         return Listing(calls, names)

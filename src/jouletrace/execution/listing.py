@@ -39,6 +39,11 @@ class Seen:
     before_ns: int
     after_ns: int
 
+    def call(self, kernels: tuple[int, ...], seconds: float, number: int, inner: int = UNKNOWN) -> Call:
+        """As a call that launches some kernels; see ``Call``."""
+        named = self.op, self.shapes, self.module, self.site, self.phase
+        return Call(*named, kernels, seconds, self.repeatable, number, inner)
+
 
 class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
     """Lists operator calls and waits after each, so that the tracer's stamps say whose a kernel is."""
@@ -114,22 +119,9 @@ def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
             last = at + 1
             while last < len(trace) and owner[last] == owner[at]:
                 last += 1
-            mine = slice(at, last)
-            one = seen[owner[at]]
-            calls.append(
-                Call(
-                    one.op,
-                    one.shapes,
-                    one.module,
-                    one.site,
-                    one.phase,
-                    tuple(int(name) for name in trace.name[mine]),
-                    float(length[mine].sum()),
-                    one.repeatable,
-                    int(owner[at]),
-                    inner[owner[at]],
-                )
-            )
+            kernels = tuple(int(name) for name in trace.name[at:last])
+            number = int(owner[at])
+            calls.append(seen[number].call(kernels, float(length[at:last].sum()), number, inner[number]))
     return calls
 
 

@@ -27,6 +27,11 @@ class Listing:
     names: Sequence[str]
     note: str = ""
 
+    @property
+    def kernels(self) -> int:
+        """How many an iteration launches; at least 1."""
+        return max(1, sum(len(call.kernels) for call in self.calls))
+
     def codes(self, trace: Trace) -> Ints:
         """The name of each entry of a trace as an index into ``names``, ``UNKNOWN`` for others; shape (n,)."""
         place = {name: i for i, name in enumerate(self.names)}

@@ -16,10 +16,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jouletrace import analysis
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
-from jouletrace.analysis.power import tail_s
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.session import Session
@@ -167,10 +165,7 @@ def _rounds(
     _stage(session, parts, "energy of prefill, decode and the whole", first, order, progress)
     more = 0
     if power is not None:
-        last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
-        session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
-        values = analysis.energies_per_iteration(session.snapshot())
-        more = passes.windows_after(values, first, affordable, settings)
+        more = passes.windows_after(session, power, first, affordable, settings)
     if between is not None:
         between()
         more = max(more, 1)

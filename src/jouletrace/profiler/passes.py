@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
@@ -136,17 +133,19 @@ def energy(
     affordable = round(most_seconds(settings, power) / (replays * iteration_s))
     first = min(settings.first_stage, max(affordable, LEAST_WINDOWS))
     _stage(session, step, "energy", first, replays, iteration_s, progress)
-    values = _interim(session, power)
+    more = windows_after(session, power, first, affordable, settings)
     if between is not None:
         between()
-    least = LEAST_WINDOWS if between is not None else 0
-    more = max(windows_after(values, first, affordable, settings), least)
+        more = max(more, LEAST_WINDOWS)
     if more > 0:
         _stage(session, step, "energy, second stage", more, replays, iteration_s, progress)
 
 
-def windows_after(values: NDArray[np.float64], first: int, affordable: int, settings: ProfileSettings) -> int:
-    """How many more the wanted interval needs after a first stage that has these values, J per iteration."""
+def windows_after(session: Session, power: ChannelInfo, first: int, affordable: int, settings: ProfileSettings) -> int:
+    """How many more windows the wanted interval needs after a first stage, once the sensor's tail has arrived."""
+    last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
+    session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
+    values = analysis.energies_per_iteration(session.snapshot())
     if len(values) < first:
         return 0  # the analysis says why windows are missing
     return min(windows_needed(values, settings.target_ci), affordable) - first
@@ -206,10 +205,3 @@ def _replay(session: Session, variant: str, step: Step, replays: int) -> float:
         counted_mhz=counted_mhz,
     )
     return interval.seconds
-
-
-def _interim(session: Session, power: ChannelInfo) -> NDArray[np.float64]:
-    """Energy per iteration of the windows so far, once the sensor's tail has arrived."""
-    last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
-    session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
-    return analysis.energies_per_iteration(session.snapshot())

@@ -16,7 +16,7 @@ _ONE = ("closure_layers", "closure_kernels", "closure_kernels_time")
 
 
 def section(results: Results, level: str) -> Section:
-    """The checks as a table; without rows where no parts were told apart."""
+    """The checks as a table; without rows where no parts were distinguished."""
     found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")])
     if level not in ("phase", "layer", "kernel", "op"):
         return found

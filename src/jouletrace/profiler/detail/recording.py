@@ -83,8 +83,7 @@ def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None,
     A sensor that samples sees which operator ran; one that averages sees means over its window, in which the
     same variant must run.
     """
-    kernels = max(1, sum(len(call.kernels) for call in listing.calls))
-    seconds = min(settings.detail_time_s, MOST_KERNELS / kernels * iteration_s)
+    seconds = min(settings.detail_time_s, MOST_KERNELS / listing.kernels * iteration_s)
     if power is None:
         return Excitation(seconds)
     drawn = variants(listing.calls, np.random.default_rng(settings.seed), iteration_s)
@@ -226,7 +225,6 @@ def _kernel(units: _Units, name: str, count: int) -> int:
 
 def _add_spans(session: Session, traced: Traced, unit: NDArray[np.int64], listing: Listing) -> None:
     """Some iterations in full, for timelines."""
-    each = max(1, sum(len(call.kernels) for call in listing.calls))
-    few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // each, traced.iterations))
+    few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)
     session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])
