@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from import_logs import meter, write
@@ -83,6 +84,17 @@ def test_the_limit_is_of_the_reading_alone_and_grows_with_the_files(tmp_path, mo
     with pytest.raises(BadInputError, match="takes more than 4 GiB of memory"), memory.bounded([path]):
         raise MemoryError
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+@needs_proc
+def test_what_the_process_held_before_leaves_the_reading_its_memory(tmp_path, monkeypatch):
+    path = write(tmp_path, meter([100.0] * 20), "x.csv")
+    monkeypatch.setattr(memory, "MOST_BYTES", 384 << 20)
+    held = np.ones(48 << 20)  # as many bytes as a fresh process may have
+    with memory.bounded([path]):
+        assert len(np.ones(12 << 20)) < len(held)
+        with pytest.raises(MemoryError):
+            np.ones(48 << 20)
 
 
 @pytest.mark.parametrize("form", [None, *(name for name in FORMATS if name not in ("jouletrace", "mig_folder"))])

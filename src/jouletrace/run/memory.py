@@ -12,13 +12,14 @@ from jouletrace.errors import BadInputError
 from jouletrace.run.limits import LARGE_BYTES, VARIABLE, stated_bytes
 
 MOST_BYTES = 1 << 30
-"""Memory of the process while it reads files of up to ``LARGE_BYTES``."""
+"""Memory of a fresh process while it reads files of up to ``LARGE_BYTES``; one that holds much already may take
+as much more."""
 
 RATIO = MOST_BYTES // LARGE_BYTES
 """Of larger files, over their bytes. Real traces come to 2 to 6 times, logs to 4 to 7."""
 
-_LIBRARIES_BYTES = 128 << 20
-"""What is loaded meanwhile and isn't data."""
+_LIBRARIES_BYTES = 192 << 20
+"""What a fresh process holds, and what is loaded meanwhile and isn't data."""
 
 
 @contextmanager
@@ -57,17 +58,16 @@ def _size(path: Path) -> int:
 
 
 def _limit(most: int) -> tuple[int, int] | None:
-    """Limit the data of this process so that all its memory stays within ``most`` bytes; what the limit was."""
+    """Limit the data of this process so that it takes ``most`` bytes, less the libraries'; what the limit was."""
     try:
         import resource
 
         with open("/proc/self/status") as status:
-            found = dict(re.findall(r"^(VmData|VmRSS):\s+(\d+) kB", status.read(), re.MULTILINE))
-        data, resident = int(found["VmData"]) * 1024, int(found["VmRSS"]) * 1024
-    except (ImportError, OSError, KeyError):
+            data = int(re.findall(r"^VmData:\s+(\d+) kB", status.read(), re.MULTILINE)[0]) * 1024
+    except (ImportError, OSError, IndexError):
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = data + max(most - resident - _LIBRARIES_BYTES, 0)
+    wanted = data + max(most - _LIBRARIES_BYTES, 0)
     if any(one != resource.RLIM_INFINITY and one <= wanted for one in (soft, hard)):
         return None
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
