@@ -22,11 +22,11 @@ import numpy as np
 
 from jouletrace.analysis.power import power_record
 from jouletrace.devices import open_device
-from jouletrace.energy.repeated import repeated_energy
-from jouletrace.energy.windows import window_energy
 from jouletrace.profiler.calibrate import calibrate
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
+from jouletrace.sensor.windows.energy import window_energy
+from jouletrace.sensor.windows.repeated import repeated_energy
 
 GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")

@@ -18,14 +18,14 @@ import numpy as np
 from counter import PolledCounter, inner_bracket, readings, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.devices import open_device
-from jouletrace.energy.counter import CounterSteps, bracket
-from jouletrace.energy.integrate import integrate
-from jouletrace.energy.windows import window_energy
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.prepare import prepare, resolve
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
 from jouletrace.run import load
+from jouletrace.sensor.counter import CounterSteps, bracket
+from jouletrace.sensor.integrate import integrate
+from jouletrace.sensor.windows.energy import window_energy
 
 PLAN = ((0.05, 24), (0.2, 24), (0.5, 20), (1.0, 20), (3.0, 20))
 PAUSE_S = 1.1

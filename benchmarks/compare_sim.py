@@ -2,7 +2,7 @@
 
 Each pair is two sides of three runs of one thing on one board. A run's figures are drawn, not
 profiled: a whole profile takes seconds, its figures differ from run to run by a few numbers only.
-The board's parameters are drawn by seed within the ranges of ``devices.simulated.presets``; then, as in
+The board's parameters are drawn by seed within the ranges of ``simulator.boards.presets``; then, as in
 its engine,
 
 - every run's load draws more or less by ``run_spread`` and by ``drift`` (which outlasts a run),
@@ -29,10 +29,10 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace.compare import compare
-from jouletrace.devices.simulated.parameters import draw
-from jouletrace.devices.simulated.presets import PRESETS
 from jouletrace.report.comparison.data import DIFFERENT, SAME, WORSE
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
+from jouletrace.simulator.boards.parameters import draw
+from jouletrace.simulator.boards.presets import PRESETS
 
 PRESET = PRESETS["h100-80"]
 WINDOWS, WINDOW_S = 8, 0.5

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from jouletrace.energy.counter import Bracket, CounterSteps, bracket, find_steps
+from jouletrace.sensor.counter import Bracket, CounterSteps, bracket, find_steps
 
 POLL_S = 0.002
 

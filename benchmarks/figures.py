@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 
 import reality
 import sensor_models
-from jouletrace.energy.integrate import integrate
-from jouletrace.energy.record import clean
-from jouletrace.energy.response import Response
-from jouletrace.energy.windows import window_energy
+from jouletrace.sensor.integrate import integrate
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.windows.energy import window_energy
+from jouletrace.sensor.windows.response import Response
 from recordings import Recording, recording
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"

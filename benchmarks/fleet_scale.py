@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.fleet.rows import ITERATIONS, RUNS, SAMPLES, WINDOWS, to_parquet
-from jouletrace.fleet.store import open_store
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.rows import ITERATIONS, RUNS, SAMPLES, WINDOWS, to_parquet
+from jouletrace.addons.fleet.store import open_store
 
 SECONDS, WINDOW_S = 60, 0.5
 TRUTH = {"node": 0.006, "gpu": 0.012, "run": 0.003, "within": 0.008}

@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.fleet.variance import LEVELS, Split, split
+from jouletrace.addons.fleet.variance import LEVELS, Split, split
 
 WINDOWS = 20
 RANGES = ((0.001, 0.03), (0.001, 0.03), (0.001, 0.03), (0.001, 0.02))

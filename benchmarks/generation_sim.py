@@ -19,16 +19,16 @@ import numpy as np
 from jouletrace import analysis
 from jouletrace.analysis.generation import SEGMENT
 from jouletrace.devices import open_device
-from jouletrace.energy.interval import standard_error
+from jouletrace.execution.steps.simulated_generation import CountedGeneration, count_generation
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.prepare import resolve
 from jouletrace.profiler.progress import Silent
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.warmup import warm_up
+from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run
-from jouletrace.steps.simulated_generation import CountedGeneration, count_generation
-from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.stats.interval import standard_error
+from jouletrace.workloads.options import WorkloadOptions
 
 QUIET = Silent()
 HEADER = (

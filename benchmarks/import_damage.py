@@ -32,8 +32,8 @@ import import_logs
 import import_timelines
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.importers import FORMATS, importer, recognise
-from jouletrace.importers.base import ImportOptions, read_bytes
+from jouletrace.formats.importers import FORMATS, importer, recognise
+from jouletrace.formats.importers.base import ImportOptions, read_bytes
 from jouletrace.run import Run
 from pace import loop_s
 

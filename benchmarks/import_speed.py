@@ -35,7 +35,7 @@ print(json.dumps(dict(seconds=time.process_time() - began, bytes=peak() - before
 """
 
 OURS = MEASURE.format(
-    prepare="from jouletrace.importers import FORMATS, importer, read_file\n"
+    prepare="from jouletrace.formats.importers import FORMATS, importer, read_file\n"
     "for name in FORMATS:\n    importer(name)  # all are asked whether it is theirs\n"
     "from jouletrace.run import Run\nRun()  # the first Arrow table imports pandas, where there is one",
     call="rows = len(read_file(path).spans)",

@@ -12,7 +12,7 @@ import tracemalloc
 
 import numpy as np
 
-from jouletrace.energy.integrate import integrate
+from jouletrace.sensor.integrate import integrate
 
 
 def main(windows: int = 10_000_000, samples: int = 1_000_000) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import jouletrace as jt
-from jouletrace.energy.interval import mean_estimate
+from jouletrace.stats.interval import mean_estimate
 
 
 def work_on(gpu: bool, seconds: float) -> Callable[[], None]:

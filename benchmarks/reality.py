@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from jouletrace.devices.simulated import open_simulated
-from jouletrace.energy.fit import fit_response
-from jouletrace.energy.response import Response
+from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.windows.response import Response
+from jouletrace.simulator.boards import open_simulated
 from output import print_text
 from recordings import Recording, recording
 

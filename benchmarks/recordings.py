@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.energy.stamps import Grid, find_grid, updates
+from jouletrace.sensor.stamps import Grid, find_grid, updates
 
 FOLDER = Path(__file__).parent.parent / "tests" / "data"
 

@@ -1,6 +1,6 @@
 """How far ``profile --backend`` is from a bare loop and from OpenVINO's ``benchmark_app``, and what wrapping costs.
 
-    python benchmarks/runtimes.py [--rounds N] [--seconds S] [-o FILE]
+    python benchmarks/addons/runtimes.py [--rounds N] [--seconds S] [-o FILE]
 
 All of it runs in one command, in turns, since other programs may use the machine. Every runtime has
 one thread. "Wrapper" is our loop over a bare loop on the same loaded model, "bare loop" is over one
@@ -23,16 +23,16 @@ import numpy as np
 import onnxruntime
 import openvino
 
+from jouletrace.addons.runtimes.export import export_onnx
+from jouletrace.addons.runtimes.feeds import random_feeds
+from jouletrace.addons.runtimes.onnxruntime import OnnxRuntime
+from jouletrace.addons.runtimes.openvino import OpenVino
+from jouletrace.addons.runtimes.step import RuntimeStep
 from jouletrace.analysis.latency import median_of
-from jouletrace.importers import read_file
-from jouletrace.importers.base import ImportOptions
-from jouletrace.runtimes.export import export_onnx
-from jouletrace.runtimes.feeds import random_feeds
-from jouletrace.runtimes.onnxruntime import OnnxRuntime
-from jouletrace.runtimes.openvino import OpenVino
-from jouletrace.runtimes.step import RuntimeStep
+from jouletrace.formats.importers import read_file
+from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.workloads import resolve
-from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions
 
 IDS = {"bos_token_id": "1", "eos_token_id": "1", "n_head": "4"}
 TINY = {**IDS, "n_layer": "2", "n_embd": "64", "vocab_size": "500", "n_positions": "64"}

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace import exporters
+from jouletrace.formats import exporters
 from jouletrace.run import ChannelInfo, DeviceInfo, Estimate, Run, tables
 
 START = 1_795_000_000_000_000_000

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from jouletrace.devices.simulated import SimKernel, SimulatedGpu, open_simulated
+from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import profile as profiler
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
 from jouletrace.run import Run
-from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated
 
 QUICK = {"warmup_s": 3.0, "idle_s": 1.5, "latency_s": 0.5, "calibrated": False}
 """Settings that keep the simulation short."""

@@ -15,8 +15,8 @@ import numpy as np
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.importers.base import ImportOptions
-from jouletrace.importers.merge import merge
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.merge import merge
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import load, tables
 from pace import loop_s

@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 from scipy.signal import lfilter
 
-from jouletrace.energy.fit import fit_response
-from jouletrace.energy.response import Response
+from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.windows.response import Response
 
 T0 = 1_790_000_000_000_000_000
 STEP = 2e-4

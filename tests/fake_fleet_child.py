@@ -1,4 +1,4 @@
-"""Stands for ``jouletrace.fleet.child``: says what the real one says, and does what its workload's name asks for."""
+"""Stands for ``jouletrace.addons.fleet.child``: says what the real one says, does what its workload asks for."""
 
 import json
 import os

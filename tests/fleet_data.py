@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.fleet.rows import ITERATIONS, RUNS, SAMPLES, WINDOWS
-from jouletrace.fleet.store import open_store
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.rows import ITERATIONS, RUNS, SAMPLES, WINDOWS
+from jouletrace.addons.fleet.store import open_store
 
 
 def gpus(nodes: int = 1, each: int = 4, name: str = "H100 80GB") -> list[FleetGpu]:

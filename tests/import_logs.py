@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jouletrace.importers import importer
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
 
 _FOLDER = Path(os.environ.get("JOULETRACE_SAMPLES") or Path(__file__).parents[2] / "shared" / "data")
 

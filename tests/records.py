@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.energy.response import Response
-from jouletrace.importers.power_sensor import nvidia_sensor, polled_response
+from jouletrace.formats.importers.power_sensor import nvidia_sensor, polled_response
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.windows.response import Response
 
 DEVICE = "GPU-by-hand"
 START = 1_763_676_000_123_456_789

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from commands import FOREVER_S, wait_for
-from jouletrace.toolchain import programs
+from jouletrace.addons.toolchain import programs
 
 _HEAD = f"""#!{sys.executable}
 import os, pathlib, re, subprocess, sys, time

@@ -7,7 +7,7 @@ from import_logs import real, real_files
 from jouletrace.analysis.attribution import add_energies, power_device, span_energies
 from jouletrace.analysis.inference import energy_per_inference, stated_latency
 from jouletrace.analysis.rows import Figures
-from jouletrace.importers.columns import Coded, block
+from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables
 from records import DEVICE, channel, iterations, make_run, ns, readings
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.beating import FLAG
+from jouletrace.analysis.aliasing import FLAG
 from live_runs import marked, unit
 from records import channel, iterations, make_run, phases, readings, windows
 

@@ -8,8 +8,8 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.model import with_model_error
 from jouletrace.analysis.windows import fill
-from jouletrace.energy.response import Response
 from jouletrace.run import Estimate, load, save, tables
+from jouletrace.sensor.windows.response import Response
 from records import DEVICE, EXACT, START, channel, iterations, make_run, ns, phases, readings, windows
 
 IDLE, CONTEXT, LOAD = 70.0, 120.0, 420.0

@@ -10,8 +10,8 @@ import pytest
 from jouletrace.analysis import polled, window_estimate
 from jouletrace.analysis.polled import published
 from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
-from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.run import ChannelInfo
+from jouletrace.sensor.windows.response import NOMINAL, Response
 from make_runs import monitor_run
 from records import DEVICE, START, channel, make_run, ns, readings
 

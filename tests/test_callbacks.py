@@ -8,7 +8,7 @@ import pytest
 
 import jouletrace as jt
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.programs import current
+from jouletrace.profiler.record import active
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 
@@ -32,7 +32,7 @@ def check_training(run):
     before = [step for step in steps if step["end_ns"] <= evaluation["start_ns"]]
     after = [step for step in steps if step["start_ns"] >= evaluation["end_ns"]]
     assert (len(before), len(after)) == (2, 4), "an evaluation is in no step"
-    assert current.current is None
+    assert active.current is None
 
 
 @pytest.mark.thorough

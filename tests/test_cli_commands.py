@@ -242,7 +242,7 @@ def test_doctor_says_why_there_is_no_gpu(capsys, monkeypatch, no_rapl):
 
 def test_doctor_names_processes_and_ends_none(capsys, monkeypatch):
     from jouletrace.devices.base import Process
-    from jouletrace.devices.simulated import SimulatedGpu
+    from jouletrace.simulator.boards import SimulatedGpu
 
     monkeypatch.setattr(SimulatedGpu, "processes", lambda self: [Process(4711, "python3", 512 * 2**20)])
     said = command(capsys, "doctor", "-d", "sim:h100").out

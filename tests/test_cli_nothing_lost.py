@@ -9,7 +9,7 @@ import pytest
 from commands import command
 from jouletrace import load
 from jouletrace.errors import TerminatedError
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import store
 from stand_ins import install, limit_once_it_hangs
 

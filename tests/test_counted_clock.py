@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
+from jouletrace.execution.steps.base import CountsCycles
+from jouletrace.execution.steps.counted import counted_replay
+from jouletrace.execution.steps.cycles import Cycles
 from jouletrace.profiler import ab, generation, passes
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.steps.base import CountsCycles
-from jouletrace.steps.counted import counted_replay
-from jouletrace.steps.cycles import Cycles
 
 MHZ = 1652
 

@@ -5,8 +5,8 @@ import pytest
 
 from covering import fewest, most
 from energy_signals import T0, wander
-from jouletrace.energy.baseline import idle_and_working_levels, quiet_level, temperature_slope
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.baseline import idle_and_working_levels, quiet_level, temperature_slope
 
 SECOND = 10**9
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.energy.beat import beats, left
+from jouletrace.sensor.aliasing import beats, left
 
 SAMPLING_S = 0.8e-3
 

@@ -8,11 +8,11 @@ import pytest
 from energy_signals import SENSORS, T0, Load, ns
 from jouletrace import recorded
 from jouletrace.analysis.analyse import analyse
-from jouletrace.energy.counter import FLOOR, bracket, find_steps, record_over_counter
-from jouletrace.energy.record import clean
-from jouletrace.energy.response import Response
 from jouletrace.errors import BadInputError
 from jouletrace.run.store import load as load_run
+from jouletrace.sensor.counter import FLOOR, bracket, find_steps, record_over_counter
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.windows.response import Response
 
 DATA = Path(__file__).parent / "data"
 

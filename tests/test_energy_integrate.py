@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_signals import T0
-from jouletrace.energy.integrate import integrate
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.integrate import integrate
 
 
 def by_hand(time, power, start, end):

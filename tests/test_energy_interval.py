@@ -5,9 +5,9 @@ import pytest
 
 from covering import fewest, most
 from energy_signals import wander
-from jouletrace.energy import interval
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
+from jouletrace.stats import interval
 
 TRIALS = 1000
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.energy import posterior
-from jouletrace.energy.one_thread import one_thread
-from jouletrace.energy.steady import exponentially_smoothed
+from jouletrace.sensor.windows import posterior
+from jouletrace.sensor.windows.segments import exponentially_smoothed
+from jouletrace.stats.one_thread import one_thread
 from records import make_run, phases, readings
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
@@ -35,7 +35,7 @@ def test_an_analysis_takes_one_thread_and_gives_the_others_back(monkeypatch):
         seen.append(threads())
         return solve(*given)
 
-    monkeypatch.setattr("jouletrace.energy.neighbourhood.solve", look)
+    monkeypatch.setattr("jouletrace.sensor.windows.neighbourhood.solve", look)
     analyse(make_run(readings(300.0, 5.0), kind="monitor", spans=phases(("monitor", 0.1, 4.0))))
     assert seen
     assert all(one == {1} for one in seen)

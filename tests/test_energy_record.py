@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from energy_signals import T0
-from jouletrace.energy.record import clean
-from jouletrace.energy.stamps import find_grid, updates
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.stamps import find_grid, updates
 
 MS = 1_000_000
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
-from jouletrace.energy.features import load_features
-from jouletrace.energy.fit import fit_response
-from jouletrace.energy.noise import seen_correlation
-from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.sensor.calibration.features import load_features
+from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.windows.noise import seen_correlation
+from jouletrace.sensor.windows.response import NOMINAL, Response
 
 
 def test_the_step_response_of_a_boxcar_is_a_ramp():

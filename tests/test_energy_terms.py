@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from energy_signals import Load, Sensor, bursts, ns
-from jouletrace.energy import posterior
-from jouletrace.energy.neighbourhood import Neighbourhoods
-from jouletrace.energy.posterior import Posterior, Problems, Target, solve
-from jouletrace.energy.record import clean
-from jouletrace.energy.repeated import _regress, repeated_energy
-from jouletrace.energy.response import Response
-from jouletrace.energy.steady import UNSEEN_SHARE, edge_variance, stretches, sum_rate
-from jouletrace.energy.windows import T95, window_energy
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.windows import posterior
+from jouletrace.sensor.windows.energy import T95, window_energy
+from jouletrace.sensor.windows.neighbourhood import Neighbourhoods
+from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
+from jouletrace.sensor.windows.repeated import _regress, repeated_energy
+from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.windows.segments import UNSEEN_SHARE, edge_variance, stretches, sum_rate
 
 KNOWN = Response(0.02, 0.025, origin="calibrated", noise_w=0.3, wander_relative=0.02)
 

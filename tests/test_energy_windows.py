@@ -8,13 +8,13 @@ import pytest
 
 from covering import fewest
 from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibrated, ns
-from jouletrace.energy.integrate import integrate
-from jouletrace.energy.record import clean
-from jouletrace.energy.repeated import repeated_energy
-from jouletrace.energy.response import NOMINAL, Response
-from jouletrace.energy.steady import stretches
-from jouletrace.energy.windows import window_energy
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.integrate import integrate
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.windows.energy import window_energy
+from jouletrace.sensor.windows.repeated import repeated_energy
+from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.sensor.windows.segments import stretches
 
 
 @cache

@@ -9,8 +9,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from jouletrace import exporters
 from jouletrace.errors import BadInputError
+from jouletrace.formats import exporters
 from jouletrace.run import Run, load, tables
 from make_runs import START, all_runs, profile_run, random_table, simulated_run
 

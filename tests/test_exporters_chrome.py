@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from check_trace import problems, read
-from jouletrace import exporters
-from jouletrace.energy.integrate import integrate
 from jouletrace.errors import BadInputError
-from jouletrace.exporters import chrome
+from jouletrace.formats import exporters
+from jouletrace.formats.exporters import chrome
 from jouletrace.run import Run, tables
+from jouletrace.sensor.integrate import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
 from timeline_runs import NASTY, OTHER, SCRIPT, random_run, span, spans, timeline_run
 

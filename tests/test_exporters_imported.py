@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jouletrace.exporters import export
+from jouletrace.formats.exporters import export
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from make_runs import GPU, e, result
 from timeline_runs import OTHER, span

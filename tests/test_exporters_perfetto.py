@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jouletrace import exporters
-from jouletrace.energy.integrate import integrate
 from jouletrace.errors import BadInputError
-from jouletrace.exporters import perfetto
-from jouletrace.exporters import protobuf as pb
-from jouletrace.exporters.timeline.counters import steps
-from jouletrace.exporters.timeline.nesting import sub_tracks
+from jouletrace.formats import exporters
+from jouletrace.formats.exporters import perfetto
+from jouletrace.formats.exporters import protobuf as pb
+from jouletrace.formats.exporters.timeline.counters import steps
+from jouletrace.formats.exporters.timeline.nesting import sub_tracks
 from jouletrace.run import Run, tables
+from jouletrace.sensor.integrate import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
 from pace import worked
 from perfetto_reader import read
@@ -61,8 +61,8 @@ def test_tables_full_of_nonsense_give_a_valid_trace(tmp_path, seed):
 def test_batches_that_cut_through_open_spans_change_nothing(tmp_path, monkeypatch, batch):
     run = random_run(300, batch)
     whole = read(exporters.export(run, "perfetto", tmp_path / "whole"))
-    monkeypatch.setattr("jouletrace.exporters.timeline.slices._BATCH", batch)
-    monkeypatch.setattr("jouletrace.exporters.perfetto._BATCH", batch)
+    monkeypatch.setattr("jouletrace.formats.exporters.timeline.slices._BATCH", batch)
+    monkeypatch.setattr("jouletrace.formats.exporters.perfetto._BATCH", batch)
     assert read(exporters.export(run, "perfetto", tmp_path / "cut")).slices == whole.slices
     assert max(s.depth for s in whole.slices) >= 2
 

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from jouletrace import exporters
 from jouletrace.errors import BadInputError
-from jouletrace.exporters.picture import LEFT, RIGHT, WIDTH, Axis, clipped, nice, scaled
-from jouletrace.exporters.svg import draw
-from jouletrace.exporters.timeline.stretch import stretch_of
-from jouletrace.exporters.timeline.tracks import spans_of
-from jouletrace.importers import import_files
-from jouletrace.importers.columns import block
+from jouletrace.formats import exporters
+from jouletrace.formats.exporters.picture import LEFT, RIGHT, WIDTH, Axis, clipped, nice, scaled
+from jouletrace.formats.exporters.svg import draw
+from jouletrace.formats.exporters.timeline.stretch import stretch_of
+from jouletrace.formats.exporters.timeline.tracks import spans_of
+from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers.columns import block
 from jouletrace.run import Run, load, tables
 from make_runs import GPU, START, all_runs, random_table
 from timeline_runs import NASTY, random_run, span, timeline_run

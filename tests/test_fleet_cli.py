@@ -9,19 +9,19 @@ import pytest
 
 from commands import command
 from fleet_data import fleet
+from jouletrace.addons.fleet import gpus
+from jouletrace.addons.fleet.cooling import wait_until_cool
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.engine import local, run_fleet
+from jouletrace.addons.fleet.findings import start_skew
+from jouletrace.addons.fleet.node import Outcome
+from jouletrace.addons.fleet.open import Request, open_fleet
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.results import read_fleet
+from jouletrace.addons.fleet.store import open_store
 from jouletrace.cli.fleet_progress import FleetProgress
 from jouletrace.devices.base import Samples
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.fleet import gpus
-from jouletrace.fleet.cooling import wait_until_cool
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.engine import local, run_fleet
-from jouletrace.fleet.findings import start_skew
-from jouletrace.fleet.node import Outcome
-from jouletrace.fleet.open import Request, open_fleet
-from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.fleet.results import read_fleet
-from jouletrace.fleet.store import open_store
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import load
@@ -299,8 +299,8 @@ def test_cuda_order_counts_and_hidden_boards_are_left_out(monkeypatch):
 
 
 def test_a_fleet_of_which_every_gpu_is_busy_is_not_begun(monkeypatch):
-    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (HERE, []))
-    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda gpus: {gpu.id: f"{gpu} is in use" for gpu in gpus})
+    monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (HERE, []))
+    monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda gpus: {gpu.id: f"{gpu} is in use" for gpu in gpus})
     with pytest.raises(NotPossibleError, match="--allow-busy"), open_fleet(FleetSettings("gemm"), Request()):
         pass
     with open_fleet(FleetSettings("gemm"), Request(allow_busy=True)) as fleet:

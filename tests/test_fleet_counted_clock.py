@@ -5,12 +5,12 @@ import pytest
 
 from boards import board_step, recording
 from fleet_data import fleet
+from jouletrace.addons.fleet.document import gpu_table
+from jouletrace.addons.fleet.findings import find
+from jouletrace.addons.fleet.html import render
+from jouletrace.addons.fleet.results import fleet_of, read_fleet
+from jouletrace.addons.fleet.slowness import correlates
 from jouletrace.analysis import analyse
-from jouletrace.fleet.document import gpu_table
-from jouletrace.fleet.findings import find
-from jouletrace.fleet.html import render
-from jouletrace.fleet.results import fleet_of, read_fleet
-from jouletrace.fleet.slowness import correlates
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings

@@ -4,11 +4,11 @@ import pytest
 
 from commands import command
 from fleet_data import gpus, tables_of
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.node import Outcome
+from jouletrace.addons.fleet.plan import Task
+from jouletrace.addons.fleet.store import open_store
 from jouletrace.errors import BadInputError
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.node import Outcome
-from jouletrace.fleet.plan import Task
-from jouletrace.fleet.store import open_store
 
 
 @pytest.fixture(params=[KeyboardInterrupt(), BadInputError("cannot write fleet/failed: No space left on device")])
@@ -24,9 +24,9 @@ def broken_off(monkeypatch, request):
 
         return work
 
-    monkeypatch.setattr("jouletrace.fleet.open.local", local)
-    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (gpus(1, 2), []))
-    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda boards: {})
+    monkeypatch.setattr("jouletrace.addons.fleet.open.local", local)
+    monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (gpus(1, 2), []))
+    monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda boards: {})
     return getattr(request.param, "exit_code", 130), str(request.param) or "interrupted"
 
 

@@ -11,18 +11,18 @@ import pytest
 
 from commands import PATIENCE_S, command
 from fleet_data import gpus, tables_of
+from jouletrace.addons.fleet import gpus as gpus_of_fleet
+from jouletrace.addons.fleet import process
+from jouletrace.addons.fleet.child import reason_of
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.engine import local, run_fleet, todo_of
+from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet.open import Request, open_fleet, settle_size
+from jouletrace.addons.fleet.plan import IN_TURN, FleetSettings, Noise, Task, parse_noise, rounds
+from jouletrace.addons.fleet.ray_engine import Cluster
+from jouletrace.addons.fleet.results import read_fleet
+from jouletrace.addons.fleet.store import open_store
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.fleet import gpus as gpus_of_fleet
-from jouletrace.fleet import process
-from jouletrace.fleet.child import reason_of
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.engine import local, run_fleet, todo_of
-from jouletrace.fleet.node import Node
-from jouletrace.fleet.open import Request, open_fleet, settle_size
-from jouletrace.fleet.plan import IN_TURN, FleetSettings, Noise, Task, parse_noise, rounds
-from jouletrace.fleet.ray_engine import Cluster
-from jouletrace.fleet.results import read_fleet
-from jouletrace.fleet.store import open_store
 from jouletrace.profiler.settings import ProfileSettings
 
 HERE = Path(__file__).parent
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
     monkeypatch.setattr(process, "MODULE", "fake_fleet_child")
-    monkeypatch.setattr("jouletrace.fleet.node.HEAD_START_S", 0.1)
+    monkeypatch.setattr("jouletrace.addons.fleet.node.HEAD_START_S", 0.1)
     monkeypatch.setenv("PYTHONPATH", str(HERE))
 
 
@@ -145,7 +145,7 @@ def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatc
         process.listen([child for child in children if child.gpu.index != 1], until, PATIENCE_S, hear)
         process.listen(children, until, limit_s, hear)
 
-    monkeypatch.setattr("jouletrace.fleet.node.listen", patient)
+    monkeypatch.setattr("jouletrace.addons.fleet.node.listen", patient)
     found = do(tmp_path, "hangs", limit_s=1, cool_limit_s=0)
     assert found[1, 0].reason == "timed_out"
     assert "no result after 1 s" in found[1, 0].text
@@ -164,7 +164,7 @@ def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
         if message["is"] == "ready" and len(made) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("jouletrace.fleet.node.Child", Watched)
+    monkeypatch.setattr("jouletrace.addons.fleet.node.Child", Watched)
     boards = gpus(1, 3)
     node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, (), str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
@@ -218,7 +218,7 @@ def fake_work(dataset, boards, fails=()):
     done = []
 
     def work(todo, note, hear):
-        from jouletrace.fleet.node import Outcome
+        from jouletrace.addons.fleet.node import Outcome
 
         for node, repeats in todo.items():
             for repeat, ids in repeats.items():
@@ -320,8 +320,8 @@ def test_busy_gpus_are_listed_and_left_alone(tmp_path):
 
 
 def test_a_busy_gpu_is_not_measured_with_those_that_run_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (gpus(1, 3)[:2], gpus(1, 3)[2:]))
-    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda gpus: {gpus[1].id: "in use", gpus[2].id: "in use"})
+    monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (gpus(1, 3)[:2], gpus(1, 3)[2:]))
+    monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda gpus: {gpus[1].id: "in use", gpus[2].id: "in use"})
     with open_fleet(FleetSettings("memcpy", repeats=1), Request()) as fleet:
         outcomes = []
         fleet.engine(str(tmp_path), "")({"node-0": {0: ["GPU-0000"]}}, outcomes.append, lambda gpu, message: None)
@@ -344,7 +344,7 @@ def a_cluster(busy=()):
 
 
 def opened(monkeypatch, busy=(), noise=(), **more):
-    monkeypatch.setattr("jouletrace.fleet.ray_engine.open_ray", lambda *given: a_cluster(busy))
+    monkeypatch.setattr("jouletrace.addons.fleet.ray_engine.open_ray", lambda *given: a_cluster(busy))
     with open_fleet(FleetSettings("gemm", noise=noise), Request(engine="ray", **more)) as fleet:
         return fleet.excluded
 
@@ -482,9 +482,9 @@ def test_a_fleet_with_a_killed_process_does_not_end_well(tmp_path, capsys, monke
         return fake_work(Dataset(open_store(place)), boards, fails={("GPU-0001", 0)})[0]
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jouletrace.fleet.open.local", fails)
-    monkeypatch.setattr("jouletrace.fleet.open.find_gpus", lambda *asked: (boards, []))
-    monkeypatch.setattr("jouletrace.fleet.open.busy", lambda boards: {})
+    monkeypatch.setattr("jouletrace.addons.fleet.open.local", fails)
+    monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (boards, []))
+    monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda boards: {})
     said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "f", "--json")
     assert said.code == 3
     assert json.loads(said.out)["failures"][0]["text"] == "gone"

@@ -7,12 +7,12 @@ import socket
 import pytest
 
 from commands import command
+from jouletrace.addons.fleet import ray_engine
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.engine import Unwatched, run_fleet
+from jouletrace.addons.fleet.plan import IN_TURN, FleetSettings
+from jouletrace.addons.fleet.store import open_store
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.fleet import ray_engine
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.engine import Unwatched, run_fleet
-from jouletrace.fleet.plan import IN_TURN, FleetSettings
-from jouletrace.fleet.store import open_store
 from jouletrace.profiler.settings import ProfileSettings
 
 pytestmark = pytest.mark.thorough

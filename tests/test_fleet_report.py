@@ -13,18 +13,18 @@ import pytest
 
 from commands import command
 from fleet_data import fleet, gpus, tables_of, vars_of
+from jouletrace.addons.fleet import html
+from jouletrace.addons.fleet.actions import INSPECT, KEEP, UNDECIDED, actions, to_csv
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.document import document, facts
+from jouletrace.addons.fleet.findings import find, start_skew, to_dict
+from jouletrace.addons.fleet.names import gpu_names, is_meant
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.results import fleet_of, read_fleet
+from jouletrace.addons.fleet.slowness import BETWEEN, at_equal_temperature, correlates, temperature_slope
+from jouletrace.addons.fleet.spread import Spread
+from jouletrace.addons.fleet.store import open_store
 from jouletrace.errors import BadInputError
-from jouletrace.fleet import html
-from jouletrace.fleet.actions import INSPECT, KEEP, UNDECIDED, actions, to_csv
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.document import document, facts
-from jouletrace.fleet.findings import find, start_skew, to_dict
-from jouletrace.fleet.names import gpu_names, is_meant
-from jouletrace.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.fleet.results import fleet_of, read_fleet
-from jouletrace.fleet.slowness import BETWEEN, at_equal_temperature, correlates, temperature_slope
-from jouletrace.fleet.spread import Spread
-from jouletrace.fleet.store import open_store
 from jouletrace.report.table import typeset
 from make_runs import monitor_run, profile_run
 

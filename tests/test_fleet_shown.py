@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from fleet_data import fleet, gpus, tables_of, vars_of
-from jouletrace.fleet.actions import actions
-from jouletrace.fleet.dataset import Dataset
-from jouletrace.fleet.document import document
-from jouletrace.fleet.findings import find
-from jouletrace.fleet.html import gpu_table, render
-from jouletrace.fleet.plan import FleetSettings, Task
-from jouletrace.fleet.results import read_fleet
-from jouletrace.fleet.slowness import _correlation
-from jouletrace.fleet.store import open_store
+from jouletrace.addons.fleet.actions import actions
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.document import document
+from jouletrace.addons.fleet.findings import find
+from jouletrace.addons.fleet.html import gpu_table, render
+from jouletrace.addons.fleet.plan import FleetSettings, Task
+from jouletrace.addons.fleet.results import read_fleet
+from jouletrace.addons.fleet.slowness import _correlation
+from jouletrace.addons.fleet.store import open_store
 from jouletrace.report.scale import Unit, cell
 from jouletrace.report.table import typeset
 

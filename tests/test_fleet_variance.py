@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from covering import fewest, most
-from jouletrace.fleet.autocorrelation import autocorrelation, inflation
-from jouletrace.fleet.variance import DRAWS, LEVELS, Split, split
+from jouletrace.addons.fleet.autocorrelation import autocorrelation, inflation
+from jouletrace.addons.fleet.variance import DRAWS, LEVELS, Split, split
 
 
 def labels(nodes, gpus, runs, windows):

@@ -6,8 +6,8 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.base import WorkloadOptions
-from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL, knots, weights
+from jouletrace.workloads.generation_pieces import BETWEEN, DECODE, PREFILL, knots, weights
+from jouletrace.workloads.options import WorkloadOptions
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -12,18 +12,18 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import fill
 from jouletrace.compare import compare
 from jouletrace.devices import open_device
-from jouletrace.devices.simulated import SimKernel
 from jouletrace.errors import BadInputError
+from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import generation
 from jouletrace.profiler.detail.layer_profiler import LayerProfiler
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Silent
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.table import render
-from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import ObjectWorkload
 
 pytestmark = pytest.mark.thorough

@@ -7,16 +7,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jouletrace.devices.nvml.gpm import METRICS, gpm_sources
-from jouletrace.devices.simulated import SimKernel, trace
-from jouletrace.devices.simulated.device import SimulatedGpu
+from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import passes
 from jouletrace.profiler.profile import finish
 from jouletrace.profiler.progress import Silent
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.table import render
-from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.simulator.boards import SimKernel, trace
+from jouletrace.simulator.boards.device import SimulatedGpu
 
 SHARES = {"graphics_active": 100.0, "sm_active": 80.0, "pipe_tensor_active": 37.0, "memory_active": 21.0}
 """Per cent while a kernel runs."""

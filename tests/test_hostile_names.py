@@ -9,14 +9,14 @@ import pytest
 from commands import command
 from compare_runs import thing
 from import_logs import scrape
-from jouletrace import exporters
+from jouletrace.addons.fleet.actions import Action
+from jouletrace.addons.fleet.actions import to_csv as actions_to_csv
+from jouletrace.addons.mig.listing import table
+from jouletrace.addons.mig.rows import to_csv
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
 from jouletrace.compare import compare
-from jouletrace.fleet.actions import Action
-from jouletrace.fleet.actions import to_csv as actions_to_csv
-from jouletrace.mig.listing import table
-from jouletrace.mig.rows import to_csv
+from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
 from jouletrace.spreadsheets import csv_text
 from make_runs import gpu, profile_run, tables

@@ -8,8 +8,8 @@ import pytest
 from import_logs import TORCH, TRTEXEC_LAYERS, codes, dmon, meter, query, write
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.rows import Figures
-from jouletrace.importers import import_files
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers.base import ImportOptions
 
 LOG = dmon([61] * 30 + [75] + [87] * 60 + [70] + [61] * 20)
 DEVICE_UNIT = 1

@@ -7,8 +7,8 @@ import pytest
 from import_logs import OPENVINO_LAYERS, OPENVINO_REPORT, TORCH, codes, left_out, onnxruntime, read, real, real_files
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
 
 
 def test_a_measurement_is_the_latency_of_the_model(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from import_logs import codes, dcgm_csv, dcgmi, left_out, read, real, real_files, scrape
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
 
 
 @pytest.mark.thorough

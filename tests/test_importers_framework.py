@@ -8,9 +8,9 @@ import pytest
 import import_timelines as make
 from commands import command
 from jouletrace.errors import BadInputError
-from jouletrace.importers import FORMATS, base, import_files, importer, recognise
-from jouletrace.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
-from jouletrace.importers.columns import Coded, Partly, block
+from jouletrace.formats.importers import FORMATS, base, import_files, importer, recognise
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
+from jouletrace.formats.importers.columns import Coded, Partly, block
 from jouletrace.run import load, tables
 
 LAUNCHES = [(make.GEMM, (8, 1, 1))]

@@ -12,8 +12,8 @@ import pytest
 
 from import_logs import meter, write
 from jouletrace.errors import BadInputError
-from jouletrace.importers import FORMATS, import_files, read_file
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import FORMATS, import_files, read_file
+from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import memory
 from jouletrace.run.limits import VARIABLE
 

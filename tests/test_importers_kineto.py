@@ -13,11 +13,11 @@ import pytest
 import import_timelines as make
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.importers import kineto
-from jouletrace.importers.base import ImportOptions
-from jouletrace.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
-from jouletrace.importers.kineto import batch
-from jouletrace.importers.kineto.events import Events
+from jouletrace.formats.importers import kineto
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
+from jouletrace.formats.importers.kineto import batch
+from jouletrace.formats.importers.kineto.events import Events
 
 SAMPLES = Path(os.environ.get("JOULETRACE_SAMPLES", Path(__file__).parents[2] / "shared" / "data"))
 TRACES = sorted(p for folder in ("hta", "kineto", "tracelens") for p in (SAMPLES / folder).rglob("*.json*"))

@@ -8,8 +8,8 @@ import pytest
 from damaged import MOST_LOOPS, carry_through, check_whole, read_damaged
 from import_logs import SAMPLES, codes, dmon, read, write
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer, recognise
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer, recognise
+from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load, tables
 from pace import worked
 

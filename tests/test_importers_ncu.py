@@ -14,13 +14,13 @@ import import_timelines as make
 from damaged import read_damaged
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.exporters import export
-from jouletrace.importers import import_files, ncu
-from jouletrace.importers.base import ImportOptions
-from jouletrace.importers.columns import Coded, block
-from jouletrace.importers.ncu.match import base_name, match_launches
-from jouletrace.importers.ncu.units import to_si
-from jouletrace.importers.numbers import decimal_sign, number
+from jouletrace.formats.exporters import export
+from jouletrace.formats.importers import import_files, ncu
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.columns import Coded, block
+from jouletrace.formats.importers.ncu.match import base_name, match_launches
+from jouletrace.formats.importers.ncu.units import to_si
+from jouletrace.formats.importers.numbers import decimal_sign, number
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 
 SAMPLES = Path(os.environ.get("JOULETRACE_SAMPLES", Path(__file__).parents[2] / "shared" / "data"))

@@ -9,10 +9,10 @@ import pytest
 
 import check_trace
 from jouletrace.analysis import analyse
-from jouletrace.exporters import export
-from jouletrace.exporters.timeline import timeline_of
-from jouletrace.importers import import_files, ncu
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.exporters import export
+from jouletrace.formats.exporters.timeline import timeline_of
+from jouletrace.formats.importers import import_files, ncu
+from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
 
 DATA = Path(__file__).parent / "data"

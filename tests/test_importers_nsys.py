@@ -12,10 +12,10 @@ import pytest
 import import_timelines as make
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.importers import nsys, nsys_stats
-from jouletrace.importers.base import ImportOptions
-from jouletrace.importers.nsys import spans as nsys_spans
-from jouletrace.importers.nsys import tables as nsys_tables
+from jouletrace.formats.importers import nsys, nsys_stats
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.formats.importers.nsys import spans as nsys_spans
+from jouletrace.formats.importers.nsys import tables as nsys_tables
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from import_speed import make_export
@@ -275,7 +275,7 @@ def test_real_statistics_agree_with_a_plain_count(path):
 PEAK = """
 import resource, sys
 from jouletrace.analysis import analyse
-from jouletrace.importers import import_files
+from jouletrace.formats.importers import import_files
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 def run(path, place):

@@ -6,8 +6,8 @@ import pytest
 from import_logs import boxes, codes, dmon, left_out, query, read, real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer, recognise
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer, recognise
+from jouletrace.formats.importers.base import ImportOptions
 
 GPU = "imported:0"
 

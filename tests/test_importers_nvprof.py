@@ -17,8 +17,8 @@ from import_logs import (
     real_files,
 )
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
 
 
 @pytest.mark.thorough

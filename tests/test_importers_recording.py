@@ -16,7 +16,7 @@ from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts
 from jouletrace.cli.app import app
-from jouletrace.importers import import_files
+from jouletrace.formats.importers import import_files
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.importers import units
-from jouletrace.importers.base import RELATIVE, UNIX
-from jouletrace.importers.stamps import read_stamps, spread
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import RELATIVE, UNIX
+from jouletrace.formats.importers.stamps import read_stamps, spread
 
 NOON = 1_709_294_400  # 2024-03-01 12:00:00 UTC
 

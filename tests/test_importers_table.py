@@ -6,8 +6,8 @@ import pytest
 from import_logs import codes, left_out, meter, read, real, real_files
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
 
 WATTS = [100.0, 1250.5, 99.5, 101.0]
 

@@ -21,8 +21,8 @@ from import_logs import (
 )
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.errors import BadInputError
-from jouletrace.importers import importer
-from jouletrace.importers.base import ImportOptions
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
 
 
 def test_the_summary_of_a_log_becomes_figures_with_the_tool_named(tmp_path):

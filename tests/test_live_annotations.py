@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 import jouletrace as jt
-from jouletrace.profiler.programs.annotations import Annotations
-from jouletrace.profiler.programs.marks import Marks
+from jouletrace.profiler.record.annotations import Annotations
+from jouletrace.profiler.record.ranges import Marks
 
 torch = pytest.importorskip("torch")
 REAL = "sim:h100?realtime=1&load=0.5:300"

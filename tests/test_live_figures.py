@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis.ranges import _mean as mean_of_windows
-from jouletrace.energy.windows import WindowEnergies
+from jouletrace.sensor.windows.energy import WindowEnergies
 from live_runs import energy, marked, unit
 from pace import worked
 

@@ -9,8 +9,8 @@ import jouletrace as jt
 from jouletrace.analysis import analyse
 from jouletrace.analysis.communication import ALONE, BESIDE, OTHERS, states
 from jouletrace.errors import NotPossibleError
-from jouletrace.profiler.programs import kernel_stretch
-from jouletrace.profiler.programs.kernel_stretch import KernelStretch
+from jouletrace.profiler.record import kernel_stretch
+from jouletrace.profiler.record.kernel_stretch import KernelStretch
 from jouletrace.run import tables
 from jouletrace.tracing.trace import Trace
 from records import DEVICE, make_run, ns, phases, readings

@@ -13,8 +13,9 @@ import jouletrace as jt
 from commands import wait_for
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
-from jouletrace.profiler.programs import current, marks
-from jouletrace.profiler.programs import recording as recordings
+from jouletrace.profiler.record import active
+from jouletrace.profiler.record import ranges as marks
+from jouletrace.profiler.record import recording as recordings
 from live_runs import REAL, energy, spans_of, unit
 from pace import worked
 
@@ -82,7 +83,7 @@ def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
     assert not run.complete
     assert {row["name"] for row in spans_of(run, "range")} == {"load", "fail"}
     assert any("out of data" in warning.message for warning in run.warnings)
-    assert current.current is None
+    assert active.current is None
 
 
 @pytest.mark.thorough
@@ -122,7 +123,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
             jt.step()
     with pytest.warns(RuntimeWarning, match="has ended, and records nothing now"), recording:
         jt.step()
-    assert current.current is None
+    assert active.current is None
     assert len(spans_of(recording.run, "iteration")) == 5
     assert ["3 spans came after" in w.message for w in recording.run.warnings if w.code == "spans_left_out"] == [True]
 
@@ -163,7 +164,7 @@ def test_a_recording_within_another_is_a_range_of_it_and_is_warned_of_once(tmp_p
     with jt.record("first", devices=REAL, save_to=tmp_path / "run") as outer:
         with pytest.warns(RuntimeWarning, match="'second' is within 'first'.*nothing goes to") as said:
             epochs()
-        assert current.current is outer
+        assert active.current is outer
     assert len(said) == 1
     assert said[0].filename == __file__
     assert [w.code for w in jt.load(tmp_path / "run").warnings].count("record_within") == 1
@@ -191,7 +192,7 @@ def test_a_recording_within_another_may_outlast_it():
     outer.__exit__(None, None, None)
     inner.__exit__(None, None, None)
     assert {w.code for w in outer.run.warnings} >= {"record_within", "ranges_not_ended"}
-    assert current.current is None
+    assert active.current is None
 
 
 @pytest.mark.thorough
@@ -235,7 +236,7 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
                 outer.__exit__(None, None, None)
 
     with jt.record("outer", devices=REAL) as outer:
-        monkeypatch.setattr(current, "lock", EndsOuter(current.lock))
+        monkeypatch.setattr(active, "lock", EndsOuter(active.lock))
         with pytest.warns(RuntimeWarning, match="'inner' is within 'outer'"), jt.record("inner", devices=REAL) as inner:
             assert outer.run is not None
     assert inner.run is None
@@ -289,7 +290,7 @@ def test_a_range_that_ends_twice_is_warned_of_once_and_the_loop_goes_on():
 def test_what_cannot_be_recorded_is_refused(options, error, said):
     with pytest.raises(error, match=said), jt.record(**options):
         pass
-    assert current.current is None
+    assert active.current is None
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import jouletrace as jt
 from commands import PATIENCE_S, wait_for
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.programs import recording as recordings
+from jouletrace.profiler.record import recording as recordings
 from live_runs import REAL, spans_of
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from commands import children_of, command, gone, start, wait_for
+from jouletrace.addons.mig.apply import written_down
+from jouletrace.addons.mig.backend import open_backend
+from jouletrace.addons.mig.layout import Layout, layout_of
 from jouletrace.cli import main
-from jouletrace.devices.simulated.mig_state import SimulatedMig
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
-from jouletrace.mig.apply import written_down
-from jouletrace.mig.backend import open_backend
-from jouletrace.mig.layout import Layout, layout_of
-from jouletrace.profiler import locks
-from jouletrace.profiler.locks import alone_in, hold, journal_of, noted, shared_folder, started
+from jouletrace.processes import locks
+from jouletrace.processes.locks import alone_in, hold, journal_of, noted, shared_folder, started
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
+from jouletrace.simulator.boards.mig_state import SimulatedMig
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and signals as Linux has them")
 
@@ -52,7 +52,7 @@ def run_script(script, cwd, **more):
 
 HOLDER = """
 import sys, time
-from jouletrace.profiler.locks import hold
+from jouletrace.processes.locks import hold
 from jouletrace.run import DeviceInfo
 with hold(DeviceInfo("GPU-11111111-2222-3333-4444-555555555555", "a GPU"), "dividing"):
     open("held", "w").close()
@@ -119,7 +119,7 @@ def test_a_lock_left_by_a_process_whose_number_is_taken_again_is_stale():
 
 FORKED = """
 import json, os, time
-from jouletrace.profiler import locks
+from jouletrace.processes import locks
 from jouletrace.run import DeviceInfo
 gpu = DeviceInfo("GPU-11111111-2222-3333-4444-555555555555", "a GPU")
 with locks.hold(gpu, "dividing") as held:
@@ -299,9 +299,9 @@ def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
 
 DIVIDES = """
 import os
-from jouletrace.mig.apply import apply
-from jouletrace.mig.backend import open_backend
-from jouletrace.mig.plan import make_plan
+from jouletrace.addons.mig.apply import apply
+from jouletrace.addons.mig.backend import open_backend
+from jouletrace.addons.mig.plan import make_plan
 backend = open_backend("sim:a100-40")
 def die(text):
     if "creating a compute" in text:

@@ -13,17 +13,17 @@ import pytest
 import jouletrace
 from commands import PATIENCE_S
 from fake_mig_nvml import FakeMigNvml
+from jouletrace.addons.mig.apply import CHANGE, PendingResetError, restore, written_down
+from jouletrace.addons.mig.apply import divide as divide_held
+from jouletrace.addons.mig.layout import Layout, layout_of
+from jouletrace.addons.mig.plan import make_plan
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigRefusedError
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
-from jouletrace.devices.simulated.mig_state import MigFailures, SimulatedCrash, SimulatedMig
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.mig.apply import CHANGE, PendingResetError, restore, written_down
-from jouletrace.mig.apply import divide as divide_held
-from jouletrace.mig.layout import Layout, layout_of
-from jouletrace.mig.plan import make_plan
-from jouletrace.profiler.locks import hold, journal_of, noted
+from jouletrace.processes.locks import hold, journal_of, noted
+from jouletrace.simulator.boards.mig_state import MigFailures, SimulatedCrash, SimulatedMig
 
 DEVICE = "sim:a100-80"
 PLANS = (
@@ -319,7 +319,7 @@ def test_nothing_but_apply_changes_a_partitioning():
     setters = re.compile(r"nvml(DeviceSetMig|\w*Instance(Create|Destroy)|DeviceCreateGpuInstance)\w*\"")
     for path in package.rglob("*.py"):
         name, text = path.relative_to(package).as_posix(), path.read_text()
-        if name != "mig/apply.py" and name.startswith(("mig/", "cli/", "profiler/", "devices/nvml/")):
+        if name != "addons/mig/apply.py" and name.startswith(("mig/", "cli/", "profiler/", "devices/nvml/")):
             assert not changes.search(text), name
         if name != "devices/nvml/mig_backend.py":
             assert not setters.search(text), name

@@ -9,17 +9,17 @@ import threading
 import numpy as np
 import pytest
 
+from jouletrace.addons.mig.activity import Activity
+from jouletrace.addons.mig.bench import JobFailedError, Slice
+from jouletrace.addons.mig.child import Child
+from jouletrace.addons.mig.jobs import Job
+from jouletrace.addons.mig.point import PointSettings, measure_point
+from jouletrace.addons.mig.real_bench import RealBench
+from jouletrace.addons.mig.worker import main
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Samples
-from jouletrace.devices.simulated.mig_tables import profiles
 from jouletrace.errors import NotPossibleError
-from jouletrace.mig.activity import Activity
-from jouletrace.mig.bench import JobFailedError, Slice
-from jouletrace.mig.child import Child
-from jouletrace.mig.jobs import Job
-from jouletrace.mig.point import PointSettings, measure_point
-from jouletrace.mig.real_bench import RealBench
-from jouletrace.mig.worker import main
+from jouletrace.simulator.boards.mig_tables import profiles
 
 pytest.importorskip("torch")
 

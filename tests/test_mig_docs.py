@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jouletrace.devices.simulated.mig_state import SimulatedMig
-from jouletrace.mig.dcgm import FIELDS
-from jouletrace.mig.jobs import read_jobs
-from jouletrace.mig.point import PointSettings
-from jouletrace.mig.sweep import SweepSettings, sweep
+from jouletrace.addons.mig.dcgm import FIELDS
+from jouletrace.addons.mig.jobs import read_jobs
+from jouletrace.addons.mig.point import PointSettings
+from jouletrace.addons.mig.sweep import SweepSettings, sweep
+from jouletrace.simulator.boards.mig_state import SimulatedMig
 
 pytestmark = pytest.mark.thorough
 

@@ -20,6 +20,8 @@ from fake_nvml import (
     a100,
     h100,
 )
+from jouletrace.addons.mig.apply import apply
+from jouletrace.addons.mig.plan import make_plan
 from jouletrace.analysis.conditions import conditions
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import METRICS, GpmSource
@@ -27,8 +29,6 @@ from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.devices.nvml.mig import NvmlMig
 from jouletrace.devices.nvml.mig_activity import instance_activity
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
-from jouletrace.mig.apply import apply
-from jouletrace.mig.plan import make_plan
 from jouletrace.profiler import prepare
 from jouletrace.report.facts import condition_lines
 from jouletrace.run import DeviceInfo, Run, tables

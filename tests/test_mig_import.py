@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.importers import import_files, recognise
+from jouletrace.formats.importers import import_files, recognise
 
 SAMPLES = Path(os.environ.get("JOULETRACE_SAMPLES", Path(__file__).parents[2] / "shared" / "data"))
 SHARED = SAMPLES / "MIGProfiler" / "history_98cdb472" / "data" / "A100-40g"

@@ -5,14 +5,14 @@ from itertools import product
 import pytest
 
 from fake_mig_nvml import FakeMigNvml
+from jouletrace.addons.mig.listing import listing, render, render_plan
+from jouletrace.addons.mig.plan import make_plan, place, room
 from jouletrace.devices.mig import Placement
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
-from jouletrace.devices.simulated.mig_state import SimulatedMig
-from jouletrace.devices.simulated.mig_tables import profiles
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.mig.listing import listing, render, render_plan
-from jouletrace.mig.plan import make_plan, place, room
+from jouletrace.simulator.boards.mig_state import SimulatedMig
+from jouletrace.simulator.boards.mig_tables import profiles
 
 BOARDS = ("a100-40", "a100-80", "h100-80", "h200-141")
 

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from jouletrace.devices.simulated.device import SimulatedGpu
-from jouletrace.devices.simulated.mig_tables import profiles
-from jouletrace.mig.bench import Slice
-from jouletrace.mig.jobs import read_jobs
-from jouletrace.mig.point import PointSettings, latency_figures, measure_point
-from jouletrace.mig.simulated_bench import SimulatedBench
-from jouletrace.mig.split import fit, split
+from jouletrace.addons.mig.bench import Slice
+from jouletrace.addons.mig.jobs import read_jobs
+from jouletrace.addons.mig.point import PointSettings, latency_figures, measure_point
+from jouletrace.addons.mig.simulated_bench import SimulatedBench
+from jouletrace.addons.mig.split import fit, split
 from jouletrace.run import Estimate
+from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards.mig_tables import profiles
 
 pytestmark = pytest.mark.thorough
 

@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands import command
-from jouletrace.devices.simulated.mig_state import SimulatedMig
-from jouletrace.devices.simulated.mig_tables import profiles
+from jouletrace.addons.mig.apply import apply, written_down
+from jouletrace.addons.mig.jobs import read_jobs
+from jouletrace.addons.mig.layout import Layout, layout_of
+from jouletrace.addons.mig.packing import Order, pack, read_orders
+from jouletrace.addons.mig.plan import make_plan
+from jouletrace.addons.mig.point import PointSettings
+from jouletrace.addons.mig.rows import COLUMNS, RowStore, failed_row
+from jouletrace.addons.mig.summary import summary
+from jouletrace.addons.mig.sweep import SweepSettings, sweep
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.mig.apply import apply, written_down
-from jouletrace.mig.jobs import read_jobs
-from jouletrace.mig.layout import Layout, layout_of
-from jouletrace.mig.packing import Order, pack, read_orders
-from jouletrace.mig.plan import make_plan
-from jouletrace.mig.point import PointSettings
-from jouletrace.mig.rows import COLUMNS, RowStore, failed_row
-from jouletrace.mig.summary import summary
-from jouletrace.mig.sweep import SweepSettings, sweep
+from jouletrace.simulator.boards.mig_state import SimulatedMig
+from jouletrace.simulator.boards.mig_tables import profiles
 
 pytestmark = pytest.mark.thorough
 

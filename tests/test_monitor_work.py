@@ -15,7 +15,6 @@ import pytest
 from commands import FOREVER_S, PATIENCE_S, command, gone, only_run, wait_for
 from jouletrace.analysis import analyse
 from jouletrace.devices.clock import RealClock
-from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.line_search import Found, Searcher
 from jouletrace.profiler.monitoring.monitor import monitor
@@ -23,6 +22,7 @@ from jouletrace.profiler.monitoring.watch import LiveWork
 from jouletrace.profiler.monitoring.work_counter_http import PrometheusCounter, Target
 from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 from jouletrace.run import load
+from jouletrace.simulator.boards import open_simulated
 from metric_server import Page, counter_page, serving
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "served_model.py"

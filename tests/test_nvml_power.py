@@ -7,9 +7,9 @@ from fake_nvml import GPU_IS_LOST, NOT_SUPPORTED, START_NS, ULL, UNKNOWN, FakeCl
 from jouletrace.devices.base import Device
 from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.devices.nvml.record import judge
-from jouletrace.energy.integrate import integrate
 from jouletrace.errors import NotPossibleError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.sensor.integrate import integrate
 
 
 def burst(t: float) -> float:

@@ -15,7 +15,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.detail.files import write_files
 from jouletrace.profiler.detail.rows import layer_rows
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import save
 from live_runs import REAL, spans_of
 from make_runs import profile_run

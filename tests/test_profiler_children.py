@@ -12,7 +12,7 @@ import pytest
 
 import jouletrace
 from commands import FOREVER_S, PATIENCE_S, children_of, gone, wait_for
-from jouletrace.profiler import with_parent
+from jouletrace.processes import with_parent
 
 HERE = Path(__file__).parent
 
@@ -28,9 +28,9 @@ time.sleep({FOREVER_S})
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.fleet import process
-from jouletrace.fleet.node import Node
-from jouletrace.fleet.plan import FleetSettings, Noise
+from jouletrace.addons.fleet import process
+from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet.plan import FleetSettings, Noise
 process.MODULE = "fake_fleet_child"
 boards = gpus(1, 2)
 node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, (), ".")
@@ -44,7 +44,7 @@ node.repeat(0, [gpu.id for gpu in boards], print, hear)
 
 MIG = f"""
 from pathlib import Path
-from jouletrace.mig.child import Child
+from jouletrace.addons.mig.child import Child
 child = Child("toy", None)
 child.ask({{"do": "memory"}}, {PATIENCE_S})
 Path("up").touch()
@@ -86,7 +86,7 @@ def test_children_of_a_parent_that_is_killed_are_gone_too(script, count, tmp_pat
 
 def test_a_child_whose_parent_is_gone_before_it_could_ask_does_nothing():
     said = subprocess.run(
-        [sys.executable, "-m", "jouletrace.profiler.with_parent", "1073741824", "platform"],
+        [sys.executable, "-m", "jouletrace.processes.with_parent", "1073741824", "platform"],
         capture_output=True,
         check=False,
     )
@@ -118,5 +118,5 @@ def test_every_process_of_ours_is_started_so():
         for path in package.rglob("*.py")
         if re.search(r"our_module\(|sys\.executable", path.read_text())
     }
-    assert plain == {"profiler/children.py", "profiler/locks.py", "sampling/link.py", "toolchain/loop.py"}
+    assert plain == {"processes/children.py", "processes/locks.py", "recording/link.py", "addons/toolchain/loop.py"}
     assert with_parent._LOOK_S < 1

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import doctor
 from jouletrace.profiler.calibrations import store_calibration
 from jouletrace.profiler.doctor import diagnose
 from jouletrace.run import DeviceInfo
+from jouletrace.simulator.boards import open_simulated
 
 
 def test_every_sensor_of_a_board_is_listed_with_period_and_cost():

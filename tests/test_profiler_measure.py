@@ -9,9 +9,9 @@ import pytest
 
 import jouletrace as jt
 from commands import PATIENCE_S, gone, wait_for
-from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import measure as module
+from jouletrace.simulator.boards import open_simulated
 
 SQUARE = "sim:h100?realtime=1&load=0.4:120,0.4:500"
 STEADY = "sim:h100?realtime=1&load=100:300"
@@ -135,8 +135,8 @@ def test_a_board_whose_time_stands_still_in_a_block_is_refused():
 
 
 def test_a_calibration_of_the_board_is_used():
-    from jouletrace.energy.response import Response
     from jouletrace.profiler.calibrations import store_calibration
+    from jouletrace.sensor.windows.response import Response
 
     spec = "sim:h100?realtime=1&seed=5&load=100:300"
     response = Response(0.02, window_s=0.023, origin="calibrated").to_dict()

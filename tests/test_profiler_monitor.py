@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from commands import FOREVER_S, gone, wait_for
-from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.monitoring.monitor import monitor
 from jouletrace.run import load
+from jouletrace.simulator.boards import open_simulated
 
 SQUARE = "sim:h100?load=2:120,2:600"
 REAL = "sim:h100?realtime=1&load=0.5:120,0.5:600"
@@ -140,7 +140,7 @@ def test_a_command_that_cannot_be_run_is_bad_input(tmp_path):
 
 @pytest.mark.thorough
 def test_a_command_does_not_outlive_a_dead_recorder(monkeypatch, tmp_path):
-    from jouletrace.sampling.process import ProcessRecorder
+    from jouletrace.recording.process import ProcessRecorder
 
     check = ProcessRecorder.check
     ticks = []

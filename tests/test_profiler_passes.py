@@ -5,12 +5,12 @@ import pytest
 
 from boards import board_step, recording
 from jouletrace.analysis.latency import latencies_s
-from jouletrace.devices.simulated import open_simulated
 from jouletrace.profiler import board_store, passes
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
+from jouletrace.simulator.boards import open_simulated
 
 pytestmark = pytest.mark.thorough
 

@@ -9,8 +9,8 @@ import jouletrace as jt
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import prepare
-from jouletrace.profiler.environment import environment, versions
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.environment import environment, versions
 from jouletrace.run import DeviceInfo
 
 torch = pytest.importorskip("torch")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from boards import board_step
-from jouletrace.devices.simulated import open_simulated
 from jouletrace.errors import BadInputError, RecorderDiedError
-from jouletrace.profiler.session import Session
-from jouletrace.profiler.spooled import SpooledRows
+from jouletrace.recording.session import Session
+from jouletrace.recording.spooled import SpooledRows
 from jouletrace.run import load, tables
 from jouletrace.run.spool import read_spool
+from jouletrace.simulator.boards import open_simulated
 
 
 def session_on(folder=None, spec="sim:h100", **keys):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
+from jouletrace.execution.steps.base import Interval
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.warmup import warm_up
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
-from jouletrace.steps.base import Interval
 
 
 class Clocked:

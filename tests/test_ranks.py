@@ -15,9 +15,9 @@ import jouletrace as jt
 from commands import FOREVER_S, command, wait_for
 from jouletrace.devices import cuda_order
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.programs import merge_ranks, ranks
-from jouletrace.profiler.programs.merge_ranks import merged
-from jouletrace.profiler.programs.ranks import Rank, device_of, this_rank
+from jouletrace.profiler.record import merge_ranks, ranks
+from jouletrace.profiler.record.merge_ranks import merged
+from jouletrace.profiler.record.ranks import Rank, device_of, this_rank
 from jouletrace.run import DeviceInfo
 from jouletrace.run.spool import read_spool
 from jouletrace.run.store import SPOOL

@@ -8,8 +8,8 @@ from fake_nvml import START_NS, FakeClock
 from jouletrace.devices import rapl
 from jouletrace.devices.base import Device
 from jouletrace.devices.rapl import CpuHost, RaplMissingError, RaplSource, find_packages
-from jouletrace.energy.integrate import integrate
 from jouletrace.errors import NotPossibleError
+from jouletrace.sensor.integrate import integrate
 
 RANGE_UJ = 262_143_328_850
 

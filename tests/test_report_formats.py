@@ -347,7 +347,7 @@ def test_no_run_is_refused():
 
 def test_listing_the_formats_imports_nothing_heavy():
     code = (
-        "import sys, jouletrace.report, jouletrace.exporters\n"
+        "import sys, jouletrace.report, jouletrace.formats.exporters\n"
         "assert not {'pyarrow', 'rich', 'numpy', 'scipy'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

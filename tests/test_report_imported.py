@@ -7,7 +7,7 @@ from commands import command
 from import_logs import TRTEXEC_PROFILE, dmon
 from jouletrace import report
 from jouletrace.analysis import analyse
-from jouletrace.importers import import_files
+from jouletrace.formats.importers import import_files
 
 
 def frames(n):

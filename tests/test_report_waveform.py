@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 import perfetto_reader
-from jouletrace import exporters
-from jouletrace.exporters.timeline.tracks import spans_of
+from jouletrace.formats import exporters
+from jouletrace.formats.exporters.timeline.tracks import spans_of
 from jouletrace.report import html
 from jouletrace.report.waveform import COLOURS, picture
 from jouletrace.run import Run, tables

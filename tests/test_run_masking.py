@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from jouletrace.profiler.environment import environment
-from jouletrace.profiler.session import command_line
+from jouletrace.recording.environment import environment
+from jouletrace.recording.session import command_line
 from jouletrace.run import DeviceInfo, Run, load, save
 from jouletrace.run.masking import masked, masked_all, masked_arguments
 

@@ -97,9 +97,9 @@ def test_a_fork_that_measures_leaves_nothing_though_it_ends_without_cleaning_up(
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.fleet import process
-from jouletrace.fleet.node import Node
-from jouletrace.fleet.plan import FleetSettings
+from jouletrace.addons.fleet import process
+from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet.plan import FleetSettings
 process.MODULE = "fake_fleet_child"
 boards = gpus(1, 2)
 node = Node(FleetSettings("hangs"), boards, (), ".")

@@ -9,9 +9,9 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis import power as power_module
 from jouletrace.analysis.power import power_record
-from jouletrace.energy import steady
-from jouletrace.energy.response import NOMINAL, Response
 from jouletrace.run import Run, model, tables
+from jouletrace.sensor.windows import segments as steady
+from jouletrace.sensor.windows.response import NOMINAL, Response
 from records import DEVICE, channel, log_of_gpus, make_run, phases, readings
 
 ROWS = [

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from commands import command
+from jouletrace.addons.runtimes import difference
+from jouletrace.addons.runtimes.export import ExportOptions, export_onnx
 from jouletrace.errors import BadInputError, CheckFailedError
-from jouletrace.runtimes import difference
-from jouletrace.runtimes.export import ExportOptions, export_onnx
 from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions
 
 pytestmark = pytest.mark.thorough
 

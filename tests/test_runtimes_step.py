@@ -9,6 +9,13 @@ import numpy as np
 import pytest
 
 from commands import PATIENCE_S, command, only_run
+from jouletrace.addons.runtimes import libraries
+from jouletrace.addons.runtimes.backend import device_for, make
+from jouletrace.addons.runtimes.engine import TensorSpec
+from jouletrace.addons.runtimes.feeds import random_feeds
+from jouletrace.addons.runtimes.onnxruntime import read_profile
+from jouletrace.addons.runtimes.openvino import OpenVino
+from jouletrace.addons.runtimes.step import RuntimeStep
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler.detail.nodes import nodes as time_nodes
@@ -17,15 +24,8 @@ from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, Run, load
-from jouletrace.runtimes import libraries
-from jouletrace.runtimes.engine import TensorSpec
-from jouletrace.runtimes.feeds import random_feeds
-from jouletrace.runtimes.onnxruntime import read_profile
-from jouletrace.runtimes.openvino import OpenVino
-from jouletrace.runtimes.registry import device_for, make
-from jouletrace.runtimes.step import RuntimeStep
 from jouletrace.workloads import resolve
-from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -8,14 +8,14 @@ import pytest
 from fake_devices import FakeDevice
 from jouletrace.devices.clock import RealClock
 from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.recording import open_recorder
+from jouletrace.recording.collector import Collector, fresh_part
+from jouletrace.recording.in_process import InProcessRecorder
+from jouletrace.recording.process import ProcessRecorder
+from jouletrace.recording.schedule import Schedule
+from jouletrace.recording.stream import SampleStream
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.tables import SAMPLES
-from jouletrace.sampling import open_recorder
-from jouletrace.sampling.collector import Collector, fresh_part
-from jouletrace.sampling.in_process import InProcessRecorder
-from jouletrace.sampling.process import ProcessRecorder
-from jouletrace.sampling.schedule import Schedule
-from jouletrace.sampling.stream import SampleStream
 
 START_NS = 1_790_000_000_000_000_000
 

@@ -14,9 +14,9 @@ import pytest
 from commands import FOREVER_S, PATIENCE_S, gone, wait_for
 from fake_devices import FACTORY
 from jouletrace.errors import RecorderDiedError
+from jouletrace.recording.process import ProcessRecorder
 from jouletrace.run.spool import read_spool
 from jouletrace.run.tables import SAMPLES
-from jouletrace.sampling.process import ProcessRecorder
 from pace import loop_s
 
 TESTS = str(Path(__file__).parent)
@@ -59,7 +59,7 @@ def run_script(tmp_path, text, **kwargs):
 RECORDING_SCRIPT = """
 import os, sys, time
 from pathlib import Path
-from jouletrace.sampling.process import ProcessRecorder
+from jouletrace.recording.process import ProcessRecorder
 with open({marker!r}, "a") as file:
     file.write("imported\\n")
 recorder = ProcessRecorder(["board?full=1"], Path({spool!r}), {factory!r})
@@ -296,7 +296,7 @@ def test_recording_takes_little_of_a_core(record):
 def test_the_worker_does_without_pandas():
     pytest.importorskip("pandas")
     code = (
-        "import sys, pyarrow; from jouletrace.sampling import worker; sys.argv = ['worker', '{}']\n"
+        "import sys, pyarrow; from jouletrace.recording import worker; sys.argv = ['worker', '{}']\n"
         "try: worker.main()\nexcept TypeError: pass\n"  # an empty configuration, after which nothing is recorded
         "pyarrow.array([1.0]); print('pandas' in sys.modules)"
     )

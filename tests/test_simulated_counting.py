@@ -6,10 +6,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from jouletrace.devices.simulated import PRESETS, open_simulated  # noqa: E402
 from jouletrace.errors import BadInputError, NotPossibleError  # noqa: E402
-from jouletrace.steps.counting import count_operators, count_workload, fake_tensors  # noqa: E402
-from jouletrace.steps.simulated import SimulatedStep, kernels_of, simulate_workload  # noqa: E402
+from jouletrace.execution.steps.counting import count_operators, count_workload, fake_tensors  # noqa: E402
+from jouletrace.execution.steps.simulated import SimulatedStep, kernels_of, simulate_workload  # noqa: E402
+from jouletrace.simulator.boards import PRESETS, open_simulated  # noqa: E402
 from jouletrace.workloads.base import Built, WorkloadOptions  # noqa: E402
 from pace import worked  # noqa: E402
 

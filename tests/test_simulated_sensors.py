@@ -5,9 +5,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from jouletrace.devices.simulated import SimKernel, open_simulated
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.simulator.boards import SimKernel, open_simulated
 
 
 def source(gpu, channel):

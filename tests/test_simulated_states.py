@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jouletrace.devices.simulated import PRESETS, SimKernel, open_simulated
-from jouletrace.devices.simulated.states import STATES, States
 from jouletrace.errors import BadInputError
+from jouletrace.simulator.boards import PRESETS, SimKernel, open_simulated
+from jouletrace.simulator.boards.states import STATES, States
 
 KERNELS = [SimKernel("a", 70e-6, 550.0), SimKernel("b", 30e-6, 350.0, clocked=0.3, core=0.5)]
 HEAVY = [SimKernel("a", 60e-6, 950.0, clocked=0.9), SimKernel("b", 40e-6, 700.0, clocked=0.2, core=0.4)]

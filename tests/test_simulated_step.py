@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jouletrace.devices.simulated import SimKernel, open_simulated
-from jouletrace.steps.base import CountsCycles
-from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.execution.steps.base import CountsCycles
+from jouletrace.execution.steps.simulated import SimulatedStep
+from jouletrace.simulator.boards import SimKernel, open_simulated
 
 
 def block(i):

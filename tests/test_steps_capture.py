@@ -3,9 +3,9 @@
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.steps import CaptureError
-from jouletrace.steps.cuda.capture_failure import LastOperator, explain, generator_kept
-from jouletrace.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps import CaptureError
+from jouletrace.execution.steps.cuda.capture_failure import LastOperator, explain, generator_kept
+from jouletrace.execution.steps.cuda.capture_path import plain_path
 
 torch = pytest.importorskip("torch")
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.steps import block_means
-from jouletrace.steps.cold import ColdStep, FlushStep
-from jouletrace.steps.cuda.step import CudaStep
-from jouletrace.steps.cuda.timing import AHEAD
+from jouletrace.execution.steps import block_means
+from jouletrace.execution.steps.cold import ColdStep, FlushStep
+from jouletrace.execution.steps.cuda.step import CudaStep
+from jouletrace.execution.steps.cuda.timing import AHEAD
 
 torch = pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.modules import module as torch_module  # noqa: E402
 
-from jouletrace.steps.module_names import ModuleNames  # noqa: E402
+from jouletrace.execution.steps.module_names import ModuleNames  # noqa: E402
 
 CPU = torch.device("cpu")
 X = torch.randn(2, 4)

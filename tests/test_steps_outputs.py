@@ -3,7 +3,7 @@
 import pytest
 
 from jouletrace.errors import BadInputError
-from jouletrace.steps import check_outputs
+from jouletrace.execution.steps import check_outputs
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 pytestmark = pytest.mark.thorough

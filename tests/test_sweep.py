@@ -14,15 +14,15 @@ from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
 from jouletrace.devices.power_limit import check_limit
-from jouletrace.devices.simulated.power_limit import SimulatedPowerLimit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
-from jouletrace.profiler import locks
-from jouletrace.profiler.locks import journal_of
+from jouletrace.processes import locks
+from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import changing, open_limiter, restore
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.sweep import Grid, entries, run_sweep
 from jouletrace.report.comparison.sweep import front, render
 from jouletrace.run import load, save
+from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
 from make_runs import profile_run
 
 HERE = Path(__file__).parent

@@ -9,15 +9,15 @@ import pytest
 
 from commands import command, gone, only_run, wait_for
 from import_timelines import GEMM, RELU, ncu_details, nsys
+from jouletrace.addons.toolchain import ncu, programs
+from jouletrace.addons.toolchain.nsys import NSYS
+from jouletrace.addons.toolchain.programs import Ended
+from jouletrace.addons.toolchain.recording import Recording
+from jouletrace.addons.toolchain.timeline import add_timeline
+from jouletrace.addons.toolchain.trace import TraceSettings, what
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.run import load
-from jouletrace.toolchain import ncu, programs
-from jouletrace.toolchain.nsys import NSYS
-from jouletrace.toolchain.programs import Ended
-from jouletrace.toolchain.recording import Recording
-from jouletrace.toolchain.timeline import add_timeline
-from jouletrace.toolchain.trace import TraceSettings, what
 from jouletrace.tracing.trace import Trace
 from stand_ins import called, install, limit_once_it_hangs
 

@@ -13,7 +13,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.table import render
 from jouletrace.workloads import ObjectWorkload
-from jouletrace.workloads.base import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions
 
 pytestmark = pytest.mark.thorough
 

@@ -10,8 +10,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.prepare import resolve
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads import image_folder as images
-from jouletrace.workloads.base import WorkloadOptions
 from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
+from jouletrace.workloads.options import WorkloadOptions
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

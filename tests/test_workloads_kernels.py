@@ -10,7 +10,7 @@ import pytest
 
 from commands import PATIENCE_S
 from jouletrace.errors import BadInputError
-from jouletrace.steps.simulated import simulate_workload
+from jouletrace.execution.steps.simulated import simulate_workload
 from jouletrace.workloads import WorkloadOptions, resolve
 from jouletrace.workloads.gemm import best_size
 

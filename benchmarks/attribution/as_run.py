@@ -23,10 +23,10 @@ from jouletrace.analysis.recording import PHASE
 from jouletrace.execution.calls import Call, Variant, match
 from jouletrace.execution.gpu import in_launch_order
 from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.execution.steps.base import Interval
 from jouletrace.profiler.detail.recording import rows_of
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.store import save
-from jouletrace.steps.base import Interval
 from jouletrace.tracing.trace import Trace
 
 GPU = "GPU-recorded"

@@ -320,7 +320,7 @@ def do_vit():
 
 
 def built(name, batch, seq_len=None):
-    from jouletrace.workloads.base import WorkloadOptions
+    from jouletrace.workloads.options import WorkloadOptions
     from jouletrace.workloads.registry import resolve
 
     made = resolve(name).build("cuda:0", WorkloadOptions(batch=batch, seq_len=seq_len, dtype="fp16"))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-__version__ = "0.1.0"
+from jouletrace.version import __version__ as __version__
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is done here
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from jouletrace.profiler.detail.kernel_profiler import KernelProfiler
     from jouletrace.profiler.detail.layer_profiler import LayerProfiler
     from jouletrace.profiler.measure import Measurement, measure
-    from jouletrace.profiler.programs.callbacks import lightning_callback, trainer_callback
-    from jouletrace.profiler.programs.live import range as range  # not in __all__, where it would hide the builtin
-    from jouletrace.profiler.programs.live import record, step
-    from jouletrace.profiler.programs.merge_ranks import merge_ranks
-    from jouletrace.profiler.programs.recording import Recording
-    from jouletrace.profiler.programs.so_far import RangeSoFar, SoFar
     from jouletrace.profiler.python import profile
+    from jouletrace.profiler.record.callbacks import lightning_callback, trainer_callback
+    from jouletrace.profiler.record.live import range as range  # not in __all__, where it would hide the builtin
+    from jouletrace.profiler.record.live import record, step
+    from jouletrace.profiler.record.merge_ranks import merge_ranks
+    from jouletrace.profiler.record.partial import RangeSoFar, SoFar
+    from jouletrace.profiler.record.recording import Recording
     from jouletrace.report.plots import plot
     from jouletrace.run import Estimate, Run, load
 
@@ -45,21 +45,21 @@ _HOMES = {
     "Measurement": "jouletrace.profiler.measure",
     "NotPossibleError": "jouletrace.errors",
     "RecorderDiedError": "jouletrace.errors",
-    "Recording": "jouletrace.profiler.programs.recording",
-    "RangeSoFar": "jouletrace.profiler.programs.so_far",
+    "Recording": "jouletrace.profiler.record.recording",
+    "RangeSoFar": "jouletrace.profiler.record.partial",
     "Run": "jouletrace.run",
-    "SoFar": "jouletrace.profiler.programs.so_far",
+    "SoFar": "jouletrace.profiler.record.partial",
     "ab": "jouletrace.profiler.ab",
-    "lightning_callback": "jouletrace.profiler.programs.callbacks",
+    "lightning_callback": "jouletrace.profiler.record.callbacks",
     "load": "jouletrace.run",
     "measure": "jouletrace.profiler.measure",
-    "merge_ranks": "jouletrace.profiler.programs.merge_ranks",
+    "merge_ranks": "jouletrace.profiler.record.merge_ranks",
     "plot": "jouletrace.report.plots",
     "profile": "jouletrace.profiler.python",
-    "range": "jouletrace.profiler.programs.live",
-    "record": "jouletrace.profiler.programs.live",
-    "step": "jouletrace.profiler.programs.live",
-    "trainer_callback": "jouletrace.profiler.programs.callbacks",
+    "range": "jouletrace.profiler.record.live",
+    "record": "jouletrace.profiler.record.live",
+    "step": "jouletrace.profiler.record.live",
+    "trainer_callback": "jouletrace.profiler.record.callbacks",
 }
 
 __all__ = [

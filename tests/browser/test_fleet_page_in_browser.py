@@ -1,9 +1,9 @@
 """The page of a fleet in a real browser: all charts are drawn, nothing complains, nothing is loaded."""
 
 from fleet_data import fleet
-from jouletrace.fleet import html
-from jouletrace.fleet.findings import find
-from jouletrace.fleet.results import read_fleet
+from jouletrace.addons.fleet import html
+from jouletrace.addons.fleet.findings import find
+from jouletrace.addons.fleet.results import read_fleet
 
 
 def test_every_chart_of_a_fleet_is_drawn_and_nothing_complains(chromium, tmp_path):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.exporters import export
-from jouletrace.importers import import_files
+from jouletrace.formats.exporters import export
+from jouletrace.formats.importers import import_files
 from jouletrace.run import tables
 
 DATA = Path(__file__).parents[1] / "data"

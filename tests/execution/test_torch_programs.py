@@ -17,8 +17,8 @@ from jouletrace.execution.calls import UNKNOWN, variants  # noqa: E402
 from jouletrace.execution.cpu import CpuProgram  # noqa: E402
 from jouletrace.execution.gpu import GpuProgram, in_launch_order  # noqa: E402
 from jouletrace.execution.program import Excitation  # noqa: E402
-from jouletrace.steps.operator_mode import OperatorMode  # noqa: E402
-from jouletrace.steps.operators import op_name  # noqa: E402
+from jouletrace.execution.steps.operator_mode import OperatorMode  # noqa: E402
+from jouletrace.execution.steps.operators import op_name  # noqa: E402
 from jouletrace.tracing.trace import Trace  # noqa: E402
 from jouletrace.workloads.base import Built  # noqa: E402
 from jouletrace.workloads.marks import OPTIMIZER, marked  # noqa: E402

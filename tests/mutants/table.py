@@ -28,7 +28,7 @@ def _of(path: str, tests: list[str], *changes: tuple[str, str, str]) -> list[Mut
 
 MUTANTS = [
     *_of(
-        "energy/interval.py",
+        "stats/interval.py",
         ["test_energy_interval.py"],
         (
             "sign of the bias of a lag-one correlation",
@@ -82,7 +82,7 @@ MUTANTS = [
         ("denominator's freedom dropped from a ratio", "shrink = vx**2 / fx + vy**2 / fy", "shrink = vx**2 / fx"),
     ),
     *_of(
-        "energy/baseline.py",
+        "sensor/baseline.py",
         ["test_energy_baseline.py"],
         (
             "correlation dropped from a quiet level",
@@ -106,7 +106,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "energy/counter.py",
+        "sensor/counter.py",
         ["test_energy_counter.py"],
         ("sign of the sensor's delay", "found.end_ns]) + delay", "found.end_ns]) - delay"),
         ("times of steps dropped", "*(ends * found.time_sd_s)", "*(ends * 0)"),
@@ -116,7 +116,7 @@ MUTANTS = [
         ("floor dropped", "np.hypot(Z95 * sd, FLOOR)", "Z95 * sd"),
     ),
     *_of(
-        "energy/windows.py",
+        "sensor/windows/energy.py",
         ["test_energy_terms.py", "test_energy_windows.py::test_a_hole_is_never_bridged_silently"],
         ("response dropped from the uncertainty of a window", "sd = np.hypot(statistical, model)", "sd = statistical"),
         ("chance dropped from the uncertainty of a window", "sd = np.hypot(statistical, model)", "sd = model"),
@@ -129,7 +129,7 @@ MUTANTS = [
         ("energy in holes dropped", "np.hypot(np.sqrt(found.variance), unseen)", "np.sqrt(found.variance)"),
     ),
     *_of(
-        "energy/neighbourhood.py",
+        "sensor/windows/neighbourhood.py",
         ["test_energy_terms.py"],
         ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
         ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),
@@ -144,7 +144,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "energy/posterior.py",
+        "sensor/windows/posterior.py",
         ["test_energy_terms.py"],
         (
             "widening by the scatter (Birge) removed",
@@ -174,7 +174,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "energy/steady.py",
+        "sensor/windows/segments.py",
         ["test_energy_terms.py"],
         ("noise dropped from long sums", "(noise**2 + unseen**2) * response.period_s", "unseen**2 * response.period_s"),
         ("fluctuation dropped from long sums", "rate = wander**2 * sum_rate(time_s, response) + ", "rate = "),
@@ -185,7 +185,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "energy/response.py",
+        "sensor/windows/response.py",
         ["test_energy_terms.py"],
         ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
         (
@@ -195,7 +195,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "energy/repeated.py",
+        "sensor/windows/repeated.py",
         ["test_energy_terms.py", "test_energy_windows.py::test_intervals_of_repeated_blocks_hold_what_they_say"],
         ("response dropped from repeated windows", "1.96 * shift[k]))", "0 * shift[k]))"),
         ("freedom of all readings", "np.minimum(worth - 1, free)", "np.minimum(free, np.inf * worth)"),
@@ -269,7 +269,7 @@ MUTANTS = [
         ("normal quantile for a mean", "half = student(0.975, n - 1) *", "half = 1.96 *"),
     ),
     *_of(
-        "energy/stopping.py",
+        "stats/stopping.py",
         ["test_energy_stopping.py"],
         (
             "freedom of all windows",
@@ -363,7 +363,7 @@ MUTANTS = [
         ("freedom of all blocks", "float(len(first) - 1))", "float(9 * len(logs)))"),
     ),
     *_of(
-        "fleet/variance.py",
+        "addons/fleet/variance.py",
         ["test_fleet_variance.py"],
         (
             "levels below not taken out",

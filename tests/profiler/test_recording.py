@@ -41,9 +41,9 @@ def rows(run, level):
 
 def drawn(run, board):
     """Energy of each kernel in an iteration by name and shapes: what the board drew beside the recording."""
-    from jouletrace.steps.simulated import simulate_workload
+    from jouletrace.execution.steps.simulated import simulate_workload
     from jouletrace.workloads import resolve
-    from jouletrace.workloads.base import WorkloadOptions
+    from jouletrace.workloads.options import WorkloadOptions
 
     _, step = simulate_workload(resolve("deit-t"), WorkloadOptions(batch=32), open_device("sim:h100?seed=3"), "graph")
     window = next(row for row in run.windows.to_pylist() if row["variant"] == "untouched")

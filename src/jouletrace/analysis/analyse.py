@@ -18,9 +18,9 @@ from jouletrace.analysis.recording import has_recording
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
-from jouletrace.energy.one_thread import one_thread
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import Run, tables
+from jouletrace.stats.one_thread import one_thread
 
 _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",

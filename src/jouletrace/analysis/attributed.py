@@ -24,11 +24,11 @@ from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.attribution.rows import METHOD, Contrasts, rows
-from jouletrace.energy.interval import difference, ratio
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.observer import Sampled
+from jouletrace.stats.interval import difference, ratio
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""

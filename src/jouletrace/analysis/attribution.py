@@ -1,8 +1,8 @@
 """Power given to what ran: energy of every kernel name, operator, range and iteration of a Run that has both.
 
 By the functions and under the flags of a live run: spans that the sensor can follow are integrated
-one by one (``energy.windows``), shorter ones that repeat are told apart by regression
-(``energy.repeated``) where that is possible, and what neither supports is null with its reason.
+one by one (``sensor.windows.energy``), shorter ones that repeat are told apart by regression
+(``sensor.windows.repeated``) where that is possible, and what neither supports is null with its reason.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
-from jouletrace.energy.record import Record
-from jouletrace.energy.repeated import MIN_WINDOWS, repeated_energy
-from jouletrace.energy.response import Response
-from jouletrace.energy.windows import Z95, WindowEnergies, window_energy
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.sensor.record import Record
+from jouletrace.sensor.windows.energy import Z95, WindowEnergies, window_energy
+from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
+from jouletrace.sensor.windows.response import Response
 
 KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 """Kinds of spans that energy is given to."""

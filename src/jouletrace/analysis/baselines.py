@@ -6,9 +6,9 @@ import math
 
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.spans import phase_edges
-from jouletrace.energy.baseline import quiet_level
-from jouletrace.energy.record import IMPLAUSIBLE
 from jouletrace.run import Estimate, Run
+from jouletrace.sensor.baseline import quiet_level
+from jouletrace.sensor.record import IMPLAUSIBLE
 
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the board takes about 80 ms to fall to idle, clocks longer."""

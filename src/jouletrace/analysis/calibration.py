@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import most_w
-from jouletrace.energy.baseline import temperature_slope
-from jouletrace.energy.counter import find_steps, record_over_counter
-from jouletrace.energy.fit import Fit, fit_response
-from jouletrace.energy.record import clean
-from jouletrace.energy.stamps import updates
 from jouletrace.errors import JouletraceError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.baseline import temperature_slope
+from jouletrace.sensor.calibration.fit import Fit, fit_response
+from jouletrace.sensor.counter import find_steps, record_over_counter
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.stamps import updates
 
 MARGIN_NS = 1_000_000_000
 """Of the rest before and after the pulses so much is used."""

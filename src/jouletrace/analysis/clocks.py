@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import mean_over
 from jouletrace.analysis.windows import of_variant
-from jouletrace.energy.interval import mean_estimate
 from jouletrace.run import Run
+from jouletrace.stats.interval import mean_estimate
 
 Floats = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import device_phase_edges, of_kind
-from jouletrace.energy.repeated import repeated_energy
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.sensor.windows.repeated import repeated_energy
 
 METHOD = "trace"
 PATTERN = r"(?i)\bnccl|^nccl"

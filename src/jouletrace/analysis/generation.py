@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis import beating, latency
+from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.model import inverse, with_model_error
 from jouletrace.analysis.power import METHOD
 from jouletrace.analysis.rows import Figures
-from jouletrace.energy.interval import difference, mean_estimate, ratio
-from jouletrace.energy.windows import WindowEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.sensor.windows.energy import WindowEnergies
+from jouletrace.stats.interval import difference, mean_estimate, ratio
 
 Floats = NDArray[np.float64]
 
-SEGMENT = beating.SEGMENT
+SEGMENT = aliasing.SEGMENT
 
 FIRST_TOKEN = "first token"  # no secret
 """Lane of the iterations that end with the first token."""
@@ -118,12 +118,12 @@ class _Costs:
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
         # What the whole beats with, pieces that are run by themselves needn't.
-        self._flags = [flag for flag in figures.flags(MODEL_UNIT, "energy_total_j") if flag != beating.FLAG]
+        self._flags = [flag for flag in figures.flags(MODEL_UNIT, "energy_total_j") if flag != aliasing.FLAG]
 
     def flags(self, pieces: list[dict[str, Any]]) -> list[str]:
         """Those of the energy of pieces."""
         device = self._run.devices[0].id if self._run.devices else ""
-        return [*self._flags, *beating.of_pieces(self._run, device, pieces)]
+        return [*self._flags, *aliasing.of_pieces(self._run, device, pieces)]
 
     def add(
         self, unit: int, weights: dict[int, float], tokens: float | None, flags: list[str], *, share: bool = False

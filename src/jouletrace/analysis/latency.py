@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from jouletrace.energy.quantiles import student
 from jouletrace.run import Estimate, Run
+from jouletrace.stats.quantiles import student
 
 LANE = "latency"
 """Lane of the iterations that were timed one by one."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis import beating, latency
+from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.baselines import idle_level
 from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
-from jouletrace.energy.counter import find_steps, record_over_counter
-from jouletrace.energy.interval import difference, mean_estimate, widened
-from jouletrace.energy.stopping import two_stage_estimate, windows_needed
-from jouletrace.energy.windows import WindowEnergies
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.sensor.counter import find_steps, record_over_counter
+from jouletrace.sensor.windows.energy import WindowEnergies
+from jouletrace.stats.interval import difference, mean_estimate, widened
+from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     if energies is None:
         _without_power(run, figures, no_power_reason(run, device))
         return None
-    flags = [*join(energies.flags), *_shortfall(run), *beating.of_whole(run, device)]
+    flags = [*join(energies.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
     total = with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
     figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)

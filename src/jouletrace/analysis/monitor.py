@@ -7,15 +7,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.beating import of_steps
+from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import device_phase_edges
-from jouletrace.energy.baseline import idle_and_working_levels
-from jouletrace.energy.interval import widened
-from jouletrace.energy.record import Record
-from jouletrace.energy.response import Response
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.sensor.baseline import idle_and_working_levels
+from jouletrace.sensor.record import Record
+from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import widened
 
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""

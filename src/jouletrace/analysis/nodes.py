@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.latency import mean, median_of
 from jouletrace.analysis.rows import Figures
-from jouletrace.energy.interval import ratio
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.stats.interval import ratio
 
 LANE = "nodes"
 METHOD = "runtime's counters"

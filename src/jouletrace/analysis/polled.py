@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.energy.stamps import updates
+from jouletrace.sensor.stamps import updates
 
 _FEW = 8
 """Repetitions for each poll up to which all are looked at; more are of stretches in which nobody polled."""

@@ -9,11 +9,11 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.analysis.polled import published
-from jouletrace.energy.record import Record, clean, most_power_w
-from jouletrace.energy.response import NOMINAL, Response
-from jouletrace.energy.windows import WindowEnergies, window_energy
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.record import Record, clean, most_power_w
+from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
+from jouletrace.sensor.windows.response import NOMINAL, Response
 
 METHOD = "windows"
 

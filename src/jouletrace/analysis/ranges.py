@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.beating import FLAG, of_paths
+from jouletrace.analysis.aliasing import FLAG, of_paths
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import phase_edges
-from jouletrace.energy.interval import mean_estimate, total
-from jouletrace.energy.record import Record
-from jouletrace.energy.repeated import MIN_WINDOWS, repeated_energy
-from jouletrace.energy.response import Response
-from jouletrace.energy.windows import WindowEnergies, window_energy
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.sensor.record import Record
+from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
+from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
+from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import mean_estimate, total
 
 STEP = "step"
 """What a span of kind "iteration" is called among ranges."""

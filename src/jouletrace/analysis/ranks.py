@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from jouletrace.analysis.ranges import RangeUnit, devices_of
 from jouletrace.analysis.rows import Figures
-from jouletrace.energy.interval import total
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.stats.interval import total
 
 METHOD = "ranks"
 

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, mean_over
-from jouletrace.energy.windows import WindowEnergies
 from jouletrace.run import Run, tables
+from jouletrace.sensor.windows.energy import WindowEnergies
 
 Floats = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, no_power_reason
 from jouletrace.analysis.rows import Figures
-from jouletrace.energy.interval import mean_estimate, total
-from jouletrace.energy.windows import T95
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
+from jouletrace.sensor.windows.energy import T95
+from jouletrace.stats.interval import mean_estimate, total
 
 METHOD = "counted work"
 

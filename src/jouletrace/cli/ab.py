@@ -41,12 +41,12 @@ def ab(
     They run in blocks of A B B A, so that heat, clocks and the sensor's gain act on both alike; differences of 1 % are
     told within a minute.
     """
-    from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
+    from jouletrace.cli.quiet_output import aside
     from jouletrace.profiler.ab import AbSettings, run_ab
     from jouletrace.profiler.prepare import resolve
-    from jouletrace.profiler.session import command_line
     from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.recording.session import command_line
 
     form = check_comparison_form(form, json)
     check_expressions(fail_if or [])

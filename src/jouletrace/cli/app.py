@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from jouletrace import __version__
 from jouletrace.cli import (
     ab,
     calibrate,
@@ -28,11 +27,12 @@ from jouletrace.cli import (
     show,
     sweep,
     trace,
+    usage_errors,
     verify,
-    wrong_use,
 )
 from jouletrace.cli.failures import INTERRUPTED, complain
 from jouletrace.errors import BadInputError
+from jouletrace.version import __version__
 
 _WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What typer raises for wrong options: click's own exception, or that of the click inside newer typers."""
@@ -57,7 +57,7 @@ def invoke(arguments: list[str]) -> int:
     try:
         code = app(arguments or ["--help"], standalone_mode=False)
     except _WRONG_USE as error:
-        complain(wrong_use.said(error))
+        complain(usage_errors.said(error))
         return BadInputError.exit_code
     except _Carried as carried:
         if isinstance(carried.error, typer.Exit):

@@ -30,7 +30,7 @@ def calibrate(
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.errors import BadInputError
     from jouletrace.profiler.calibrate import calibrate as run_calibration
-    from jouletrace.profiler.session import command_line
+    from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
     if plot is not None:

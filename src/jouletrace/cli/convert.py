@@ -52,11 +52,11 @@ def convert(
 
     A model that differs is refused, and nothing is written. By way of ONNX, TensorRT's engines are built by trtexec.
     """
-    from jouletrace.cli.aside import aside
-    from jouletrace.runtimes.export import ExportOptions
-    from jouletrace.toolchain.convert import ConvertSettings
-    from jouletrace.toolchain.convert import convert as run_conversion
-    from jouletrace.workloads.base import WorkloadOptions
+    from jouletrace.addons.runtimes.export import ExportOptions
+    from jouletrace.addons.toolchain.convert import ConvertSettings
+    from jouletrace.addons.toolchain.convert import convert as run_conversion
+    from jouletrace.cli.quiet_output import aside
+    from jouletrace.workloads.options import WorkloadOptions
 
     how = ConvertSettings(
         to=to,

@@ -18,7 +18,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a Run for other programs: tables, one zip, a trace, or a picture."""
-    from jouletrace import exporters
+    from jouletrace.formats import exporters
     from jouletrace.run import load
 
     source = load(run)

@@ -14,8 +14,8 @@ from jouletrace.cli.output import opened, say
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
 if TYPE_CHECKING:
-    from jouletrace.fleet.findings import Findings
-    from jouletrace.fleet.results import Fleet
+    from jouletrace.addons.fleet.findings import Findings
+    from jouletrace.addons.fleet.results import Fleet
     from jouletrace.run import Run
 
 Ask = Annotated[
@@ -87,14 +87,14 @@ def run(
 
     Where results are missing in the end the exit code is 3.
     """
+    from jouletrace.addons.fleet.dataset import Dataset
+    from jouletrace.addons.fleet.engine import run_fleet
+    from jouletrace.addons.fleet.open import Request, open_fleet
+    from jouletrace.addons.fleet.plan import FleetSettings, parse_noise
+    from jouletrace.addons.fleet.store import open_store
     from jouletrace.cli.fleet_progress import FleetProgress
-    from jouletrace.fleet.dataset import Dataset
-    from jouletrace.fleet.engine import run_fleet
-    from jouletrace.fleet.open import Request, open_fleet
-    from jouletrace.fleet.plan import FleetSettings, parse_noise
-    from jouletrace.fleet.store import open_store
-    from jouletrace.profiler.session import command_line
     from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.recording.session import command_line
     from jouletrace.run.store import fresh_folder
 
     if output is not None and (Path(output) / "run.json").exists():
@@ -186,28 +186,28 @@ def report(
     found = _find(fleet, ask, gain)
     _print(fleet, found, top=top, json=json)
     if actions is not None:
-        from jouletrace.fleet.actions import actions as decide
-        from jouletrace.fleet.actions import write_csv
+        from jouletrace.addons.fleet.actions import actions as decide
+        from jouletrace.addons.fleet.actions import write_csv
 
         write_csv(decide(fleet, found, slow), fleet.simulated, actions)
         say(f"wrote {actions}")
     if output is not None:
-        from jouletrace.fleet.html import write
+        from jouletrace.addons.fleet.html import write
 
         say(f"wrote {write(fleet, found, output, slow)}")
 
 
 def _settled_size(place: str) -> str:
     """The size that a fleet which is resumed, or another host, has settled on; "auto" if there is none."""
-    from jouletrace.fleet.dataset import Dataset
-    from jouletrace.fleet.store import open_store
+    from jouletrace.addons.fleet.dataset import Dataset
+    from jouletrace.addons.fleet.store import open_store
 
     known = Dataset(open_store(place)).about() or {}
     return str(known.get("settings", {}).get("profile", {}).get("config", {}).get("size", "auto"))
 
 
 def _opened(places: list[str]) -> Fleet:
-    from jouletrace.fleet.results import read_fleet
+    from jouletrace.addons.fleet.results import read_fleet
 
     runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
     twice = next((place for n, place in enumerate(places) if _same(place, places[:n])), None)
@@ -226,7 +226,7 @@ def _of_runs(places: list[str]) -> Fleet:
     Raises:
         BadInputError: If one isn't there, or none can be read.
     """
-    from jouletrace.fleet.results import fleet_of
+    from jouletrace.addons.fleet.results import fleet_of
 
     read: dict[str, Run] = {}
     damaged: list[str] = []
@@ -245,7 +245,7 @@ def _same(place: str, others: list[str]) -> bool:
 
 
 def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> list[Findings]:
-    from jouletrace.fleet.findings import WORTH, asked_for, find
+    from jouletrace.addons.fleet.findings import WORTH, asked_for, find
 
     if ask is not None and not any(asked_for(group, ask) is not None for group in fleet.groups):
         raise BadInputError(f"--ask {ask}: {_why_not(fleet, ask)}")
@@ -254,7 +254,7 @@ def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> l
 
 def _why_not(fleet: Fleet, ask: str) -> str:
     """Why nobody knows which GPU is meant, and what to write."""
-    from jouletrace.fleet.names import is_meant
+    from jouletrace.addons.fleet.names import is_meant
 
     gpus = {(gpu.node, gpu.id): gpu for group in fleet.groups for gpu in group.gpus}.values()
     meant = [gpu for gpu in gpus if is_meant(ask, gpu.node, gpu.id, gpu.label)]
@@ -267,8 +267,8 @@ def _why_not(fleet: Fleet, ask: str) -> str:
 
 
 def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool) -> None:
-    from jouletrace.fleet.document import document
-    from jouletrace.fleet.findings import to_dict
+    from jouletrace.addons.fleet.document import document
+    from jouletrace.addons.fleet.findings import to_dict
     from jouletrace.report.table import typeset
 
     if json:

@@ -6,20 +6,20 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jouletrace.addons.fleet.names import gpu_names
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
-from jouletrace.fleet.names import gpu_names
 from jouletrace.report.document import printable
 
 if TYPE_CHECKING:
-    from jouletrace.fleet.node import Outcome
-    from jouletrace.fleet.plan import FleetGpu
+    from jouletrace.addons.fleet.node import Outcome
+    from jouletrace.addons.fleet.plan import FleetGpu
 
 _MOST_LINES = 16
 
 
 class FleetProgress(Drawn):
-    """Draws ``fleet.engine.Watch`` with rich, if stderr is a terminal, and else says each result; failures always.
+    """Draws ``addons.fleet.engine.Watch`` with rich if stderr is a terminal, else says each result; failures always.
 
     Args:
         gpus: Of the whole fleet.

@@ -14,7 +14,7 @@ from jouletrace.cli.output import print_runs, put, say
 from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
-    from jouletrace.importers.base import ImportOptions
+    from jouletrace.formats.importers.base import ImportOptions
     from jouletrace.run import Run
 
 
@@ -46,7 +46,7 @@ def import_(
     Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables. A timeline and
     a record of NVML's power samples give the power of each operator and kernel.
     """
-    from jouletrace.importers.base import ImportOptions
+    from jouletrace.formats.importers.base import ImportOptions
     from jouletrace.run.memory import bounded
     from jouletrace.run.store import check_free
 
@@ -70,7 +70,7 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json:
     """Read, save and print."""
     from jouletrace.analysis import analyse
     from jouletrace.analysis.recording import has_recording
-    from jouletrace.importers import import_files
+    from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
     from jouletrace.run import save
     from jouletrace.run.masking import masked_arguments
@@ -93,7 +93,7 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json:
 
 def _seconds(text: str) -> float:
     """A latency such as "4.37ms", or a number of seconds."""
-    from jouletrace.importers import units
+    from jouletrace.formats.importers import units
 
     digits, printed = units.split(text)
     unit = units.unit(printed or "s")
@@ -131,7 +131,7 @@ def _facts(run: Run) -> dict[str, Any]:
     """What was imported, as numbers."""
     import pyarrow.compute as pc
 
-    from jouletrace.importers.clock import extent
+    from jouletrace.formats.importers.clock import extent
 
     kinds = pc.value_counts(run.spans["kind"].cast("string")).to_pylist()
     whole = extent(run)

@@ -24,7 +24,7 @@ def merge(
     jt.record does it itself when its first rank ends in order; this is for what a launcher killed before.
     Parts stay where they are, and what is missing is named.
     """
-    from jouletrace.profiler.programs.merge_ranks import merge_ranks
+    from jouletrace.profiler.record.merge_ranks import merge_ranks
 
     form = check_form(form, json)
     print_runs([merge_ranks(place)], form=form, detail="model", top=top)

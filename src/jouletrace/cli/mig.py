@@ -10,7 +10,7 @@ import typer
 from jouletrace.cli.output import put, say
 
 if TYPE_CHECKING:
-    from jouletrace.mig.layout import Layout
+    from jouletrace.addons.mig.layout import Layout
 
 Device = Annotated[
     str, typer.Option("--device", "-d", help="The board: auto, cuda:N, a UUID, or sim:NAME (sim:a100-80).")
@@ -24,8 +24,8 @@ Wanted = Annotated[
 
 def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
     """What the board can be divided into, and what it is divided into. Changes nothing."""
-    from jouletrace.mig.backend import open_backend
-    from jouletrace.mig.listing import listing, render
+    from jouletrace.addons.mig.backend import open_backend
+    from jouletrace.addons.mig.listing import listing, render
 
     backend = open_backend(device)
     try:
@@ -37,9 +37,9 @@ def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
 
 def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None:
     """Whether instances fit on the whole board, where, and what is left. Changes nothing."""
-    from jouletrace.mig.backend import open_backend
-    from jouletrace.mig.listing import render_plan
-    from jouletrace.mig.plan import make_plan
+    from jouletrace.addons.mig.backend import open_backend
+    from jouletrace.addons.mig.listing import render_plan
+    from jouletrace.addons.mig.plan import make_plan
 
     backend = open_backend(device)
     try:
@@ -59,11 +59,11 @@ def apply(
 
     Instances that are not in the plan are destroyed. It is refused while processes use the board.
     """
+    from jouletrace.addons.mig.apply import apply as divide
+    from jouletrace.addons.mig.backend import open_backend
+    from jouletrace.addons.mig.layout import layout_of
+    from jouletrace.addons.mig.plan import make_plan
     from jouletrace.errors import BadInputError
-    from jouletrace.mig.apply import apply as divide
-    from jouletrace.mig.backend import open_backend
-    from jouletrace.mig.layout import layout_of
-    from jouletrace.mig.plan import make_plan
 
     backend = open_backend(device)
     try:
@@ -80,9 +80,9 @@ def apply(
 
 def restore(device: Device = "auto", json: JsonOut = False) -> None:
     """Bring back the division and mode that the board had before apply or sweep, after a crash too."""
-    from jouletrace.mig.apply import restore as bring_back
-    from jouletrace.mig.backend import open_backend
-    from jouletrace.mig.layout import layout_of
+    from jouletrace.addons.mig.apply import restore as bring_back
+    from jouletrace.addons.mig.backend import open_backend
+    from jouletrace.addons.mig.layout import layout_of
 
     backend = open_backend(device)
     try:

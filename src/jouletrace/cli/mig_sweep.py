@@ -50,13 +50,13 @@ def sweep(
 
     The board is divided for each kind of slice and is as before in the end, after Ctrl-C too.
     """
+    from jouletrace.addons.mig.backend import open_backend
+    from jouletrace.addons.mig.jobs import read_jobs
+    from jouletrace.addons.mig.point import PointSettings
+    from jouletrace.addons.mig.summary import summary
+    from jouletrace.addons.mig.sweep import SweepSettings
+    from jouletrace.addons.mig.sweep import sweep as run_sweep
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.mig.backend import open_backend
-    from jouletrace.mig.jobs import read_jobs
-    from jouletrace.mig.point import PointSettings
-    from jouletrace.mig.summary import summary
-    from jouletrace.mig.sweep import SweepSettings
-    from jouletrace.mig.sweep import sweep as run_sweep
     from jouletrace.run.store import fresh_folder
 
     if not 1 <= seconds <= 3600:
@@ -103,11 +103,11 @@ def pack(
     json: JsonOut = False,
 ) -> None:
     """The division and assignment of jobs to slices that takes the least energy, by a sweep's figures."""
-    from jouletrace.mig.backend import open_backend
-    from jouletrace.mig.listing import table
-    from jouletrace.mig.packing import pack as find
-    from jouletrace.mig.packing import read_orders
-    from jouletrace.mig.rows import RowStore
+    from jouletrace.addons.mig.backend import open_backend
+    from jouletrace.addons.mig.listing import table
+    from jouletrace.addons.mig.packing import pack as find
+    from jouletrace.addons.mig.packing import read_orders
+    from jouletrace.addons.mig.rows import RowStore
     from jouletrace.report.scale import quantity
 
     if not (folder / "rows.jsonl").is_file():

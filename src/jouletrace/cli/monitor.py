@@ -77,7 +77,7 @@ def monitor(
     from jouletrace.devices import open_devices
     from jouletrace.errors import BadInputError
     from jouletrace.profiler.monitoring.monitor import monitor as record
-    from jouletrace.profiler.session import command_line
+    from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
     for option, seconds in (("--interval", interval), ("--duration", duration)):

@@ -85,13 +85,13 @@ def profile(
     Idle power is taken first, then the workload is warmed up until it has settled; latency and energy are
     measured in passes of their own with nothing else attached.
     """
-    from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
+    from jouletrace.cli.quiet_output import aside
     from jouletrace.profiler.prepare import resolve
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.profiler.repeats import profile_repeats
-    from jouletrace.profiler.session import command_line
     from jouletrace.profiler.settings import ProfileSettings
+    from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
     by_trtexec = backend == "trtexec"
@@ -123,7 +123,7 @@ def profile(
         input_sets=input_sets,
     )
     if by_trtexec:
-        from jouletrace.toolchain.engine import profile_engine
+        from jouletrace.addons.toolchain.engine import profile_engine
 
         with Place(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)

@@ -53,11 +53,11 @@ def sweep(
     Points that run out of memory, fail or hang are recorded and the grid goes on; where some have failed or hung, the
     exit code is 3. Give the same command with the same -o to resume.
     """
-    from jouletrace.cli.aside import aside
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.profiler.session import command_line
+    from jouletrace.cli.quiet_output import aside
     from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.profiler.sweep import POINTS, SETTLED, Grid, restore_limit, run_sweep
+    from jouletrace.recording.session import command_line
     from jouletrace.report.comparison.sweep import FORMATS, render
     from jouletrace.run.store import fresh_folder
 

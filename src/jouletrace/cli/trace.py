@@ -52,11 +52,11 @@ def trace(
     The tool's own files are kept in the Run's folder (not in a .zip). Under ncu a workload is traced first without it,
     so that the counters, for which every kernel is run several times, stand on a timeline of the program as it is.
     """
-    from jouletrace.cli.aside import aside
-    from jouletrace.profiler.session import command_line
+    from jouletrace.addons.toolchain.trace import TraceSettings, what
+    from jouletrace.addons.toolchain.trace import trace as run_traced
+    from jouletrace.cli.quiet_output import aside
     from jouletrace.profiler.settings import ProfileSettings
-    from jouletrace.toolchain.trace import TraceSettings, what
-    from jouletrace.toolchain.trace import trace as run_traced
+    from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
     chosen = {"sections": tuple(section)} if section else {}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from scipy import special
 
-from jouletrace.energy.quantiles import student
 from jouletrace.run import Estimate
+from jouletrace.stats.quantiles import student
 
 METHOD = "runs"
 POWER = 0.9

@@ -24,9 +24,9 @@ from jouletrace.compare.contrast import Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.table import Entry, Figures, judge
-from jouletrace.energy.quantiles import student
 from jouletrace.report.comparison.data import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
-from jouletrace.energy.interval import mean_estimate
 from jouletrace.errors import BadInputError
 from jouletrace.report.facts import title
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.channels import GAIN_PCT, POWER
 from jouletrace.run.header import RUN_JSON
+from jouletrace.stats.interval import mean_estimate
 
 REPEATS = "repeats"
 """Folder beside a Run of several processes that holds the Run of each."""

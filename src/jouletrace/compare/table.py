@@ -13,10 +13,10 @@ from jouletrace.compare.contrast import METHOD, Contrast, holm
 from jouletrace.compare.match import Key
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.spread import Values, contrasts
-from jouletrace.energy.interval import mean_estimate
-from jouletrace.energy.quantiles import student
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
 from jouletrace.run import Estimate
+from jouletrace.stats.interval import mean_estimate
+from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from importlib import import_module
+from typing import cast
 
 from jouletrace.devices import cuda_order
 from jouletrace.devices.base import Device
@@ -14,6 +16,9 @@ from jouletrace.devices.nvml.mig import describe_mig, mig_handles
 from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import WITHOUT_GPU, BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
+
+_SIMULATOR = "jouletrace.simulator.boards"
+"""Stands above this package and is loaded by name when a simulated board is asked for."""
 
 FORMS = "auto, cuda:N, a GPU or MIG UUID, cpu, sim:NAME"
 
@@ -31,9 +36,7 @@ def open_device(spec: str) -> Device:
     """
     name = spec.strip()
     if name.startswith("sim:"):
-        from jouletrace.devices.simulated import open_simulated
-
-        return open_simulated(name)
+        return cast(Device, import_module(_SIMULATOR).open_simulated(name))
     if name == "auto":
         return _open_auto()
     if name == "cpu":

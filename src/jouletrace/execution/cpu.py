@@ -13,8 +13,8 @@ from jouletrace.execution.calls import PLAIN, match
 from jouletrace.execution.listing import Seen, listing
 from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
-from jouletrace.steps.base import Interval
-from jouletrace.steps.trial import user_code
+from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.steps.trial import user_code
 from jouletrace.tracing.trace import Trace
 from jouletrace.workloads.base import Built
 

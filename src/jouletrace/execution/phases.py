@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jouletrace.steps.module_names import CallSite
+from jouletrace.execution.steps.module_names import CallSite
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.generation import BETWEEN, DECODE, PREFILL
+from jouletrace.workloads.generation_pieces import BETWEEN, DECODE, PREFILL
 from jouletrace.workloads.marks import DATA, OPTIMIZER
 
 Phase = Callable[[CallSite, bool], str]

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from jouletrace.execution.calls import PLAIN, UNKNOWN, Call, Ints, Matched, Variant
-from jouletrace.steps.base import Interval
+from jouletrace.execution.steps.base import Interval
 from jouletrace.tracing.trace import Trace
 
 

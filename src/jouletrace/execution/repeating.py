@@ -11,10 +11,10 @@ import torch
 
 from jouletrace.execution.calls import UNKNOWN, Call
 from jouletrace.execution.listing import repeatable
-from jouletrace.steps.cuda.capture_failure import generator_kept
-from jouletrace.steps.cuda.capture_path import plain_path
-from jouletrace.steps.operator_mode import OperatorMode
-from jouletrace.steps.operators import op_name
+from jouletrace.execution.steps.cuda.capture_failure import generator_kept
+from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps.operator_mode import OperatorMode
+from jouletrace.execution.steps.operators import op_name
 
 
 class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch

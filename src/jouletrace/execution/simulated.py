@@ -8,13 +8,13 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.devices.simulated import SimulatedGpu
 from jouletrace.execution.calls import PLAIN, Call, Variant, match
 from jouletrace.execution.phases import phase_of_step
 from jouletrace.execution.program import Excitation, Listing, Traced
-from jouletrace.steps.base import Interval
-from jouletrace.steps.module_names import CallSite
-from jouletrace.steps.simulated import SimulatedStep
+from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.steps.module_names import CallSite
+from jouletrace.execution.steps.simulated import SimulatedStep
+from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.tracing.trace import Trace
 
 _BEFORE_S, _AFTER_S = 0.3, 0.3

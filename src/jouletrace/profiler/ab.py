@@ -16,18 +16,19 @@ from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.execution.steps.base import Step
+from jouletrace.execution.steps.counted import counted_replay
 from jouletrace.profiler import calibrations
+from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
-from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
+from jouletrace.profiler.prepare import check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.warmup import warm_up
+from jouletrace.recording.session import Session
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.run import Run
 from jouletrace.run.store import check_free, save
-from jouletrace.steps.base import Step
-from jouletrace.steps.counted import counted_replay
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.leaving import no_silent_exit

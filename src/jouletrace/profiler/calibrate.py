@@ -17,14 +17,15 @@ from jouletrace.analysis.calibration import calibration_of
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.devices import open_device
 from jouletrace.errors import NotPossibleError
+from jouletrace.execution.steps.burst import make_burst
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.prepare import check_own_time, torch_device_of
+from jouletrace.profiler.backends.torch import torch_device_of
+from jouletrace.profiler.prepare import check_own_time
 from jouletrace.profiler.progress import Progress, Silent
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.store import save
-from jouletrace.steps.burst import make_burst
 
 SHORTEST_S, LONGEST_S = 0.03, 1.6
 WARMUP_S = 2.0

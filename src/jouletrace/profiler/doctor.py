@@ -14,7 +14,7 @@ from jouletrace.devices.registry import no_gpu_reason
 from jouletrace.errors import JouletraceError
 from jouletrace.profiler import board_store
 from jouletrace.profiler.calibrations import stored_calibration
-from jouletrace.profiler.environment import versions
+from jouletrace.recording.environment import versions
 from jouletrace.run import DeviceInfo
 
 TOOLS = {

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
+from jouletrace.execution.steps.base import Step
+from jouletrace.execution.steps.counted import counted_replay
+from jouletrace.execution.steps.generation import GenerationSteps
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.steps.base import Step
-from jouletrace.steps.counted import counted_replay
-from jouletrace.steps.generation import GenerationSteps
+from jouletrace.recording.session import Session
 
 MOST_S, MOST_BESIDE_S = 40.0, 15.0
 """Most seconds of the rounds, if nobody says otherwise; and where kernels are recorded too."""

@@ -22,12 +22,12 @@ from typing import Self
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices import open_devices
-from jouletrace.energy.interval import total
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.monitoring.monitor import realtime
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import Estimate
+from jouletrace.stats.interval import total
 
 
 class _Recording:

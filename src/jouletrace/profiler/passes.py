@@ -8,16 +8,16 @@ from collections.abc import Callable
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
-from jouletrace.energy.stopping import windows_needed
+from jouletrace.execution.steps.base import FlushedStep, InStreams, Step
+from jouletrace.execution.steps.counted import counted_replay
 from jouletrace.profiler import board_store
-from jouletrace.profiler.prepare import context_in_this_process
+from jouletrace.profiler.backends.torch import context_in_this_process
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
-from jouletrace.steps.base import FlushedStep, InStreams, Step
-from jouletrace.steps.counted import counted_replay
+from jouletrace.stats.stopping import windows_needed
 
 RAMP_S = 0.4
 """Seconds run before the first energy window, so that it starts in steady state."""

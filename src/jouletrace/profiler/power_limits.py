@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter
 from jouletrace.errors import BadInputError
+from jouletrace.processes.locks import Hold, hold, journal_of
 from jouletrace.profiler.board_store import cache_folder
-from jouletrace.profiler.locks import Hold, hold, journal_of
 
 CHANGE = "power_limit"
 """By this name it is in the journal."""
@@ -23,7 +23,7 @@ def open_limiter(device: str) -> PowerLimiter:
         NotPossibleError: If the driver is missing.
     """
     if device.startswith("sim:"):
-        from jouletrace.devices.simulated.power_limit import SimulatedPowerLimit
+        from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
 
         name = "".join(c if c.isalnum() else "_" for c in device.partition("?")[0])
         return SimulatedPowerLimit(device, cache_folder() / f"{name}-power-limit-state.json")

@@ -11,18 +11,19 @@ from jouletrace import analysis
 from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
+from jouletrace.execution.steps import check_outputs
+from jouletrace.execution.steps.nodes import KnowsNodes
 from jouletrace.profiler import board_store, calibrations, generation, passes
+from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.detail.nodes import nodes
 from jouletrace.profiler.detail.recording import record
-from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
+from jouletrace.profiler.prepare import check, for_workload, load_libraries, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.warmup import warm_up
+from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import save
-from jouletrace.steps import check_outputs
-from jouletrace.steps.nodes import KnowsNodes
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.leaving import no_silent_exit
 

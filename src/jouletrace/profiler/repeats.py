@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError, RecorderDiedError
-from jouletrace.profiler.children import our_child, python_path
+from jouletrace.processes.children import our_child, python_path
 from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings

@@ -8,14 +8,16 @@ from numbers import Integral, Real
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.runtimes.registry import BACKENDS
-from jouletrace.steps.modes import L2, MODES
-from jouletrace.workloads.options import TASKS, check_seed
+from jouletrace.execution.steps.modes import L2, MODES
+from jouletrace.workloads.checks import check_seed
+from jouletrace.workloads.options import TASKS
 from jouletrace.workloads.precision import DTYPES
 from jouletrace.workloads.training import check_loss_and_optimizer
 
 DETAILS = ("model", "phase", "layer", "kernel")
-RUN_BY = ("auto", "torch", *BACKENDS)
+RUNTIMES = ("onnxruntime", "openvino")
+"""What runs a workload in place of torch (``profiler.backends``)."""
+RUN_BY = ("auto", "torch", *RUNTIMES)
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
 MOST_THREADS = 1024
 """Of a runtime, and of its streams: more than any host has, which takes minutes to start, if it starts."""
@@ -146,7 +148,7 @@ class ProfileSettings:
 
     def _check_together(self) -> None:
         """Refuse options that don't go with one another."""
-        cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in BACKENDS
+        cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in RUNTIMES
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
         for asked, option, beside, why in (
@@ -154,8 +156,8 @@ class ProfileSettings:
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own way to run"),
             (runtime and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
             (runtime and self.detail not in ("model", "kernel"), detail, backend, "it tells of nodes: --detail kernel"),
-            (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(BACKENDS)}"),
-            (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(BACKENDS)}"),
+            (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(RUNTIMES)}"),
+            (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(RUNTIMES)}"),
             (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
             (
                 detailed and compiled and self.detail == "phase",

@@ -16,7 +16,7 @@ from typing import Any
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter, check_limit
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
-from jouletrace.profiler.locks import LOCK, alone_in
+from jouletrace.processes.locks import LOCK, alone_in
 from jouletrace.profiler.power_limits import changing, open_limiter, restore
 from jouletrace.profiler.prepare import resolve
 from jouletrace.profiler.progress import Progress, Silent

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from jouletrace.execution.steps.base import Step
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run.channels import POWER
-from jouletrace.steps.base import Step
 
 BLOCK_S = 0.25
 """Aimed length of one block of iterations."""

@@ -22,7 +22,7 @@ from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.files import check_replaceable
 
 if TYPE_CHECKING:
-    from jouletrace.energy.fit import Fit
+    from jouletrace.sensor.calibration.fit import Fit
 
 Floats = NDArray[np.float64]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-import jouletrace
 from jouletrace.report import reasons
 from jouletrace.report.facts import averaging, power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.version import __version__
 
 _INTERVALS = {"windows": "t-intervals over window means", "runs": "t-intervals over the means of the runs"}
 """By method: the kind of interval, as a paper names it."""
@@ -31,7 +31,7 @@ def methods(run: Run) -> str:
 
 
 def _what(run: Run) -> str:
-    version = run.versions.get("jouletrace", jouletrace.__version__)
+    version = run.versions.get("jouletrace", __version__)
     devices = "; ".join(dict.fromkeys(_device(device) for device in run.devices))
     where = f" on {devices}" if devices else ""
     files = [one for one in run.settings.get("imported") or [] if isinstance(one, dict)]

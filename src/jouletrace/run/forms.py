@@ -137,7 +137,7 @@ class ClockPair(TypedDict):
 
 
 class SensorResponse(TypedDict, total=False):
-    """``ChannelInfo.response``: fields of ``energy.response.Response``."""
+    """``ChannelInfo.response``: fields of ``sensor.windows.response.Response``."""
 
     period_s: Annotated[float, Meta(gt=0, le=1e9)]
     window_s: Seconds

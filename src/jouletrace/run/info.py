@@ -93,7 +93,7 @@ class ChannelInfo(Record):
         gain_pct: Proportional gain error that software can't see, in percent.
         origin: "nominal" (from documentation or published work), "calibrated" (measured on
             this board) or "exact" (a simulated board's own word).
-        response: Parameters of the calibrated response, if any (see ``energy.response``).
+        response: Parameters of the calibrated response, if any (see ``sensor.windows.response``).
     """
 
     device: str

@@ -42,7 +42,7 @@ class Run:
         settings: Every option in force, defaults included.
         devices: The devices that were recorded.
         channels: The channels that occur in ``samples``.
-        calibration: By device id and channel, what ``calibrate`` found (see ``energy.response``).
+        calibration: By device id and channel, what ``calibrate`` found (see ``sensor.windows.response``).
         stored: Figures taken from an earlier measurement of the same board, each with its age.
         versions: Versions of jouletrace, Python, torch, driver, CUDA, ...
         environment: Environment variables that can change the result.

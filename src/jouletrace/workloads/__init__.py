@@ -1,7 +1,8 @@
 """What to run: built-in models, user models, any callable. torch is imported only when one is built."""
 
-from jouletrace.workloads.base import Built, Workload, WorkloadOptions
+from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.objects import ObjectWorkload
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.registry import names, resolve
 
 __all__ = ["Built", "ObjectWorkload", "Workload", "WorkloadOptions", "names", "resolve"]

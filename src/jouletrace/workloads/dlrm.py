@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.kernels import over_defaults, whole
-from jouletrace.workloads.options import check_options
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.random_weights import placed_random
 from jouletrace.workloads.transformers_models import build_model
 

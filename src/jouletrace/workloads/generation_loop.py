@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jouletrace.workloads.generation import (
+from jouletrace.workloads.generation_pieces import (
     BETWEEN,
     DECODE,
     PREFILL,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import WorkloadOptions
 from jouletrace.workloads.iteration import Inputs
+from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.facts import common_facts
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.nearest import nearest
-from jouletrace.workloads.options import check_options
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.precision import Precision
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.config import typed_overrides
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs, text_inputs
 from jouletrace.workloads.iteration import Inputs
-from jouletrace.workloads.options import check_options
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.placement import holds_values
 from jouletrace.workloads.random_weights import random_model
 from jouletrace.workloads.transformers_models import build_model, refused_config

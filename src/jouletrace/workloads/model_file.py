@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.options import WorkloadOptions
 
 SUFFIXES = (".onnx", ".xml")
 

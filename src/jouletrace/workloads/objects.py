@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.deferred import check_runs
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.facts import common_facts
-from jouletrace.workloads.generation import Generation, make_generation
+from jouletrace.workloads.generation import make_generation
+from jouletrace.workloads.generation_pieces import Generation
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.options import check_options
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.placement import holds_values, kept, place_module
 from jouletrace.workloads.precision import precision, short_name
 from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer

@@ -7,18 +7,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.config import typed_overrides
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.facts import common_facts
-from jouletrace.workloads.generation import PROMPT, Generation, make_generation
+from jouletrace.workloads.generation import PROMPT, make_generation
+from jouletrace.workloads.generation_pieces import Generation
 from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
 from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.models import ModelEntry
 from jouletrace.workloads.no_cache import cache_arguments
-from jouletrace.workloads.options import check_options
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.precision import Precision, precision
 from jouletrace.workloads.random_weights import random_model, seeded
 from jouletrace.workloads.training import TrainingIteration, loss_on_labels, loss_on_loaded, make_optimizer

@@ -6,14 +6,15 @@ import inspect
 from typing import Any
 
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.workloads.base import Built, WorkloadOptions
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.deferred import check_ran, check_runs
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.leaving import no_silent_exit
 from jouletrace.workloads.loader import check_place, importable, load_callable, split
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.objects import build_object
-from jouletrace.workloads.options import check_options
+from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.random_weights import seeded
 from jouletrace.workloads.user_errors import one_line
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jouletrace.analysis.nodes import LANE
+from jouletrace.execution.steps.nodes import KnowsNodes, NodeTimes
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
-from jouletrace.steps.nodes import KnowsNodes, NodeTimes
 
 SECONDS = 2.0
 LEAST, MOST = 6, 200

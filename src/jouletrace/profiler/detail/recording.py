@@ -17,8 +17,8 @@ from jouletrace.execution.calls import UNKNOWN, variants
 from jouletrace.execution.program import Excitation, Listing, Program, Traced
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.progress import Progress
-from jouletrace.profiler.session import Session
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.tracing.cupti import demangle
 

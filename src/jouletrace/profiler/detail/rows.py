@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jouletrace.energy.interval import ratio
 from jouletrace.run import Estimate, Run
+from jouletrace.stats.interval import ratio
 
 Unit = dict[str, Any]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.energy.interval import mean_estimate
 from jouletrace.profiler.detail.files import TOP, iteration_time
 from jouletrace.profiler.detail.rows import PartRow
 from jouletrace.report import reasons
 from jouletrace.report.scale import NONE, Unit, cell
 from jouletrace.run import Estimate, Run
+from jouletrace.stats.interval import mean_estimate
 
 
 @dataclass(frozen=True)

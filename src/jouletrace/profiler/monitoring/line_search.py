@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.profiler.children import Child
+from jouletrace.processes.children import Child
 from jouletrace.run.channels import MOST_WORK
 
 LIMIT_S = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.energy.record import HOLE_PERIODS, MOST_W
+from jouletrace.sensor.record import HOLE_PERIODS, MOST_W
 
 
 class Meter:
@@ -15,7 +15,7 @@ class Meter:
         start_ns: From when on, in ns since the Unix epoch.
         period_s: Of the sensor.
         kept_s: How far back ``until`` knows.
-        most_w: Readings beyond are left out, see ``energy.record.most_power_w``.
+        most_w: Readings beyond are left out, see ``sensor.record.most_power_w``.
 
     Attributes:
         start_ns, last_ns: From when until when it has summed up.

@@ -16,7 +16,7 @@ from jouletrace.profiler.monitoring.until import Followed, until, with_command, 
 from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading, Tick, Watch
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
 from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.masking import masked_arguments
 from jouletrace.run.store import save

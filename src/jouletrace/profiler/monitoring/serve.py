@@ -178,7 +178,7 @@ def render(readings: Sequence[Reading], work: LiveWork | None) -> str:
             lines.append(f"# TYPE {_PREFIX}{name} {kind}")
             lines.extend(f"{_PREFIX}{name}{label} {value!r}" for label, value in known)
 
-    from jouletrace import __version__
+    from jouletrace.version import __version__
 
     put("build_info", "gauge", "Version of jouletrace.", [(_braces({"version": __version__}), 1.0)])
     pairs = list(zip(labels, readings, strict=True))

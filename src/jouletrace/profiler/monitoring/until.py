@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
 from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 
 Tick = Callable[[], None]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from jouletrace.analysis.power import most_w
 from jouletrace.profiler.monitoring.meter import Meter
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
-from jouletrace.profiler.session import Session
+from jouletrace.recording.session import Session
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import POWER
 

@@ -17,7 +17,7 @@ from jouletrace.report.traced import device_names
 from jouletrace.run import Run
 
 if TYPE_CHECKING:
-    from jouletrace.energy.fit import Fit
+    from jouletrace.sensor.calibration.fit import Fit
 
 _MOST_POINTS, _CURVE_POINTS = 2000, 300
 _TIMES = {"period": "period_s", "window": "window_s", "rise": "rise_s", "lag": "lag_s", "mean delay": "delay_s"}

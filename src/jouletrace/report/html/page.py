@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-import jouletrace
 from jouletrace.errors import BadInputError
 from jouletrace.report import content, plots, reasons
 from jouletrace.report.comparison.data import Comparison
@@ -30,6 +29,7 @@ from jouletrace.report.tree import tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
+from jouletrace.version import __version__
 
 _CARDS = (
     "energy_total_j",
@@ -128,7 +128,7 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
             together=together,
             comparisons=against,
             uncompared=[printable(note) for note in notes],
-            version=jouletrace.__version__,
+            version=__version__,
             style=Markup(assets.text("style.css")),
             script=Markup(script),
             library=Markup(library),

@@ -1,0 +1,255 @@
+"""The process that measures one GPU once, or makes noise on it: ``python -m jouletrace.addons.fleet.child``.
+
+It is shown this one GPU alone. It reads JSON objects, a line each, and writes such lines:
+
+    <- {"measure": {...}}, {"noise": {...}} or {"size": {...}}
+    -> {"is": "phase", "name": "warm-up", "seconds": 5.0}     as often as it has something to tell
+    -> {"is": "ready"}
+    <- {"at_ns": 1767225600000000000}                         begin then, all at once
+    -> {"is": "done", ...} or {"is": "failed", "reason": "out_of_memory", "text": "..."}
+
+It ends when its input does; noise ends so.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from jouletrace.addons.fleet import collective
+from jouletrace.addons.fleet.cooling import wait_until_cool
+from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.power_step import COLUMNS
+from jouletrace.addons.fleet.rows import Measured
+from jouletrace.addons.fleet.store import open_store
+from jouletrace.devices import open_device
+from jouletrace.devices.base import Clock, Device
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.profiler import board_store
+from jouletrace.profiler.passes import LEAST_PERIODS, LEAST_WINDOW_S
+from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.repeats import numbered
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+_SPIN_NS = 2_000_000
+"""The last bit before the start is waited for awake: the scheduler may be late by more than that."""
+
+_CHUNK_S = 0.1
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""How a disk says that it takes no more; most errors reach us as a text."""
+
+_LOST = ("GPU is lost", "fallen off the bus", "uncorrectable ECC error")
+"""How the driver and CUDA say that a board is gone."""
+
+
+class Talk:
+    """The two ends of the conversation with the parent."""
+
+    def __init__(self, orders: IO[str], answers: IO[str]) -> None:
+        self._orders = orders
+        self._answers = answers
+
+    def say(self, what: str, **more: Any) -> None:
+        """Write a line."""
+        print(json.dumps({"is": what, **more}), file=self._answers, flush=True)
+
+    def order(self) -> dict[str, Any]:
+        """The next line.
+
+        Raises:
+            KeyboardInterrupt: If the parent is gone.
+        """
+        line = self._orders.readline()
+        if not line:
+            raise KeyboardInterrupt
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def ended(self) -> bool:
+        """Whether the parent has closed its end."""
+        readable, _, _ = select.select([self._orders], [], [], 0)
+        return bool(readable) and not self._orders.readline()
+
+    def begin(self, phase: str, seconds: float) -> None:
+        """See ``profiler.progress.Progress``."""
+        self.say("phase", name=phase, seconds=seconds)
+
+    def advance(self, seconds: float, note: str = "") -> None:
+        """See ``profiler.progress.Progress``; the parent knows the time itself."""
+
+
+def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    """Measure a task and put away what was found; what the parent must know of it."""
+    settings = FleetSettings.from_dict(order["settings"])
+    task = Task(FleetGpu(**order["gpu"]), order["repeat"], order["order"])
+    device = open_device(task.gpu.device)
+    try:
+        cooled = wait_until_cool(device, order["cool_to_c"], settings.cool_limit_s, talk)
+        how = _fixed_length(settings, device)
+    finally:
+        device.close()
+    how = numbered(replace(how, device=task.gpu.device), task.repeat + 1)
+    told: dict[str, Any] = {
+        "node": task.gpu.node,
+        "repeat": task.repeat,
+        "order": task.order,
+        "placement": settings.placement,
+        "noise": [str(noise) for noise in settings.noise],
+        "noise_here": any(noise.on(task.gpu) for noise in settings.noise),
+        "cool_down": cooled,
+    }
+
+    follows = collective.role() == "follower"
+
+    def gate(session: Session) -> None:
+        session.run.settings["fleet"] = told
+        talk.say("ready")
+        if follows:
+            return  # the leader, whom it obeys, waits for both
+        told["at_ns"] = int(talk.order()["at_ns"])
+        wait_until(told["at_ns"], session.clock)
+
+    run = _profile(settings.workload, how, Path(order["scratch"]) / str(task.gpu.index), order["command"], talk, gate)
+    if not run.devices[0].host:
+        run.devices[0].host = task.gpu.node
+    found = Measured(run)
+    _remember_step(run, found)
+    Dataset(open_store(order["store"])).add(task, found)
+    return {"begun_c": cooled["from_c"], "start_ns": found.row["start_ns"], "time_s": found.row["time_s"]}
+
+
+def _remember_step(run: Run, found: Measured) -> None:
+    """Keep what the board did when the load began, for ``doctor``, which loads nothing."""
+    step = {name: found.row[name] for name in COLUMNS}
+    if step["step_settled_w"] is not None:
+        told = {**step, "load": found.row["workload"], "time_ns": time.time_ns()}
+        board_store.remember(run.devices[0].id, power_step=told)
+
+
+def _profile(
+    workload: str, how: ProfileSettings, folder: Path, command: str, talk: Talk, gate: Callable[[Session], None]
+) -> Run:
+    """A profile of this process's GPU; of a load in which GPUs wait for one another, by its part in it."""
+    role = collective.role()
+    if role == "follower":
+        return collective.follow(resolve(workload), how, folder, command, talk, gate)
+    led = collective.Led(resolve(workload)) if role == "leader" else None
+    run = profile_workload(led or workload, how, folder=folder, command=command, progress=talk, ready=gate)
+    if led is not None:
+        led.end(run)
+    return run
+
+
+def noise(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
+    """Run a load until the parent closes its end."""
+    settings = replace(ProfileSettings(**order["profile"]), device=order["device"])
+    device = open_device(settings.device)
+    try:
+        step = prepare(resolve(order["workload"]), device, settings).step
+        try:
+            iteration_s = max(step.replay(1).seconds, 1e-7)
+            talk.say("ready")
+            wait_until(int(talk.order()["at_ns"]), device.clock)
+            iterations, seconds = 0, 0.0
+            while not talk.ended():
+                n = max(1, round(_CHUNK_S / iteration_s))
+                took = step.replay(n).seconds
+                iterations, seconds, iteration_s = iterations + n, seconds + took, max(took / n, 1e-7)
+        finally:
+            step.close()
+    finally:
+        device.close()
+    return {"iterations": iterations, "seconds": seconds}
+
+
+def best_size(order: dict[str, Any]) -> dict[str, Any]:
+    """The size of a gemm that uses the GPU best."""
+    settings = FleetSettings.from_dict(order["settings"])
+    how = replace(settings.profile, device=order["device"])
+    device = open_device(how.device)
+    try:
+        prepared = prepare(resolve(settings.workload), device, how)
+        prepared.step.close()
+    finally:
+        device.close()
+    return {"size": prepared.built.facts["size"]}
+
+
+def wait_until(at_ns: int, clock: Clock) -> None:
+    """Wait for a moment on the host's clock; a simulated board with a time of its own has none to wait for."""
+    if clock.virtual:
+        return
+    clock.sleep((at_ns - _SPIN_NS - clock.time_ns()) / 1e9)
+    while clock.time_ns() < at_ns:
+        pass
+
+
+def _fixed_length(settings: FleetSettings, device: Device) -> ProfileSettings:
+    """A profile whose energy pass lasts as long on every GPU, however they spread."""
+    channels = [channel for source in device.sources() for channel in source.channels]
+    period_s = next((channel.period_s or 0.0 for channel in channels if channel.name == POWER), 0.0)
+    window_s = min(max(LEAST_WINDOW_S, LEAST_PERIODS * period_s), settings.seconds / 2)
+    return replace(
+        settings.profile,
+        window_s=window_s,
+        first_stage=max(2, int(settings.seconds / window_s)),
+        max_time_s=settings.seconds,
+        latency_s=min(settings.profile.latency_s, settings.seconds / 2),
+        target_ci=0.99,  # the length is given, whatever the interval
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """A short code for why a task failed."""
+    text = str(error)
+    if isinstance(error, JouletraceError | OSError) and any(os.strerror(code) in text for code in _FULL):
+        return "disk_full"
+    if any(words in text for words in _LOST):
+        return "lost_gpu"
+    if isinstance(error, JouletraceError):
+        if "out of memory" in text.lower():
+            return "out_of_memory"
+        return {NotPossibleError: "not_possible", BadInputError: "bad_input"}.get(type(error), "failed")
+    return "failed"
+
+
+def main(orders: IO[str], answers: IO[str]) -> int:
+    """Do the one order."""
+    talk = Talk(orders, answers)
+    try:
+        order = talk.order()
+        if "measure" in order:
+            found = measure(order["measure"], talk)
+        else:
+            found = noise(order["noise"], talk) if "noise" in order else best_size(order["size"])
+        talk.say("done", **found)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # a bug is told like any failure: the other GPUs go on
+        lines = str(error).splitlines() or [type(error).__name__]
+        text = lines[0] if isinstance(error, JouletraceError) else f"{type(error).__name__}: {lines[0]}"
+        talk.say("failed", reason=reason_of(error), text=text)
+        if not isinstance(error, JouletraceError | OSError):
+            raise
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries and models print is no answer
+    sys.exit(main(sys.stdin, answers))

@@ -1,0 +1,168 @@
+"""From what the user asked for to GPUs and an engine, all of it checked before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from jouletrace.addons.fleet.engine import Work, local
+from jouletrace.addons.fleet.gpus import ALL, busy, find_gpus
+from jouletrace.addons.fleet.plan import COLLECTIVE, ENGINES, TOGETHER, FleetGpu, FleetSettings
+from jouletrace.addons.fleet.process import Child, listen
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.prepare import check_has_phases, resolve
+from jouletrace.workloads.gemm import GEMMS
+from jouletrace.workloads.kernels import AUTO, whole
+
+_SIZE_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which GPUs, and who runs them.
+
+    Attributes:
+        device: "auto", "cpu" or "sim:NAME".
+        gpus: "all", numbers or UUIDs; of simulated boards, how many a host.
+        nodes: Hosts of simulated boards.
+        engine: "local" or "ray".
+        address: Of the Ray cluster.
+        allow_busy: Measure GPUs that others use, too.
+    """
+
+    device: str = "auto"
+    gpus: str = ALL
+    nodes: int = 1
+    engine: str = "local"
+    address: str | None = None
+    allow_busy: bool = False
+
+
+@dataclass(frozen=True)
+class OpenFleet:
+    """A fleet that can be run.
+
+    Attributes:
+        settings: With everything settled that all GPUs must have in common.
+        gpus: Those that are measured.
+        excluded: GPUs that can't be measured, by id, and why.
+        engine: Makes the engine, given where results go and the command for the record.
+    """
+
+    settings: FleetSettings
+    gpus: list[FleetGpu]
+    excluded: dict[str, str]
+    engine: Callable[[str, str], Work]
+
+
+@contextmanager
+def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]:
+    """Find the GPUs, refuse what can't be, and settle what must be the same on all.
+
+    Raises:
+        BadInputError: If the request makes no sense here.
+        NotPossibleError: If there is no GPU, or no cluster.
+    """
+    if request.engine not in ENGINES:
+        raise BadInputError(f"--engine {request.engine}: must be one of {', '.join(ENGINES)}")
+    if request.address is not None and request.engine != "ray":
+        raise BadInputError(f"--address {request.address}: only --engine ray has one")
+    check_has_phases(resolve(settings.workload), settings.profile)
+    for noise in settings.noise:
+        resolve(noise.workload)
+    if settings.workload in (*GEMMS, "memcpy", COLLECTIVE):
+        for key, text in settings.profile.config.items():
+            if key in ("size", "iterations") and not _size_wanted(settings, key):
+                whole(settings.workload, key, text)
+    if settings.workload == COLLECTIVE and settings.placement != TOGETHER:
+        raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
+    if settings.workload == COLLECTIVE and request.device.startswith("sim:"):
+        raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated boards have no links to one another")
+    if settings.workload == COLLECTIVE and settings.profile.mode != "eager":
+        raise BadInputError(
+            f"--mode {settings.profile.mode}: calls of {COLLECTIVE} are announced one by one: use eager"
+        )
+    if request.engine == "ray":
+        if _size_wanted(settings) and not request.device.startswith("sim:"):
+            raise BadInputError("--size auto: over Ray all hosts must run the same; find it on one GPU, and give it")
+        from jouletrace.addons.fleet.ray_engine import open_ray
+
+        with open_ray(settings, request.address, request.device, request.gpus, request.nodes) as cluster:
+            for node in dict.fromkeys(gpu.node for gpu in cluster.gpus):
+                check_noise(settings, [gpu for gpu in [*cluster.gpus, *cluster.others] if gpu.node == node])
+            gpus = cluster.gpus
+            excluded = {} if request.allow_busy else cluster.busy
+            cluster.gpus = _free(settings, gpus, cluster.others, excluded)
+            yield OpenFleet(settings, gpus, excluded, lambda place, command: partial(cluster.work, place, command))
+        return
+    gpus, others = find_gpus(request.device, request.gpus, request.nodes)
+    check_noise(settings, [*gpus, *others])
+    excluded = {} if request.allow_busy or gpus[0].simulated else busy([*gpus, *others])
+    free = _free(settings, gpus, others, excluded)
+    settled = settle_size(settings, free[0])
+    yield OpenFleet(settled, gpus, excluded, lambda place, command: local(settled, free, others, place, command))
+
+
+def _free(
+    settings: FleetSettings, gpus: list[FleetGpu], others: list[FleetGpu], users: dict[str, str]
+) -> list[FleetGpu]:
+    """The GPUs that nobody uses.
+
+    Raises:
+        NotPossibleError: If there is none, or noise would run on one that somebody uses.
+    """
+    for noise in settings.noise:
+        for gpu in [*gpus, *others]:
+            if noise.on(gpu) and gpu.id in users:
+                raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy makes it all the same")
+    free = [gpu for gpu in gpus if gpu.id not in users]
+    if not free:
+        raise NotPossibleError(f"{'; '.join(users[gpu.id] for gpu in gpus)}; --allow-busy measures all the same")
+    return free
+
+
+def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
+    """Refuse noise that would run nowhere, or on boards that don't feel it.
+
+    Args:
+        settings: What is asked for.
+        gpus: All of one host.
+
+    Raises:
+        BadInputError: Names it.
+    """
+    for noise in settings.noise:
+        if any(gpu.simulated for gpu in gpus):
+            raise BadInputError(f"--noise {noise}: simulated boards don't feel what others do")
+        there = {gpu.index for gpu in gpus}
+        missing = [place for place in noise.gpus if place not in there]
+        if missing:
+            raise BadInputError(f"--noise {noise}: {gpus[0].node} has no GPU {missing[0]}; it has {sorted(there)}")
+
+
+def _size_wanted(settings: FleetSettings, key: str = "size") -> bool:
+    return settings.workload in GEMMS and key == "size" and settings.profile.config.get(key) == AUTO
+
+
+def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:
+    """With ``--size auto`` replaced by what is best on one of the GPUs: all must run the same.
+
+    Raises:
+        NotPossibleError: If it can't be found.
+    """
+    if not _size_wanted(settings):
+        return settings
+    if gpu.simulated:
+        config = {key: value for key, value in settings.profile.config.items() if key != "size"}
+        return replace(settings, profile=replace(settings.profile, config=config))
+    child = Child(gpu, {"size": {"settings": settings.to_dict(), "device": gpu.device}})
+    try:
+        listen([child], ("done",), _SIZE_LIMIT_S, lambda gpu, message: None)
+    finally:
+        child.close()
+    if child.said.get("is") != "done":
+        raise NotPossibleError(f"--size auto: {child.said.get('text')}")
+    config = {**settings.profile.config, "size": str(child.said["size"])}
+    return replace(settings, profile=replace(settings.profile, config=config))

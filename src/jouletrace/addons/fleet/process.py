@@ -1,0 +1,94 @@
+"""Children as their parent sees them: started, told when to begin, listened to all at once."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jouletrace.addons.fleet.plan import FleetGpu
+from jouletrace.processes import children
+
+MODULE = "jouletrace.addons.fleet.child"
+
+Hear = Callable[[FleetGpu, dict[str, Any]], None]
+"""Told what a child says of its progress."""
+
+
+class Child(children.Child):
+    """One ``jouletrace.addons.fleet.child``.
+
+    Args:
+        gpu: The GPU that it is shown.
+        order: What it is to do.
+        environment: Variables to set besides.
+
+    Attributes:
+        gpu: As given.
+        said: Its last message that isn't progress; {} until there is one.
+    """
+
+    def __init__(self, gpu: FleetGpu, order: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(MODULE, {**_shown(gpu), **(environment or {})})
+        self.gpu = gpu
+        self.said: dict[str, Any] = {}
+        self.tell(order)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has said its last word."""
+        return self.said.get("is") in ("done", "failed")
+
+    def hear(self) -> list[dict[str, Any]]:
+        """See ``processes.children.Child``; the end is a message too."""
+        heard = super().hear()
+        if heard is None:
+            if not self.over:
+                text = f"the process on {self.gpu} {self.how_it_ended()}"
+                self.said = {"is": "failed", "reason": "vanished", "text": text}
+            return [self.said]
+        for message in heard:
+            if message.get("is") != "phase":
+                self.said = message
+        return heard
+
+    def fail(self, reason: str, text: str) -> None:
+        """End it and note why."""
+        self.said = {"is": "failed", "reason": reason, "text": text}
+        self.close(now=True)
+
+
+def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, hear: Hear) -> None:
+    """Wait until every child has said one of ``until``, or is over; who doesn't in time has failed.
+
+    Args:
+        children: All of them are listened to at once.
+        until: "ready" or "done"; "failed" always counts.
+        limit_s: Seconds for all.
+        hear: Told everything.
+    """
+    end = time.monotonic() + limit_s
+    waiting = [child for child in children if not child.over and child.said.get("is") not in until]
+    with selectors.DefaultSelector() as selector:
+        for child in waiting:
+            selector.register(child.output, selectors.EVENT_READ, child)
+        while waiting:
+            ready = selector.select(max(0.0, end - time.monotonic()))
+            for key, _ in ready:
+                heard: Child = key.data
+                for message in heard.hear():
+                    hear(heard.gpu, message)
+                if heard.over or heard.said.get("is") in until:
+                    selector.unregister(heard.output)
+                    waiting.remove(heard)
+            if not ready and waiting:
+                for late in waiting:
+                    late.fail("timed_out", f"{late.gpu}: no result after {limit_s:g} s")
+                    hear(late.gpu, late.said)
+                return
+
+
+def _shown(gpu: FleetGpu) -> dict[str, str]:
+    """What CUDA is to show to it: this GPU, by UUID, whatever the order."""
+    return {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {}

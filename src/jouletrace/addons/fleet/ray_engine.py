@@ -1,0 +1,296 @@
+"""A fleet over a Ray cluster: a task of Ray's for what runs at once on a host, which starts a process a GPU there.
+
+It isn't a task a GPU: none can ask Ray for a certain GPU, and processes that begin at one moment, beside noise, need
+one who tells them. The task holds all GPUs of its host, so that nobody else's work runs on a neighbour.
+
+A host that is lost costs its own results only; they are noted as such, and the same command tries again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from jouletrace.addons.fleet.engine import Todo
+from jouletrace.addons.fleet.gpus import busy, chosen, simulated, visible
+from jouletrace.addons.fleet.node import Node, Note, Outcome
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, rounds
+from jouletrace.addons.fleet.process import Hear
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+
+_REACH_S = 5.0
+_FIND_S = 120.0
+_LOOK_S = 2.0
+
+_RAY_DEFAULTS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_NUM_REDIS_GET_RETRIES": "2",  # of 40 s each: twenty of them are a quarter of an hour
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the cluster.
+
+    Attributes:
+        name: What its results are filed under.
+        ray_id: Ray's id of it, which is new whenever it joins.
+        gpus: How many GPUs Ray gives out there.
+    """
+
+    name: str
+    ray_id: str
+    gpus: float
+
+
+class Cluster:
+    """A Ray cluster as an engine.
+
+    Args:
+        settings: What to do.
+        gpus: The GPUs that are measured.
+        others: Other GPUs, for noise.
+        hosts: Who has them, by the name of the node.
+        busy: Of all these, those that somebody uses now: who, by id.
+
+    Attributes:
+        settings, gpus, others, busy: As given.
+    """
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        gpus: Sequence[FleetGpu],
+        others: Sequence[FleetGpu],
+        hosts: dict[str, Host],
+        busy: dict[str, str] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.gpus = list(gpus)
+        self.others = list(others)
+        self.busy = dict(busy or {})
+        self._hosts = hosts
+
+    def work(self, store: str, command: str, todo: Todo, note: Note, hear: Hear) -> None:
+        """Do what is missing: hosts at once, each one round after the other."""
+        ray = _ray()
+        left = {
+            name: [
+                group
+                for repeat in sorted(repeats)
+                for group in rounds(self._of(self.gpus, name), self.settings, repeat, repeats[repeat])
+            ]
+            for name, repeats in todo.items()
+        }
+        begun_c: dict[str, dict[str, float]] = {name: {} for name in left}
+        running: dict[Any, tuple[str, list[Task]]] = {}
+
+        def submit(name: str) -> None:
+            if left[name]:
+                group = left[name].pop(0)
+                places = self._of(self.gpus, name), self._of(self.others, name)
+                asked = _on(self._hosts[name], do_round, self.settings, *places, store, command, begun_c[name], group)
+                running[asked] = (name, group)
+
+        for name in left:
+            submit(name)
+        while running:
+            done, _ = ray.wait(list(running), num_returns=1, timeout=_LOOK_S)
+            for ref in done:
+                name, group = running.pop(ref)
+                try:
+                    outcomes, begun_c[name] = _answer(ref)
+                except JouletraceError:
+                    raise
+                except Exception as error:  # Ray has many names for what is gone
+                    self._lost(name, group, left[name], error, note)
+                else:
+                    for outcome in outcomes:
+                        hear(outcome.task.gpu, {"is": "failed" if outcome.reason else "done"})
+                        note(outcome)
+                submit(name)
+
+    def _lost(self, name: str, group: list[Task], left: list[list[Task]], error: Exception, note: Note) -> None:
+        """Note what a host that is gone, or a process of Ray's there, takes with it."""
+        host = self._hosts[name]
+        alive = host.ray_id in {one.ray_id for one in alive_hosts()}
+        reason = "vanished" if alive else "lost_node"
+        text = (
+            f"Ray's process on {name} ended: {(str(error).splitlines() or [type(error).__name__])[0][:160]}"
+            if alive
+            else f"the host {name} was lost"
+        )
+        lost = [group]
+        if not alive:
+            lost += left
+            left.clear()
+        for task in chain.from_iterable(lost):
+            note(Outcome(task, reason, text))
+
+    @staticmethod
+    def _of(gpus: Sequence[FleetGpu], name: str) -> list[FleetGpu]:
+        return [gpu for gpu in gpus if gpu.node == name]
+
+
+@contextmanager
+def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: str, nodes: int) -> Iterator[Cluster]:
+    """Join a Ray cluster, or start one on this host if it is in none, and find its GPUs.
+
+    Args:
+        settings: What to do.
+        address: Of the cluster's head ("HOST:6379"); None for the one that this host is in.
+        device: "auto" or "sim:NAME".
+        gpus: "all", or numbers as CUDA counts on each host; of simulated boards, how many a host.
+        nodes: Hosts of simulated boards; they are shared out among those of the cluster.
+
+    Raises:
+        BadInputError: If there is no such GPU.
+        NotPossibleError: If Ray is missing, the cluster can't be reached, or has no GPU.
+    """
+    ray = _connect(address)
+    try:
+        hosts = alive_hosts()
+        if device.startswith("sim:"):
+            boards = simulated(device, gpus, nodes)
+            names = list(dict.fromkeys(board.node for board in boards))
+            places = {name: replace(hosts[n % len(hosts)], name=name, gpus=0) for n, name in enumerate(names)}
+            yield Cluster(settings, boards, [], places)
+            return
+        if device != "auto":
+            raise BadInputError(f"--device {device}: over Ray a fleet is of auto or sim:NAME")
+        found = _find(hosts)
+        measured: list[FleetGpu] = []
+        others: list[FleetGpu] = []
+        users: dict[str, str] = {}
+        for there, used in found.values():
+            own, rest = chosen(there, gpus)
+            measured += own
+            others += rest
+            users |= used
+        yield Cluster(settings, measured, others, {host.name: host for host in hosts if host.name in found}, users)
+    finally:
+        ray.shutdown()
+
+
+def alive_hosts() -> list[Host]:
+    """Hosts of the cluster that are alive, by name; those of one name are told apart by Ray's id."""
+    ray = _ray()
+    nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
+    names = [str(node["NodeManagerHostname"]) for node in nodes]
+    return [
+        Host(
+            name if names.count(name) == 1 else f"{name}-{str(node['NodeID'])[:8]}",
+            str(node["NodeID"]),
+            float(node.get("Resources", {}).get("GPU", 0.0)),
+        )
+        for name, node in zip(names, nodes, strict=True)
+    ]
+
+
+def do_round(
+    settings: FleetSettings,
+    measured: Sequence[FleetGpu],
+    others: Sequence[FleetGpu],
+    store: str,
+    command: str,
+    begun_c: dict[str, float],
+    group: Sequence[Task],
+) -> tuple[list[Outcome], dict[str, float]]:
+    """What runs at once on the host that this runs on: what became of it, and how warm its GPUs were at first."""
+    node = Node(settings, measured, others, store, command, begun_c)
+    outcomes: list[Outcome] = []
+    node.at_once(group, outcomes.append, lambda gpu, message: None)
+    return outcomes, node.begun_c
+
+
+def gpus_here(name: str) -> tuple[list[FleetGpu], dict[str, str]]:
+    """The GPUs that Ray gives a task that asks for all of its host, and who uses them besides."""
+    gpus = [replace(gpu, node=name) for gpu in visible()]
+    return gpus, busy(gpus)
+
+
+def _find(hosts: Sequence[Host]) -> dict[str, tuple[list[FleetGpu], dict[str, str]]]:
+    ray = _ray()
+    asked = {host.name: _on(host, gpus_here, host.name) for host in hosts if host.gpus > 0}
+    if not asked:
+        raise NotPossibleError("no host of this Ray cluster has a GPU")
+    _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_FIND_S)
+    if late:
+        names = ", ".join(name for name, ref in asked.items() if ref in late)
+        raise NotPossibleError(f"Ray has given the GPUs of {names} to others: try again when they are free")
+    return {name: _answer(ref) for name, ref in asked.items()}
+
+
+def _on(host: Host, call: Any, *args: Any) -> Any:
+    """Submit a call to run on a host, with all its GPUs; it is never tried again by Ray."""
+    strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
+    pinned = strategies.NodeAffinitySchedulingStrategy(node_id=host.ray_id, soft=False)
+    options = {"num_cpus": 0, "num_gpus": host.gpus, "max_retries": 0, "scheduling_strategy": pinned}
+    return _ray().remote(**options)(call).remote(*args)
+
+
+def _answer(ref: Any) -> Any:
+    """What a call has returned; what it has raised of ours is raised as it was, without Ray's traceback in its text."""
+    try:
+        return _ray().get(ref)
+    except Exception as error:
+        if isinstance(cause := getattr(error, "cause", None), JouletraceError):
+            raise cause from None
+        raise
+
+
+def _ray() -> Any:
+    """Ray, which need not be installed; untyped, so that nothing depends on whether it is."""
+    return importlib.import_module("ray")
+
+
+def _connect(address: str | None) -> Any:
+    for name, value in _RAY_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray itself would take, and try for minutes
+    try:
+        ray = _ray()
+    except ImportError:
+        raise NotPossibleError("--engine ray needs Ray: pip install 'jouletrace[fleet]'") from None
+    if address is not None:
+        _reach(address)
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+    try:
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            try:
+                ray.init(address="auto", **quiet)
+            except ConnectionError:
+                ray.init(include_dashboard=False, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = address or "here"
+        raise NotPossibleError(f"no Ray cluster at {where}: {(str(error).splitlines() or [''])[0][:160]}") from None
+    return ray
+
+
+def _reach(address: str) -> None:
+    """Refuse an address at which nobody listens: Ray itself would try for minutes.
+
+    Raises:
+        BadInputError: If it isn't HOST:PORT.
+        NotPossibleError: If nobody listens.
+    """
+    if address in ("auto", "local"):
+        return
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        raise BadInputError(f"--address {address}: write HOST:PORT, such as head:6379")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S):
+            pass
+    except (OSError, OverflowError) as error:
+        raise NotPossibleError(f"no Ray cluster at {address}: {error}") from None

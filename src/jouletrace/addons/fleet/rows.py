@@ -1,0 +1,327 @@
+"""What a Run is in the tables of a fleet: one row of figures, its windows, its iterations, its samples."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jouletrace.addons.fleet.imported import kernel_figures, kernel_launches
+from jouletrace.addons.fleet.power_step import power_step
+from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.latency import latencies_s
+from jouletrace.analysis.windows import of_variant
+from jouletrace.run import Run
+from jouletrace.run.tables import mark_simulated
+
+_TEXT, _NUMBER, _WHOLE, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+_CHANNEL = pa.dictionary(pa.int32(), pa.string())
+
+
+def _schema(columns: dict[str, tuple[pa.DataType, str, str]]) -> pa.Schema:
+    return pa.schema(
+        [pa.field(n, kind, metadata={"unit": unit, "description": says}) for n, (kind, unit, says) in columns.items()]
+    )
+
+
+RUNS = _schema(
+    {
+        "repeat": (_WHOLE, "", "which repeat on this GPU, from 0"),
+        "order": (_WHOLE, "", "place in the order of its host, where GPUs ran in turn"),
+        "placement": (_TEXT, "", "together or in-turn"),
+        "noise": (_TEXT, "", "loads beside, as asked for"),
+        "noise_here": (_FLAG, "", "whether one of them ran on this very GPU"),
+        "host": (_TEXT, "", "host name"),
+        "model": (_TEXT, "", "marketing name of the GPU"),
+        "index": (_WHOLE, "", "NVML index"),
+        "serial": (_TEXT, "", "serial number of the board"),
+        "pci_bus": (_TEXT, "", "PCI bus id: the slot"),
+        "vbios": (_TEXT, "", "version"),
+        "driver": (_TEXT, "", "version"),
+        "persistence": (_FLAG, "", "whether persistence mode is on"),
+        "power_limit_w": (_NUMBER, "W", "enforced power limit"),
+        "power_limit_min_w": (_NUMBER, "W", "lowest limit that can be set"),
+        "power_limit_max_w": (_NUMBER, "W", "highest limit that can be set"),
+        "power_limit_default_w": (_NUMBER, "W", "limit after a reset"),
+        "workload": (_TEXT, "", "what was run"),
+        "dtype": (_TEXT, "", "number format"),
+        "size": (_WHOLE, "", "size of a gemm"),
+        "start_ns": (_WHOLE, "ns", "when the measurement began, by the host's clock, since the Unix epoch"),
+        "at_ns": (_WHOLE, "ns", "when it should have begun"),
+        "virtual_time": (_FLAG, "", "true: a simulated board with a time of its own"),
+        "time_s": (_NUMBER, "s", "time of an iteration, back to back, mean of windows"),
+        "latency_s": (_NUMBER, "s", "median time of an iteration timed by itself"),
+        "energy_j": (_NUMBER, "J", "energy of an iteration"),
+        "power_w": (_NUMBER, "W", "mean power of the board while it ran"),
+        "idle_w": (_NUMBER, "W", "deep idle power before"),
+        "context_idle_w": (_NUMBER, "W", "idle power with a context"),
+        "clock_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, as the driver tells it"),
+        "counted_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, by the SMs' cycle counters; null if not read"),
+        "clock_memory_mhz": (_NUMBER, "MHz", "mean memory clock while it ran"),
+        "temperature_c": (_NUMBER, "Cel", "mean temperature of the die while it ran"),
+        "temperature_max_c": (_NUMBER, "Cel", "highest temperature of the die while it ran"),
+        "temperature_before_c": (_NUMBER, "Cel", "temperature before anything ran"),
+        "cool_down_s": (_NUMBER, "s", "waited for the board to cool down"),
+        "cooled": (_FLAG, "", "whether it was cool in time; null if nothing was waited for"),
+        "power_cap_share": (_NUMBER, "1", "share of time in which the power cap held the clock down"),
+        "thermal_share": (_NUMBER, "1", "share of time in which software or hardware held it down for heat"),
+        "hardware_share": (_NUMBER, "1", "share of time in which hardware slowed it down: heat, power brake"),
+        "step_rest_w": (_NUMBER, "W", "power before the load began"),
+        "step_settled_w": (_NUMBER, "W", "power some time after"),
+        "step_peak_w": (_NUMBER, "W", "the most in between; null if noise may make it"),
+        "step_rise_s": (_NUMBER, "s", "from the load's begin to 90 % of the rise, as the sensor shows it"),
+        "step_return_s": (_NUMBER, "s", "from the load's begin until power is back from a peak"),
+        "gain_pct": (_NUMBER, "pct", "gain error of the power sensor that software can't see"),
+        "warnings": (_TEXT, "", "codes of what is to be known of the run"),
+        "simulated": (_FLAG, "", "true: a simulated board, no hardware was measured"),
+    }
+)
+
+WINDOWS = _schema(
+    {
+        "repeat": (_WHOLE, "", "which repeat on this GPU, from 0"),
+        "order": (_WHOLE, "", "place in the order of windows"),
+        "start_ns": (_WHOLE, "ns", "start since the Unix epoch"),
+        "iterations": (_WHOLE, "", "iterations in the window"),
+        "time_s": (_NUMBER, "s", "time of an iteration"),
+        "energy_j": (_NUMBER, "J", "energy of an iteration"),
+        "clock_mhz": (_NUMBER, "MHz", "mean SM clock, as the driver tells it"),
+        "counted_mhz": (_NUMBER, "MHz", "mean SM clock, by the SMs' cycle counters; null if not read"),
+        "temperature_c": (_NUMBER, "Cel", "mean temperature"),
+    }
+)
+
+ITERATIONS = _schema(
+    {
+        "repeat": (_WHOLE, "", "which repeat on this GPU, from 0"),
+        "iteration": (_WHOLE, "", "place in the order of iterations timed one by one"),
+        "time_s": (_NUMBER, "s", "its time; of a gemm or memcpy, the kernel's"),
+    }
+)
+
+SAMPLES = _schema(
+    {
+        "repeat": (_WHOLE, "", "which repeat on this GPU, from 0"),
+        "time_ns": (_WHOLE, "ns", "the sensor's stamp, since the Unix epoch"),
+        "channel": (_CHANNEL, "", "what was read, with its unit as suffix"),
+        "value": (_NUMBER, "by channel", "the reading"),
+    }
+)
+
+TABLES = {"runs": RUNS, "windows": WINDOWS, "iterations": ITERATIONS, "samples": SAMPLES}
+
+_POSSIBLE = {
+    "s": (0.0, 1e7),
+    "J": (0.0, 1e11),
+    "W": (0.0, 1e4),
+    "MHz": (0.0, 1e5),
+    "Cel": (-100.0, 300.0),
+    "1": (0.0, 1.0),
+    "pct": (0.0, 100.0),
+}
+"""By unit: what a measurement of one GPU can give, generously."""
+
+_MORE_THAN_NOTHING = ("time_s", "latency_s")
+_ROUNDING = 1e-9
+
+_THERMAL = ("sw_thermal", "hw_thermal")
+_HARDWARE = ("hw_slowdown", "hw_thermal", "hw_power_brake")
+
+
+class Measured:
+    """A Run of a fleet, as tables.
+
+    Args:
+        run: An analysed profile.
+        repeat: Which repeat, for Runs that were not made by ``fleet run``.
+
+    Attributes:
+        run: As given.
+        row: Its row of ``runs``.
+    """
+
+    def __init__(self, run: Run, repeat: int = 0) -> None:
+        self.run = run
+        told = run.settings.get("fleet") or {}
+        self._repeat = int(told.get("repeat", repeat))
+        self.row = {**self._identity(told), **self._figures(), **self._conditions(told), **power_step(run)}
+        self._launches = kernel_launches(run) if run.kind == "import" else None
+        if self._launches is not None:
+            self.row |= kernel_figures(run, self._launches)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """By the names of ``TABLES``."""
+        found = {
+            "runs": pa.Table.from_pylist([self.row], schema=RUNS),
+            "windows": self._windows(),
+            "iterations": self._iterations(),
+            "samples": self._samples(),
+        }
+        return {name: mark_simulated(t) if self.run.simulated and name != "runs" else t for name, t in found.items()}
+
+    def _identity(self, told: dict[str, Any]) -> dict[str, Any]:
+        device, workload = self.run.devices[0], self.run.workload
+        limits = device.power_limits_w
+        return {
+            "repeat": self._repeat,
+            "order": told.get("order"),
+            "placement": told.get("placement"),
+            "noise": " ".join(told.get("noise", [])) or None,
+            "noise_here": bool(told.get("noise_here", False)),
+            "host": device.host,
+            "model": device.name,
+            "index": device.index,
+            "serial": device.serial,
+            "pci_bus": device.pci_bus,
+            "vbios": device.vbios,
+            "driver": device.driver,
+            "persistence": device.persistence,
+            "power_limit_w": device.power_limit_w,
+            **{f"power_limit_{end}_w": limits.get(end) for end in ("min", "max", "default")},
+            "workload": str(workload.get("name", "")),
+            "dtype": workload.get("dtype"),
+            "size": workload.get("size") or workload.get("size_mib"),
+            "at_ns": told.get("at_ns"),
+            "simulated": self.run.simulated,
+            "warnings": ",".join(sorted({warning.code for warning in self.run.warnings})) or None,
+        }
+
+    def _figures(self) -> dict[str, Any]:
+        run = self.run
+        device = run.devices[0]
+        power = run.channel(device.id, "power_w")
+        time_s = run.result("iteration_time_s").value
+        latency_s = run.result("latency_s").value
+        return {
+            "start_ns": _phase_start(run, "latency") or run.created_ns,
+            "virtual_time": device.simulated and "realtime" not in run.settings.get("device", ""),
+            "time_s": latency_s if time_s is None else time_s,
+            "latency_s": latency_s,
+            "energy_j": run.result("energy_total_j").value,
+            "power_w": run.result("power_w").value,
+            "idle_w": run.result("baseline_deep_idle_w").value,
+            "context_idle_w": run.result("baseline_context_idle_w").value,
+            "gain_pct": power.gain_pct if power is not None else None,
+        }
+
+    def _conditions(self, told: dict[str, Any]) -> dict[str, Any]:
+        found = conditions(self.run)
+        clocks, heat = found["clocks_mhz"], found["temperature_c"] or {}
+        why = found["throttle_reasons"]
+        cooled = told.get("cool_down") or {}
+        return {
+            "clock_mhz": (clocks["sm"] or {}).get("mean"),
+            "counted_mhz": (clocks["sm_counted"] or {}).get("mean"),
+            "clock_memory_mhz": (clocks["memory"] or {}).get("mean"),
+            "temperature_c": heat.get("mean"),
+            "temperature_max_c": heat.get("max"),
+            "temperature_before_c": cooled.get("to_c"),
+            "cool_down_s": cooled.get("seconds"),
+            "cooled": cooled.get("reached"),
+            "power_cap_share": None if why is None else why.get("sw_power_cap", 0.0),
+            "thermal_share": None if why is None else max(why.get(name, 0.0) for name in _THERMAL),
+            "hardware_share": None if why is None else max(why.get(name, 0.0) for name in _HARDWARE),
+        }
+
+    def _windows(self) -> pa.Table:
+        if self._launches is not None:
+            return self._of_launches(self._launches)
+        found = of_variant(self.run, "untouched")
+        replays = found["replays"].to_numpy()
+        per = {
+            name: pa.array(found[name].to_numpy(zero_copy_only=False).astype(np.float64) / replays, from_pandas=True)
+            for name in ("time_s", "energy_j")
+        }
+        n = len(found)
+        columns = {
+            "repeat": pa.array([self._repeat] * n, _WHOLE),
+            "order": found["order"].cast(_WHOLE),
+            "start_ns": found["start_ns"],
+            "iterations": found["replays"],
+            **per,
+            "clock_mhz": found["clock_mhz"],
+            "counted_mhz": found["counted_mhz"],
+            "temperature_c": found["temperature_c"],
+        }
+        return pa.table(columns, schema=WINDOWS)
+
+    def _of_launches(self, launches: pa.Table) -> pa.Table:
+        """Every launch of an imported trace's kernel as a window; what it drew can't be told."""
+        n = len(launches)
+        nothing = pa.nulls(n, _NUMBER)
+        columns = {
+            "repeat": pa.array([self._repeat] * n, _WHOLE),
+            "order": pa.array(np.arange(n)),
+            "start_ns": launches["start_ns"],
+            "iterations": pa.array(np.ones(n, np.int64)),
+            "time_s": pa.array((launches["end_ns"].to_numpy() - launches["start_ns"].to_numpy()) / 1e9),
+            **dict.fromkeys(("energy_j", "clock_mhz", "counted_mhz", "temperature_c"), nothing),
+        }
+        return pa.table(columns, schema=WINDOWS)
+
+    def _iterations(self) -> pa.Table:
+        seconds = latencies_s(self.run)
+        n = len(seconds)
+        columns = {
+            "repeat": pa.array([self._repeat] * n, _WHOLE),
+            "iteration": pa.array(np.arange(n)),
+            "time_s": pa.array(seconds),
+        }
+        return pa.table(columns, schema=ITERATIONS)
+
+    def _samples(self) -> pa.Table:
+        found = self.run.samples.filter(pc.equal(self.run.samples["device"], self.run.devices[0].id))
+        repeat = pa.array([self._repeat] * len(found), _WHOLE)
+        channel = found["channel"].combine_chunks() if len(found) else pa.array([], _CHANNEL)
+        columns = {"repeat": repeat, "time_ns": found["time_ns"], "channel": channel, "value": found["value"]}
+        return pa.table(columns, schema=SAMPLES)
+
+
+def to_parquet(table: pa.Table, about: Mapping[str, str] | None = None) -> bytes:
+    """A table as the bytes of a Parquet file.
+
+    Args:
+        table: The table.
+        about: Goes into the file's metadata.
+    """
+    sink = io.BytesIO()
+    labelled = table.replace_schema_metadata({**(table.schema.metadata or {}), **(about or {})})
+    pq.write_table(labelled, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def check_possible(table: pa.Table) -> None:
+    """Refuse figures that no measurement of a GPU gives: negative, infinite or absurdly large ones.
+
+    Args:
+        table: Of runs, windows or iterations, with the units of ``TABLES``.
+
+    Raises:
+        ValueError: Names the first such column, its value and what is possible.
+    """
+    for field in table.schema:
+        low, high = _POSSIBLE.get(((field.metadata or {}).get(b"unit") or b"").decode(), (None, None))
+        if low is None or high is None or field.type != _NUMBER:
+            continue
+        values = table[field.name].drop_null().to_numpy()  # NaN is for what isn't known, as null is
+        wrong = (values < low - _ROUNDING) | (values > high + _ROUNDING)
+        if field.name in _MORE_THAN_NOTHING:
+            wrong |= values == 0
+        if wrong.any():
+            raise ValueError(f"{field.name} is {values[wrong][0]:g}, which no measurement gives")
+    if {"time_s", "energy_j"} <= set(table.column_names):
+        power = pc.divide(table["energy_j"], table["time_s"]).drop_null().to_numpy()
+        wrong = power > _POSSIBLE["W"][1]
+        if wrong.any():
+            raise ValueError(f"energy_j over time_s is {power[wrong][0]:g} W, which no GPU draws")
+
+
+def _phase_start(run: Run, name: str) -> int | None:
+    wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], name))
+    starts = run.spans.filter(wanted)["start_ns"]
+    return int(pc.min(starts).as_py()) if len(starts) else None

@@ -1,0 +1,154 @@
+"""What goes with slowness, and what is left of it at equal temperature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.addons.fleet.plan import COLLECTIVE
+from jouletrace.addons.fleet.results import Group
+from jouletrace.run import Estimate
+from jouletrace.stats.quantiles import student
+
+Floats = NDArray[np.float64]
+
+COUNTED = "counted_mhz"
+"""Shown where ``is_counted``: not every board's counters can be read."""
+
+CONDITIONS = {
+    "clock_mhz": "SM clock",
+    COUNTED: "SM clock, counted",
+    "temperature_c": "temperature",
+    "power_w": "power",
+    "power_cap_share": "time under the power cap",
+    "thermal_share": "time throttled for heat",
+}
+BETWEEN, WITHIN = "between GPUs", "between runs of a GPU"
+
+_METHOD = "Pearson's r"
+_LEAST = 5
+_LEAST_SD_C = 0.5
+"""By how much the temperature of a GPU's runs must vary for a slope to mean something."""
+
+
+@dataclass(frozen=True)
+class Correlate:
+    """How something goes with the time of an iteration.
+
+    Attributes:
+        condition: One of ``CONDITIONS``.
+        where: "between GPUs" or "between runs of a GPU".
+        r: Pearson's correlation with its interval by Fisher's z.
+    """
+
+    condition: str
+    where: str
+    r: Estimate
+
+
+def is_counted(group: Group) -> bool:
+    """Whether the cycle counters were read in some run."""
+    return bool(np.isfinite(group.runs[COUNTED]).any())
+
+
+def correlates(group: Group) -> list[Correlate]:
+    """What goes with slowness, the closest first; what can't be told after that."""
+    conditions = [name for name in CONDITIONS if name != COUNTED or is_counted(group)]
+    if group.facts["workload"] == COLLECTIVE:
+        # All GPUs of a host repeat one time: pairs would count as many times as there are GPUs.
+        null = Estimate.null("collective", _METHOD)
+        return [Correlate(condition, where, null) for condition in conditions for where in (BETWEEN, WITHIN)]
+    found = []
+    for condition in conditions:
+        time, other = group.runs["time_s"], group.runs[condition]
+        known = np.isfinite(time) & np.isfinite(other)
+        gpu = group.runs["gpu"][known]
+        between = _by_gpu(time[known], gpu)[0], _by_gpu(other[known], gpu)[0]
+        found.append(Correlate(condition, BETWEEN, _correlation(between[0], between[1], len(between[0]))))
+        left = _by_gpu(time[known], gpu)[1], _by_gpu(other[known], gpu)[1]
+        found.append(Correlate(condition, WITHIN, _correlation(left[0], left[1], len(gpu) - len(np.unique(gpu)) + 1)))
+    return sorted(found, key=lambda one: -abs(one.r.value) if one.r.value is not None else 1.0)
+
+
+def temperature_slope(group: Group) -> Estimate:
+    """By how much an iteration gets longer a degree, relative to its time: from how runs of one GPU differ.
+
+    Of logarithms, so that heat acts on fast and slow GPUs by the same factor.
+    """
+    time, heat = group.runs["time_s"], group.runs["temperature_c"]
+    known = np.isfinite(time) & np.isfinite(heat)
+    gpu = group.runs["gpu"][known]
+    method = "runs of a GPU"
+    if group.facts["workload"] == COLLECTIVE:
+        return Estimate.null("collective", method)
+    if not known.any():
+        return Estimate.null("no_temperature", method)
+    means, y = _by_gpu(np.log(time[known]), gpu)
+    x = _by_gpu(heat[known], gpu)[1]
+    freedom = len(x) - len(means) - 1
+    if freedom < _LEAST - 2:
+        return Estimate.null("few_runs", method)
+    if float(np.sqrt((x**2).sum() / (len(x) - len(means)))) < _LEAST_SD_C:
+        return Estimate.null("temperature_did_not_vary", method)
+    slope = float((x * y).sum() / (x**2).sum())
+    error = float(np.sqrt(((y - slope * x) ** 2).sum() / freedom / (x**2).sum()))
+    half = student(0.975, freedom) * error
+    return Estimate(slope, slope - half, slope + half, len(x), method)
+
+
+def at_equal_temperature(group: Group) -> dict[int, Estimate]:
+    """Relative distance of each GPU from the group's mean time, both brought to the group's mean temperature.
+
+    The interval holds what isn't known of the slope and how runs of a GPU differ.
+
+    Returns:
+        By code; empty where there is no slope to correct by.
+    """
+    slope = temperature_slope(group)
+    if slope.value is None or slope.half_width is None:
+        return {}
+    time, heat, gpu = group.runs["time_s"], group.runs["temperature_c"], group.runs["gpu"]
+    known = np.isfinite(time) & np.isfinite(heat)
+    codes = np.unique(gpu[known])
+    means, rest = _by_gpu(np.log(time[known]), gpu[known])
+    hot, heats = _by_gpu(heat[known], gpu[known])
+    counts = np.bincount(np.unique(gpu[known], return_inverse=True)[1])
+    middle, warm = float(means.mean()), float(hot.mean())
+    freedom = int(known.sum()) - len(codes) - 1
+    left = rest - slope.value * heats
+    noise = float(np.sqrt((left**2).sum() / freedom))
+    t = student(0.975, freedom)
+    found = {}
+    for n, code in enumerate(codes.tolist()):
+        off = means[n] - middle - slope.value * (hot[n] - warm)
+        half = float(np.hypot(t * noise / np.sqrt(counts[n]), slope.half_width * (hot[n] - warm)))
+        value, low, high = (float(np.expm1(end)) for end in (off, off - half, off + half))
+        found[code] = Estimate(value, low, high, int(counts[n]), "at equal temperature")
+    return found
+
+
+def _by_gpu(values: Floats, gpu: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The mean of each GPU, and each value less its GPU's mean."""
+    _, place = np.unique(gpu, return_inverse=True)
+    means = np.bincount(place, values) / np.bincount(place) if len(values) else np.zeros(0)
+    return means, values - means[place]
+
+
+def _correlation(x: Floats, y: Floats, n: int) -> Estimate:
+    """Pearson's r; its interval by Fisher's z (Fisher 1921, Metron 1:3), for ``n`` independent pairs.
+
+    The interval is that of z brought back, so it stays within -1 and 1 and isn't symmetric about r. Means of GPUs
+    that were taken out cost a pair each, as other variables do that are held constant (Fisher 1924, Metron 3:329).
+    """
+    method = _METHOD
+    if n < _LEAST:
+        return Estimate.null("few_gpus", method)
+    dx, dy = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((dx**2).sum() * (dy**2).sum()))
+    if scale <= 1e-12 * float(np.abs(x).max() * np.abs(y).max() + 1e-300):
+        return Estimate.null("did_not_vary", method)
+    r = float(np.clip((dx * dy).sum() / scale, -1, 1))
+    z, half = float(np.arctanh(np.clip(r, -0.999999, 0.999999))), 1.959964 / float(np.sqrt(n - 3))
+    return Estimate(r, min(float(np.tanh(z - half)), r), max(float(np.tanh(z + half)), r), n, method)

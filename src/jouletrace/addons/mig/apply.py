@@ -1,0 +1,262 @@
+"""Dividing a board and bringing the old division back: the one place that changes a GPU's partitioning.
+
+Both ways are one function, ``converge``: look at what is there, destroy what isn't wanted, create what is
+missing. It can be cut off anywhere and begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from jouletrace.addons.mig.backend import open_backend
+from jouletrace.addons.mig.layout import Layout, Part, layout_of
+from jouletrace.addons.mig.plan import Plan
+from jouletrace.devices.base import Process
+from jouletrace.devices.mig import MigBackend, MigRefusedError
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
+from jouletrace.run import DeviceInfo
+
+CHANGE = "mig"
+"""By this name it is in the journal."""
+
+Say = Callable[[str], None]
+
+
+class PendingResetError(NotPossibleError):
+    """MIG is turned on or off only by the next reset of the board; what was written down is kept."""
+
+
+def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
+    """Divide a board by a plan, for good; it is as before if this process is killed on the way.
+
+    Args:
+        plan: For this board.
+        backend: The board.
+        device: What the user calls it, for messages.
+        say: Called with each step.
+
+    Returns:
+        What the board is now.
+
+    Raises:
+        NotPossibleError: As ``divide``, and if another jouletrace changes this board.
+    """
+    with hold(backend.info, "dividing") as held:
+        before = layout_of(backend)
+        with restored_if_killed(held, backend, device, before) as watch:
+            try:
+                return divide(held, plan, backend, device, say)
+            finally:
+                if _is(backend, before) or _is(backend, plan.layout):
+                    watch.done()
+
+
+def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
+    """Divide a board by a plan, the old division written down first.
+
+    If it is refused half way, or interrupted by Ctrl-C, the old division is brought back.
+
+    Args:
+        held: The hold on the board.
+        plan: For this board.
+        backend: The board.
+        device: What the user calls it, for messages.
+        say: Called with each step.
+
+    Returns:
+        What the board is now.
+
+    Raises:
+        NotPossibleError: If processes use the board (named), the user may not, or it needs a reset.
+        BadInputError: If what an earlier command has written down can't be read.
+    """
+    refuse_if_used(backend)
+    before = layout_of(backend)
+    if plan.layout.satisfied_by(before):
+        return before
+    first = written_down(backend.info) or before  # several plans in a row go back to where it began
+    held.note(CHANGE, {"device": device, "before": first.to_dict(), "target": plan.layout.to_dict()})
+    try:
+        converge(backend, plan.layout, say)
+    except PendingResetError:
+        raise
+    except (JouletraceError, KeyboardInterrupt) as error:
+        _go_back(held, backend, device, before, error, say)
+        raise
+    return layout_of(backend)
+
+
+def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
+    """Bring back what a board was before jouletrace first divided it.
+
+    Returns:
+        What the board is now; None if jouletrace has changed nothing.
+
+    Raises:
+        NotPossibleError: As ``apply``; what was written down is kept then.
+    """
+    with hold(backend.info, "bringing back the division of") as held:
+        before = written_down(backend.info)
+        if before is None:
+            return None
+        if not (before.satisfied_by(layout_of(backend)) and not backend.mode().needs_reset):
+            refuse_if_used(backend)
+            converge(backend, before, say)
+        held.forget(CHANGE)
+        return layout_of(backend)
+
+
+def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda text: None) -> bool:
+    """Bring back a division that was there a while ago, however an earlier one is written down.
+
+    Returns:
+        Whether anything had to be changed.
+
+    Raises:
+        NotPossibleError: As ``divide``.
+    """
+    changes = not layout.satisfied_by(layout_of(backend)) or backend.mode().pending != layout.on
+    if changes:
+        refuse_if_used(backend)
+        converge(backend, layout, say)
+    first = written_down(backend.info)
+    if first is not None and first.satisfied_by(layout):
+        held.forget(CHANGE)
+    return changes
+
+
+def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Layout) -> AbstractContextManager[Watch]:
+    """Should this process end before all is done, killed or not, another one brings ``before`` back."""
+    return held.watched(
+        "jouletrace.addons.mig.apply:put_back",
+        f"jouletrace mig restore --device {device}",
+        device=device if backend.info.simulated else backend.info.id,
+        before=before.to_dict(),
+    )
+
+
+def put_back(held: Hold, device: str, before: dict[str, Any]) -> str | None:
+    """Bring back the division of a board whose holder has died; for ``watcher``."""
+    backend = open_backend(device)
+    try:
+        layout = Layout.from_dict(before)
+        return f"it is divided as before again ({layout})" if return_to(held, layout, backend) else None
+    finally:
+        backend.close()
+
+
+def written_down(board: DeviceInfo) -> Layout | None:
+    """What a board was before jouletrace first divided it; None if jouletrace has changed nothing.
+
+    Raises:
+        BadInputError: If it can't be read: whoever overwrote it would lose the old layout.
+    """
+    entry = noted(board, CHANGE)
+    try:
+        return Layout.from_dict(entry["before"]) if entry is not None else None
+    except (KeyError, TypeError, ValueError):
+        path = journal_of(board)
+        raise BadInputError(f"the journal {path} holds no division; look at it, then remove it") from None
+
+
+def refuse_if_used(backend: MigBackend) -> None:
+    """Raise if processes use the board.
+
+    Raises:
+        NotPossibleError: Names them.
+    """
+    users = backend.processes()
+    if users:
+        named = ", ".join(_named(process) for process in users)
+        raise NotPossibleError(f"{backend.info.name} ({backend.info.id}) is in use by {named}: end them first")
+
+
+def converge(backend: MigBackend, target: Layout, say: Say) -> None:
+    """Make a board what it is to be, from whatever it is.
+
+    Raises:
+        PendingResetError: If the mode changes only with a reset.
+        MigRefusedError: If the driver refuses a step.
+    """
+    mode = backend.mode()
+    if target.on and (not mode.current or not mode.pending):
+        _switch(backend, True, say)
+    if backend.mode().current:
+        _destroy(backend, target, say)
+        _create(backend, target, say)
+    if not target.on and (backend.mode().current or backend.mode().pending):
+        _switch(backend, False, say)
+
+
+def _switch(backend: MigBackend, on: bool, say: Say) -> None:
+    word = "on" if on else "off"
+    say(f"turning MIG {word}")
+    mode = backend.set_mode(on)
+    if mode.needs_reset:
+        index = backend.info.index if backend.info.index is not None else backend.info.id
+        raise PendingResetError(
+            f"{backend.info.name}: MIG goes {word} only with a reset, since something holds the driver: end monitoring "
+            f"services (nvidia-persistenced, DCGM), run sudo nvidia-smi --gpu-reset -i {index} or reboot, "
+            "then give this command again"
+        )
+    if mode.current != on:
+        raise MigRefusedError("failed", f"{backend.info.name}: the driver did not turn MIG {word}")
+
+
+def _destroy(backend: MigBackend, target: Layout, say: Say) -> None:
+    """What isn't wanted, or has other compute instances than wanted."""
+    for instance in backend.instances():
+        there = Part.of(instance)
+        wanted = next((part for part in target.parts if part.same_place(there)), None)
+        if wanted is not None and wanted.satisfied_by(there):
+            continue
+        for one in instance.compute:
+            say(f"destroying compute instance {one.id} of {there}")
+            backend.destroy_compute(instance.id, one.id)
+        if wanted is None:
+            say(f"destroying {there}")
+            backend.destroy(instance.id)
+
+
+def _create(backend: MigBackend, target: Layout, say: Say) -> None:
+    profiles = {profile.name: profile for profile in backend.profiles()}
+    for part in target.parts:
+        existing = next((one for one in backend.instances() if part.same_place(Part.of(one))), None)
+        if existing is None:
+            if part.profile not in profiles:
+                raise MigRefusedError("not_supported", f"{backend.info.name} has no profile {part.profile}")
+            say(f"creating {part}")
+            number = backend.create(profiles[part.profile], part.placement)
+        else:
+            number = existing.id
+            if existing.compute:  # satisfied, or it would have been emptied
+                continue
+        for share in part.compute:
+            say(f"creating a compute instance of {share.slices} slices in {part}")
+            backend.create_compute(number, share.slices, share.placement)
+
+
+def _go_back(held: Hold, backend: MigBackend, device: str, before: Layout, cause: BaseException, say: Say) -> None:
+    """What the board was before this command; an earlier one's journal stays."""
+    try:
+        converge(backend, before, say)
+    except JouletraceError as error:
+        raise NotPossibleError(
+            f"{cause or 'interrupted'}; and the old division could not be brought back ({error}): "
+            f"run jouletrace mig restore --device {device}"
+        ) from None
+    if written_down(backend.info) == before:
+        held.forget(CHANGE)
+
+
+def _is(backend: MigBackend, layout: Layout) -> bool:
+    with suppress(JouletraceError):
+        return layout.satisfied_by(layout_of(backend))
+    return False
+
+
+def _named(process: Process) -> str:
+    return f"{process.name or 'a process'} (pid {process.pid})"

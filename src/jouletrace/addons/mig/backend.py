@@ -1,0 +1,37 @@
+"""From what a user calls a board to its partitioning."""
+
+from __future__ import annotations
+
+from jouletrace.devices import open_device
+from jouletrace.devices.mig import MigBackend
+from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
+from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
+from jouletrace.profiler.board_store import cache_folder
+from jouletrace.simulator.boards.mig_state import SimulatedMig
+
+
+def open_backend(device: str) -> MigBackend:
+    """Open the partitioning of a board.
+
+    Args:
+        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance means its board. What is done
+            to a simulated board is kept in the cache folder, from command to command.
+
+    Raises:
+        BadInputError: If there is no such device, or it is a CPU.
+        NotPossibleError: If what it takes to see it is missing, or it has no MIG.
+    """
+    if device.startswith("sim:"):
+        name = SimulatedMig(device).info.id
+        return SimulatedMig(device, cache_folder() / f"{name}-mig-state.json")
+    opened = open_device(device)
+    try:
+        info = opened.info
+        board = str(getattr(opened, "parent", info.id))
+    finally:
+        opened.close()
+    if info.kind == "cpu":
+        if "no_gpu" in info.details:
+            raise NotPossibleError(f"no GPU that could be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")
+        raise BadInputError(f"--device {device}: only an NVIDIA GPU can be divided")
+    return NvmlMigBackend(board)

@@ -1,0 +1,150 @@
+"""What a board can be divided into, and is: as data, and as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+from typing import Any
+
+from jouletrace.addons.mig.plan import Plan
+from jouletrace.devices.mig import MigBackend, Placement, board_facts
+from jouletrace.errors import NotPossibleError
+from jouletrace.report.document import printable
+
+
+def listing(backend: MigBackend) -> dict[str, Any]:
+    """Everything that ``mig list`` shows. Reads only.
+
+    Raises:
+        NotPossibleError: If the board has no MIG.
+    """
+    mode = backend.mode()
+    found: dict[str, Any] = {
+        "schema": 1,
+        "device": board_facts(backend.info),
+        "simulated": backend.info.simulated,
+        "mode": {"current": mode.current, "pending": mode.pending},
+        "profiles": [
+            {
+                "name": one.name,
+                "id": one.id,
+                "slices": one.slices,
+                "memory_bytes": one.memory_mib << 20,
+                "multiprocessors": one.multiprocessors,
+                "engines": {
+                    "copy": one.copy,
+                    "decoder": one.decoders,
+                    "encoder": one.encoders,
+                    "jpeg": one.jpeg,
+                    "ofa": one.ofa,
+                },
+                "p2p": one.p2p,
+                "free": one.free,
+                "total": one.total,
+                "placements": [str(place) for place in one.placements],
+            }
+            for one in backend.profiles()
+        ],
+        "instances": None,
+        "instances_reason": None,
+    }
+    try:
+        found["instances"] = [
+            {
+                "id": one.id,
+                "profile": one.profile,
+                "placement": str(one.placement),
+                "compute_instances": [
+                    {
+                        "id": part.id,
+                        "slices": part.slices,
+                        "placement": str(part.placement) if part.placement else None,
+                        "uuid": part.uuid,
+                    }
+                    for part in one.compute
+                ],
+            }
+            for one in backend.instances()
+        ]
+    except NotPossibleError as error:  # which may need root, while profiles don't
+        found["instances_reason"] = str(error)
+    return found
+
+
+def render(found: dict[str, Any]) -> str:
+    """``listing`` for a terminal."""
+    device, mode = found["device"], found["mode"]
+    state = "on" if mode["current"] else "off"
+    if mode["pending"] != mode["current"]:
+        state += f", {'on' if mode['pending'] else 'off'} after the next reset"
+    lines = [f"{device['name']}  {device['id']}  MIG {state}", ""]
+    heads = ("profile", "id", "free/total", "GiB", "SMs", "CE", "DEC", "ENC", "JPEG", "OFA", "P2P", "placements")
+    rows = []
+    for one in found["profiles"]:
+        engines, free = one["engines"], one["free"]
+        rows.append(
+            (
+                one["name"],
+                one["id"],
+                f"{'–' if free is None else free}/{one['total']}",
+                f"{one['memory_bytes'] / 2**30:.2f}",
+                one["multiprocessors"],
+                *(engines[kind] for kind in ("copy", "decoder", "encoder", "jpeg", "ofa")),
+                "yes" if one["p2p"] else "no",
+                short(one["placements"]),
+            )
+        )
+    lines.append(table(heads, rows))
+    if found["instances_reason"]:
+        lines += ["", f"instances: {found['instances_reason']}"]
+    elif found["instances"]:
+        rows = []
+        for one in found["instances"]:
+            parts = one["compute_instances"] or [{"id": "–", "slices": "–", "placement": None, "uuid": None}]
+            for part in parts:
+                rows.append(
+                    (one["id"], one["profile"], one["placement"], part["id"], part["slices"], part["uuid"] or "–")
+                )
+        lines += ["", table(("GI", "profile", "placement", "CI", "slices", "UUID"), rows)]
+    elif mode["current"]:
+        lines += ["", "no instance"]
+    return "\n".join(lines)
+
+
+def render_plan(plan: Plan) -> str:
+    """A plan for a terminal."""
+    rows = [
+        (wish, place, f"{wish.profile.memory_mib / 1024:.2f} GiB", wish.profile.multiprocessors)
+        for wish, place in zip(plan.wishes, plan.placements, strict=True)
+    ]
+    left = ", ".join(f"{count} × {name}" for name, count in plan.left.items() if count) or "nothing"
+    drawn = table(("instance", "placement", "memory", "SMs"), rows)
+    return f"{plan.board}: it fits\n\n{drawn}\n\nroom left for one of: {left}"
+
+
+def short(placements: Sequence[str]) -> str:
+    """Placements of one size as ``nvidia-smi`` writes them: "{0,4}:4"."""
+    if not placements:
+        return "not told"
+    pairs = [Placement(*map(int, place.split(":"))) for place in placements]
+    starts = ",".join(str(place.start) for place in pairs)
+    return f"{{{starts}}}:{pairs[0].size}"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows under heads, in plain text as wide as they need; close together where the terminal is narrow."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    widths = [max(map(cell_len, map(str, column))) for column in zip(heads, *rows, strict=True)]
+    apart = 2 if sum(widths) + 2 * (len(widths) - 1) <= Console().width else 1
+    drawn = Table(box=None, pad_edge=False, padding=(0, apart, 0, 0))
+    for head in heads:
+        drawn.add_column(head, no_wrap=True)
+    for row in rows:
+        drawn.add_row(*(Text(printable(str(cell))) for cell in row))
+    sink = StringIO()
+    Console(file=sink, width=500, color_system=None).print(drawn)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())

@@ -1,0 +1,208 @@
+"""Which slices for which jobs, so that all of them together take the least energy.
+
+From the rows of a sweep: each job, a number of samples of some model and batch, gets one slice of a division
+that fits on the board; all run at once. The board's idle power counts until the last is done, so a slice too
+small costs idle energy, and one too large keeps others small. All assignments are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jouletrace.addons.mig.plan import MOST, place
+from jouletrace.devices.mig import Placement, Profile
+from jouletrace.errors import BadInputError, NotPossibleError
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job to be packed: so many samples of a model at a batch size."""
+
+    model: str
+    batch: int
+    samples: float
+
+    def __str__(self) -> str:
+        return f"{self.model}:{self.batch}={self.samples:g}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a job does on a kind of slice."""
+
+    profile: Profile
+    samples_per_s: float
+    active_j_per_sample: float
+
+    def seconds(self, order: Order) -> float:
+        """How long it takes."""
+        return order.samples / self.samples_per_s
+
+    def active_j(self, order: Order) -> float:
+        """Its energy above idle."""
+        return order.samples * self.active_j_per_sample
+
+
+@dataclass(frozen=True)
+class Packing:
+    """An assignment.
+
+    Attributes:
+        orders: The jobs.
+        options: What each of them runs on.
+        placements: Where each slice is.
+        seconds: Until the last is done.
+        energy_j: Of the board until then: idle, and above idle of all jobs.
+        idle_w: Idle power that was taken.
+        one_by_one_j: Energy of the same jobs one after another on the largest slice that was swept; None
+            where one of them was not run on it.
+    """
+
+    orders: tuple[Order, ...]
+    options: tuple[Option, ...]
+    placements: tuple[Placement, ...]
+    seconds: float
+    energy_j: float
+    idle_w: float
+    one_by_one_j: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {
+            "schema": 1,
+            "jobs": [
+                {
+                    "job": str(order),
+                    "profile": option.profile.name,
+                    "placement": str(where),
+                    "seconds": option.seconds(order),
+                    "energy_active_j": option.active_j(order),
+                }
+                for order, option, where in zip(self.orders, self.options, self.placements, strict=True)
+            ],
+            "seconds": self.seconds,
+            "energy_j": self.energy_j,
+            "idle_w": self.idle_w,
+            "one_by_one_j": self.one_by_one_j,
+            "method": "modelled",
+        }
+
+
+def read_orders(items: Sequence[str]) -> list[Order]:
+    """``MODEL:BATCH=SAMPLES`` each.
+
+    Raises:
+        BadInputError: If one isn't.
+    """
+    found = []
+    for item in items:
+        job, equals, samples = item.partition("=")
+        model, colon, batch = job.rpartition(":")
+        try:
+            if not (equals and colon and model and int(batch) > 0 and 0 < float(samples) < float("inf")):
+                raise ValueError
+            found.append(Order(model, int(batch), float(samples)))
+        except ValueError:
+            raise BadInputError(f"{item}: write MODEL:BATCH=SAMPLES, such as vit:16=10000") from None
+    if not found:
+        raise BadInputError("no job is named: write MODEL:BATCH=SAMPLES")
+    return found
+
+
+def pack(orders: Sequence[Order], rows: Sequence[dict[str, Any]], profiles: Sequence[Profile]) -> Packing:
+    """The assignment that takes the least energy.
+
+    Args:
+        orders: The jobs, at most one a slice.
+        rows: Of a sweep; those of one slice at a time are used.
+        profiles: What the board can be divided into.
+
+    Raises:
+        BadInputError: If a job was not swept, or there are more jobs than slices.
+        NotPossibleError: If no division has a slice for each of them, or the sweep has no power.
+    """
+    if len(orders) >= MOST:
+        raise BadInputError(f"{len(orders)} jobs: a board has at most {MOST - 1} slices")
+    idle = [row["idle_power_w"] for row in rows if row["idle_power_w"] is not None]
+    if not idle:
+        raise NotPossibleError("the sweep has no power: nothing can be said of energy")
+    idle_w = sum(idle) / len(idle)
+    options = [_options(order, rows, profiles) for order in orders]
+    best = _search(orders, options, profiles, idle_w)
+    if best is None:
+        raise NotPossibleError("no division of the board has a slice for each of these jobs")
+    chosen, places = best
+    seconds, energy = _cost(orders, chosen, idle_w)
+    return Packing(
+        tuple(orders), tuple(chosen), tuple(places), seconds, energy, idle_w, _one_by_one(orders, options, idle_w)
+    )
+
+
+def _search(
+    orders: Sequence[Order], options: Sequence[Sequence[Option]], profiles: Sequence[Profile], idle_w: float
+) -> tuple[list[Option], list[Placement]] | None:
+    """All assignments, cut off where what is chosen takes too much already or doesn't fit."""
+    fits: dict[tuple[str, ...], list[Placement] | None] = {}
+    best: list[Option] | None = None
+    least = float("inf")
+
+    def where(chosen: Sequence[Option]) -> list[Placement] | None:
+        order = sorted(range(len(chosen)), key=lambda i: chosen[i].profile.name)
+        key = tuple(chosen[i].profile.name for i in order)
+        if key not in fits:
+            fits[key] = place([chosen[i].profile for i in order], profiles)
+        found = fits[key]
+        if found is None:
+            return None
+        answer = dict(zip(order, found, strict=True))
+        return [answer[i] for i in range(len(chosen))]
+
+    def extend(chosen: list[Option]) -> None:
+        nonlocal best, least
+        if chosen and (_cost(orders[: len(chosen)], chosen, idle_w)[1] >= least or where(chosen) is None):
+            return
+        if len(chosen) == len(orders):
+            best, least = list(chosen), _cost(orders, chosen, idle_w)[1]
+            return
+        for option in options[len(chosen)]:
+            extend([*chosen, option])
+
+    extend([])
+    if best is None:
+        return None
+    return best, where(best) or []
+
+
+def _cost(orders: Sequence[Order], chosen: Sequence[Option], idle_w: float) -> tuple[float, float]:
+    seconds = max(option.seconds(order) for order, option in zip(orders, chosen, strict=True))
+    return seconds, idle_w * seconds + sum(option.active_j(order) for order, option in zip(orders, chosen, strict=True))
+
+
+def _options(order: Order, rows: Sequence[dict[str, Any]], profiles: Sequence[Profile]) -> list[Option]:
+    known = {profile.name: profile for profile in profiles}
+    found = [
+        Option(known[row["profile"]], row["samples_per_s"], max(row["energy_active_per_sample_j"], 0.0))
+        for row in rows
+        if row["status"] == "done"
+        and row["together"] == 1
+        and (row["model"], row["batch"]) == (order.model, order.batch)
+        and row["profile"] in known
+        and row["samples_per_s"]
+        and row["energy_active_per_sample_j"] is not None
+    ]
+    if not found:
+        raise BadInputError(f"{order}: the sweep has no such point with a figure of energy, on one slice alone")
+    return sorted(found, key=lambda option: option.active_j_per_sample)
+
+
+def _one_by_one(orders: Sequence[Order], options: Sequence[Sequence[Option]], idle_w: float) -> float | None:
+    largest = max((option.profile for some in options for option in some), key=lambda one: (one.slices, one.memory_mib))
+    total = 0.0
+    for order, some in zip(orders, options, strict=True):
+        on_it = next((option for option in some if option.profile == largest), None)
+        if on_it is None:
+            return None
+        total += on_it.active_j(order) + idle_w * on_it.seconds(order)
+    return total

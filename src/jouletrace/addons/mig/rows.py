@@ -1,0 +1,187 @@
+"""The rows of a sweep: kept line by line while it goes on, written as CSV and Parquet in the end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jouletrace.addons.mig.jobs import Job
+from jouletrace.errors import BadInputError
+from jouletrace.run.files import shown
+from jouletrace.run.header import RUN_JSON
+from jouletrace.spreadsheets import csv_cells
+
+ROWS, ABOUT = "rows.jsonl", "sweep.json"
+
+_TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
+
+COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
+    "profile": (_TEXT, "", "MIG profile of the slice"),
+    "together": (_WHOLE, "1", "slices at work at once"),
+    "slot": (_WHOLE, "1", "which of them this row is about"),
+    "model": (_TEXT, "", "model, as asked for"),
+    "workload": (_TEXT, "", "model, as jouletrace profile calls it"),
+    "task": (_TEXT, "", "what a request does"),
+    "batch": (_WHOLE, "1", "samples a request"),
+    "seq_len": (_WHOLE, "1", "tokens a sample; empty for the model's own"),
+    "dtype": (_TEXT, "", "number format; empty for the workload's own"),
+    "mode": (_TEXT, "", "how a request is launched"),
+    "status": (_TEXT, "", "done or failed; a failed row has no figures"),
+    "reason": (_TEXT, "", "why it failed: out_of_memory, vanished, not_possible, failed"),
+    "detail": (_TEXT, "", "the same in words"),
+    "device": (_TEXT, "", "UUID of the slice"),
+    "latency_mean_s": (_NUMBER, "s", "mean latency of a request"),
+    "latency_std_s": (_NUMBER, "s", "standard deviation of a sample (n - 1)"),
+    "latency_p50_s": (_NUMBER, "s", "median"),
+    "latency_p95_s": (_NUMBER, "s", "95th percentile; empty below 20 requests"),
+    "latency_p99_s": (_NUMBER, "s", "99th percentile; empty below 100 requests"),
+    "requests": (_WHOLE, "1", "requests that were timed"),
+    "requests_per_s": (_NUMBER, "1/s", "requests completed a second"),
+    "samples_per_s": (_NUMBER, "1/s", "samples completed a second"),
+    "fb_used_bytes": (_NUMBER, "B", "frame buffer in use on the slice"),
+    "graphics_active": (_NUMBER, "1", "graphics engine activity of the slice, 0 to 1"),
+    "sm_active": (_NUMBER, "1", "SM activity of the slice, 0 to 1"),
+    "sm_occupancy": (_NUMBER, "1", "SM occupancy of the slice, 0 to 1"),
+    "pipe_tensor_active": (_NUMBER, "1", "tensor pipe activity of the slice, 0 to 1"),
+    "memory_active": (_NUMBER, "1", "memory activity of the slice, 0 to 1"),
+    "board_power_w": (_NUMBER, "W", "measured power of the whole board"),
+    "idle_power_w": (_NUMBER, "W", "measured power of the whole board with contexts alive and nothing running"),
+    "unattributed_w": (_NUMBER, "W", "power above idle that no slice has"),
+    "power_active_w": (_NUMBER, "W", "power of the slice above idle (modelled)"),
+    "power_active_w_low": (_NUMBER, "W", "lower end of its 95 % interval"),
+    "power_active_w_high": (_NUMBER, "W", "upper end of its 95 % interval"),
+    "power_w": (_NUMBER, "W", "the same with the slice's share of idle power (modelled)"),
+    "power_w_low": (_NUMBER, "W", "lower end of its 95 % interval"),
+    "power_w_high": (_NUMBER, "W", "upper end of its 95 % interval"),
+    "energy_active_per_sample_j": (_NUMBER, "J", "energy above idle of a sample (modelled)"),
+    "energy_active_per_sample_j_low": (_NUMBER, "J", "lower end of its 95 % interval"),
+    "energy_active_per_sample_j_high": (_NUMBER, "J", "upper end of its 95 % interval"),
+    "energy_per_sample_j": (_NUMBER, "J", "energy of a sample, share of idle included (modelled)"),
+    "energy_per_sample_j_low": (_NUMBER, "J", "lower end of its 95 % interval"),
+    "energy_per_sample_j_high": (_NUMBER, "J", "upper end of its 95 % interval"),
+    "power_reason": (_TEXT, "", "why there is no power of the slice"),
+    "flags": (_TEXT, "", "what qualifies the figures"),
+    "latency_quantiles_s": (pa.list_(_NUMBER), "s", "0th to 100th percentile of latency, for its distribution"),
+}
+"""Type, unit and description of each column; a figure that is not there is null, never 0."""
+
+
+def failed_row(profile: str, together: int, slot: int, job: Job, reason: str, detail: str) -> dict[str, Any]:
+    """The row of a job that could not be run: no figures."""
+    return {
+        **dict.fromkeys(COLUMNS),
+        "profile": profile,
+        "together": together,
+        "slot": slot,
+        **job.to_dict(),
+        "status": "failed",
+        "reason": reason,
+        "detail": detail,
+        "flags": "",
+    }
+
+
+def point_key(profile: str, together: int, job: Job) -> str:
+    """What tells a point of a sweep from the others."""
+    return json.dumps([profile, together, *job.to_dict().values()])
+
+
+def key_of(row: dict[str, Any]) -> str:
+    """The point that a row belongs to."""
+    return json.dumps([row["profile"], row["together"], *(row[name] for name in Job.__dataclass_fields__)])
+
+
+class RowStore:
+    """Rows in a folder, each point's on the disk before the next begins.
+
+    Args:
+        folder: Of the sweep; made if it isn't there.
+        about: What all its points share; a folder of another sweep is refused.
+
+    Raises:
+        BadInputError: If the folder is another sweep's, or can't be read or written.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        self.folder = folder
+        self._path = folder / ROWS
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if (folder / RUN_JSON).exists():
+                raise BadInputError(f"{shown(folder)} holds a Run, not a sweep: give a new --output")
+            told = folder / ABOUT
+            if told.exists():
+                before = json.loads(told.read_text())
+                different = [key for key in about if before.get(key) != about[key]]
+                if different:
+                    raise BadInputError(
+                        f"{shown(folder)} holds another sweep ({', '.join(different)} differ): give a new --output"
+                    )
+            else:
+                told.write_text(json.dumps(about, indent=1))
+            self.rows = self._read()
+        except (OSError, ValueError) as error:
+            raise BadInputError(f"{shown(folder)}: the sweep can't be kept there ({error})") from None
+
+    def has(self, key: str) -> bool:
+        """Whether a point is done, or has failed."""
+        return any(key_of(row) == key for row in self.rows)
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Keep the rows of one point: all of them or, after a crash, none."""
+        ordered = [{name: row.get(name) for name in COLUMNS} for row in rows]
+        with self._path.open("a") as file:
+            file.write(json.dumps(ordered) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows += ordered
+
+    def export(self) -> list[Path]:
+        """Write ``sweep.csv`` and ``sweep.parquet``; their paths."""
+        table, text = self.folder / "sweep.parquet", self.folder / "sweep.csv"
+        fields = [
+            pa.field(name, kind, metadata={"unit": unit, "description": about})
+            for name, (kind, unit, about) in COLUMNS.items()
+        ]
+        pq.write_table(pa.Table.from_pylist(self.rows, pa.schema(fields)), table)
+        text.write_text(to_csv(self.rows))
+        return [table, text]
+
+    def _read(self) -> list[dict[str, Any]]:
+        """What is there; the unfinished line that a crash left is cut off."""
+        if not self._path.exists():
+            return []
+        rows: list[dict[str, Any]] = []
+        whole = 0
+        data = self._path.read_bytes()
+        for line in data.splitlines(keepends=True):
+            try:
+                if not line.endswith(b"\n"):
+                    raise ValueError
+                rows += json.loads(line)
+            except ValueError:
+                if whole + len(line) < len(data):
+                    raise BadInputError(f"{self._path} is damaged at byte {whole}") from None
+                break
+            whole += len(line)
+        if whole < len(data):
+            os.truncate(self._path, whole)
+        return rows
+
+
+def to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV, null as an empty cell; distributions are in the Parquet alone."""
+    names = [name for name in COLUMNS if name != "latency_quantiles_s"]
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(csv_cells("" if row.get(name) is None else row[name] for name in names) for row in rows)
+    return sink.getvalue()

@@ -1,0 +1,142 @@
+"""``convert``: a workload as ONNX, as a model of OpenVINO, or as an engine of TensorRT."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jouletrace import workloads
+from jouletrace.addons.runtimes import ir
+from jouletrace.addons.runtimes.export import ExportOptions, export_onnx
+from jouletrace.addons.toolchain import trtexec
+from jouletrace.errors import BadInputError
+from jouletrace.run.store import check_free
+from jouletrace.workloads.base import Workload
+from jouletrace.workloads.model_file import ModelFile
+from jouletrace.workloads.options import WorkloadOptions
+
+ENDINGS = {"onnx": ".onnx", "openvino": ".xml", "tensorrt": ".engine"}
+"""Ending of the file by format."""
+
+
+@dataclass(frozen=True)
+class ConvertSettings:
+    """How to convert.
+
+    Attributes:
+        to: One of ``ENDINGS``.
+        built: How the workload is built. For an engine, ``dtype`` is what TensorRT may compute in.
+        exported: How it is exported to ONNX.
+        workspace_mib: Memory in MiB that TensorRT may use to build; None for its own choice.
+        more: Options for trtexec, as they are.
+        limit_s: Seconds after which trtexec is ended.
+    """
+
+    to: str
+    built: WorkloadOptions = field(default_factory=WorkloadOptions)
+    exported: ExportOptions = field(default_factory=ExportOptions)
+    workspace_mib: int | None = None
+    more: tuple[str, ...] = ()
+    limit_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            BadInputError: Names the option.
+        """
+        if self.to not in ENDINGS:
+            raise BadInputError(f"--to {self.to}: must be one of {', '.join(ENDINGS)}")
+        if self.to != "tensorrt" and (self.more or self.workspace_mib is not None):
+            asked = f"-- {' '.join(self.more)}" if self.more else "--workspace"
+            raise BadInputError(f"{asked}: only trtexec takes it, with --to tensorrt")
+        if self.workspace_mib is not None and self.workspace_mib < 1:
+            raise BadInputError(f"--workspace {self.workspace_mib}: must be at least 1 MiB")
+        if not 0 < self.limit_s < math.inf:
+            raise BadInputError(f"--time-limit {self.limit_s:g}: must be more than 0 s")
+        if self.to == "tensorrt" and self.built.dtype not in (None, "fp32", "fp16"):
+            raise BadInputError(f"--dtype {self.built.dtype}: fp32 or fp16; anything else goes to trtexec behind --")
+
+
+def convert(
+    workload: str, how: ConvertSettings, output: Path | None = None, say: Callable[[str], None] = lambda text: None
+) -> tuple[Path, dict[str, Any]]:
+    """Convert a workload, and check what was written against it.
+
+    Args:
+        workload: Its name or path; for OpenVINO and TensorRT also an ``.onnx`` file.
+        how: Format and options.
+        output: The file; None for a name of its own in the current folder.
+        say: Told the exact command before a program runs.
+
+    Returns:
+        The file, and the facts about it.
+
+    Raises:
+        BadInputError: If a file is in the way or can't be written, or it can't be exported: names the operator.
+        CheckFailedError: If what was written differs from the original.
+        NotPossibleError: If a library or program is missing, or didn't end in time.
+    """
+    program = trtexec.TRTEXEC.find() if how.to == "tensorrt" else ""
+    found = workloads.resolve(workload)
+    if isinstance(found, ModelFile) and (how.to == "onnx" or found.path.suffix.lower() != ".onnx"):
+        raise BadInputError(f"{workload}: only a .onnx file is converted further, to openvino or tensorrt")
+    path = check_free(output or Path(_stem(found.name) + ENDINGS[how.to]))
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder: name a file")
+    if not path.absolute().parent.is_dir():
+        raise BadInputError(f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        # a workload of Python may change the current folder
+        where = path if isinstance(found, ModelFile) else path.absolute()
+        return path, _written(found, how, where, program, say)
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _written(
+    found: Workload, how: ConvertSettings, path: Path, program: str, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write the file; the facts about it."""
+    if how.to == "onnx":
+        return export_onnx(found, how.built, path, how.exported).facts
+    if how.to == "openvino":
+        if isinstance(found, ModelFile):
+            ir.check_free(path)
+            ir.convert(found.path, path)
+            return {"bytes": sum(path.with_suffix(end).stat().st_size for end in (".xml", ".bin"))}
+        return ir.export_openvino(found, how.built, path, how.exported)
+    if isinstance(found, ModelFile):
+        return _engine(program, found.path, path, how, say)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
+    try:
+        options = WorkloadOptions(**{**vars(how.built), "dtype": "fp32"})  # TensorRT makes what it can of it fp16
+        exported = export_onnx(found, options, folder / f"{path.stem}.onnx", how.exported)
+        facts = {name: exported.facts[name] for name in ("inputs", "outputs", "opset", "weights")}
+        return {**facts, **_engine(program, exported.path, path, how, say)}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _engine(program: str, onnx: Path, path: Path, how: ConvertSettings, say: Callable[[str], None]) -> dict[str, Any]:
+    return trtexec.build(
+        program,
+        onnx,
+        path,
+        fp16=how.built.dtype == "fp16",
+        workspace_mib=how.workspace_mib,
+        more=how.more,
+        limit_s=how.limit_s,
+        say=say,
+    )
+
+
+def _stem(name: str) -> str:
+    """A file name for a workload: of ``model.py:make`` it is ``make``."""
+    last = name.rpartition(":")[2].rstrip("/").rpartition("/")[2]
+    return last.removesuffix(".onnx") or "model"

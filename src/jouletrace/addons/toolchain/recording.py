@@ -1,0 +1,149 @@
+"""Power recorded while a program of another maker runs, and what that program wrote, as one Run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jouletrace import analysis
+from jouletrace.addons.toolchain import programs
+from jouletrace.addons.toolchain.programs import Ended
+from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.formats.importers import read_file
+from jouletrace.formats.importers.base import UNIX, ImportOptions
+from jouletrace.formats.importers.merge import merge
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.passes import power_channel
+from jouletrace.recording.session import Session
+from jouletrace.run import DeviceInfo, Run
+from jouletrace.run.store import save
+
+IDLE_S = 2.0
+"""Recorded before and after a program, so that the record has an idle level."""
+
+RECORDED = "the power recorded meanwhile"
+_ANONYMOUS = "imported:"
+
+
+class Recording:
+    """A device recorded while programs run; used as a context.
+
+    Attributes:
+        session: What records.
+        commands: Those that were run, as they can be pasted into a shell.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        folder: Path,
+        *,
+        typed: str = "",
+        workload: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+        limit_s: float = 600.0,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Prepare to record.
+
+        Args:
+            device: What to record.
+            folder: Where the Run and the programs' files go, wherever the current folder is then.
+            typed: For ``Run.command``.
+            workload: As in ``Run``.
+            settings: Likewise.
+            limit_s: Seconds after which a program is ended.
+            say: Told each command before it runs.
+        """
+        self.folder = folder.absolute()
+        self.commands: list[str] = []
+        self._limit_s, self._say = limit_s, say
+        self._device = device
+        self.session = Session(
+            "monitor", [device], folder=folder, command=typed, workload=workload, settings=dict(settings or {})
+        )
+
+    def __enter__(self) -> Recording:
+        self.session.__enter__()
+        calibrations.attach(self.session.run, self._device)
+        self._start_ns = self.session.clock.time_ns()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.session.__exit__(*error)
+
+    def run(self, command: Sequence[str], log: str) -> Ended:
+        """Run a program, its output into a file of the folder; a phase of its name is marked.
+
+        Raises:
+            BadInputError: If it can't be started.
+            TimedOutError: If it didn't end in time; what was recorded, and what it wrote, is kept.
+            RecorderDiedError: If recording ended by itself.
+        """
+        self.commands.append(programs.printed(command))
+        self.session.run.settings["commands"] = self.commands
+        self.session.save_header()
+        self._say(f"running: {self.commands[-1]}")
+        with self.session.phase(Path(log).stem):
+            return programs.run(command, self.folder / log, self._limit_s, self.session.recorder.check)
+
+    def idle(self) -> None:
+        """Wait for the idle level, where there is a power sensor to see it."""
+        if power_channel(self.session) is not None:
+            with self.session.phase("idle"):
+                self.session.clock.sleep(IDLE_S)
+
+    def finish(self, files: Mapping[Path, str], amend: Callable[[Run], None] = lambda run: None) -> Run:
+        """End the recording, and read and merge what the programs wrote; the Run is saved in the folder.
+
+        A file that calls its one device by number means the recorded one.
+
+        Args:
+            files: What was written, and the format of each.
+            amend: Called with the merged Run before its figures are computed.
+
+        Raises:
+            BrokenOffError: If nothing in a file can be used.
+        """
+        session = self.session
+        session.add_span("phase", "monitor", self._start_ns, session.clock.time_ns(), "monitor")
+        recorded = session.finish(complete=False)  # until what was written is read, too
+        try:
+            found = [read_file(path, ImportOptions(format=form)) for path, form in files.items()]
+        except BadInputError as error:
+            raise BrokenOffError(str(error)) from error  # what was recorded, and the file, are worth keeping
+        for one in found:
+            _is_recorded(one, recorded.devices[0])
+        run = combine(recorded, found, [str(path) for path in files], amend)
+        save(run, self.folder, overwrite=True)
+        return run
+
+
+@contextmanager
+def opened(device: Device) -> Iterator[Device]:
+    """Close a device in the end."""
+    try:
+        yield device
+    finally:
+        device.close()
+
+
+def combine(recorded: Run, found: Sequence[Run], paths: Sequence[str], amend: Callable[[Run], None]) -> Run:
+    """One Run of what was recorded here and what was read from files, with its figures."""
+    about = {"path": RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
+    settings = {**recorded.settings, "imported": [about]}
+    recorded.settings = settings
+    command, created_ns = recorded.command, recorded.created_ns
+    run = merge([recorded, *found], [RECORDED, *paths], ImportOptions())
+    run.kind, run.command, run.created_ns, run.complete = "import", command, created_ns, True
+    amend(run)
+    return analysis.analyse(run)
+
+
+def _is_recorded(run: Run, device: DeviceInfo) -> None:
+    """Let a file that knows its only device by number alone mean the one that was recorded."""
+    if len(run.devices) == 1 and run.devices[0].id.startswith(_ANONYMOUS) and device.index is not None:
+        run.devices[0].index, run.devices[0].name = device.index, device.name

@@ -1,0 +1,184 @@
+"""``trace``: a workload or a command under nsys or ncu, with the power drawn meanwhile, as one Run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jouletrace.addons.toolchain import loop, ncu, nsys
+from jouletrace.addons.toolchain.recording import Recording, opened
+from jouletrace.addons.toolchain.timeline import add_timeline
+from jouletrace.devices import open_device
+from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.profiler.prepare import check, prepare, resolve
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import Run
+from jouletrace.workloads.base import Workload
+
+TOOLS = ("nsys", "ncu")
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """How to trace.
+
+    Attributes:
+        tool: One of ``TOOLS``.
+        iterations: Iterations of a workload that are traced.
+        sections: What ncu counts.
+        launches: Most launches that ncu counts; None for all.
+        skip: Launches that ncu lets go by before.
+        trace: What nsys traces.
+        limit_s: Seconds after which the tool is ended.
+    """
+
+    tool: str
+    iterations: int = 1
+    sections: tuple[str, ...] = ncu.SECTIONS
+    launches: int | None = None
+    skip: int = 0
+    trace: str = nsys.TRACE
+    limit_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            BadInputError: Names the option.
+        """
+        if self.tool not in TOOLS:
+            raise BadInputError(f"--with {self.tool}: must be one of {', '.join(TOOLS)}")
+        for option, value, least in (
+            ("--iterations", self.iterations, 1),
+            ("--launch-count", self.launches, 1),
+            ("--launch-skip", self.skip, 0),
+        ):
+            if value is not None and value < least:
+                raise BadInputError(f"{option} {value}: must be at least {least}")
+        if not 0 < self.limit_s < float("inf"):
+            raise BadInputError(f"--time-limit {self.limit_s:g}: must be more than 0 s")
+        if self.tool != "ncu" and (self.launches is not None or self.skip or self.sections != ncu.SECTIONS):
+            raise BadInputError(f"--section, --launch-count and --launch-skip are ncu's: with {self.tool} leave them")
+
+
+def what(arguments: Sequence[str]) -> Workload | list[str]:
+    """A workload, or the command, that the arguments name.
+
+    Raises:
+        BadInputError: If they name neither.
+    """
+    if not arguments:
+        raise BadInputError("trace: name a workload, or write -- COMMAND")
+    refused = ""
+    if len(arguments) == 1:
+        try:
+            return resolve(arguments[0])
+        except BadInputError as error:
+            refused = str(error)
+    if shutil.which(arguments[0]) is None:
+        why = "it is not executable" if Path(arguments[0]).exists() else "there is no such program"
+        raise BadInputError(refused or f"cannot run {arguments[0]!r}: {why}")
+    return list(arguments)
+
+
+def trace(
+    target: Workload | list[str],
+    how: TraceSettings,
+    settings: ProfileSettings,
+    folder: Path,
+    *,
+    typed: str = "",
+    say: Callable[[str], None] = lambda text: None,
+) -> Run:
+    """Run a workload or a command under a tool and make one Run of its output and the power recorded meanwhile.
+
+    Under ncu a workload is traced twice: here, for a timeline, and then under ncu, whose counters
+    are brought to the kernels of that timeline.
+
+    Args:
+        target: What ``what`` returned.
+        how: Tool and its options.
+        settings: How the workload is built, and the device.
+        folder: Where the Run and the tool's files go.
+        typed: For ``Run.command``.
+        say: Told the exact command before it runs.
+
+    Raises:
+        BadInputError: If the tool fails, or writes nothing.
+        NotPossibleError: If it isn't installed, isn't allowed, or doesn't end in time; or no kernel can be traced.
+    """
+    program = (nsys.NSYS if how.tool == "nsys" else ncu.NCU).find()
+    with opened(open_device(settings.device)) as device:
+        if device.clock.virtual:
+            raise BadInputError(f"{device.spec}: {how.tool} traces what runs on a real device")
+        named = {"name": " ".join(target) if isinstance(target, list) else target.name}
+        facts = {"tool": how.tool, "sections": list(how.sections), "trace": how.trace, "iterations": how.iterations}
+        recording = Recording(
+            device,
+            folder,
+            typed=typed,
+            workload=named,
+            settings={**settings.to_dict(), "tracing": facts},
+            limit_s=how.limit_s,
+            say=say,
+        )
+        with recording:
+            if isinstance(target, list):
+                return _command(recording, program, how, target)
+            return _workload(recording, program, how, settings, target, device)
+
+
+def _command(recording: Recording, program: str, how: TraceSettings, target: list[str]) -> Run:
+    recording.idle()
+    place = _under_tool(recording, program, how, [], target, marked=False)
+    recording.idle()
+    return recording.finish({place: how.tool})
+
+
+def _workload(
+    recording: Recording,
+    program: str,
+    how: TraceSettings,
+    settings: ProfileSettings,
+    workload: Workload,
+    device: Device,
+) -> Run:
+    check(device, settings)
+    here = replace(settings, device=device.info.id if device.info.kind != "cpu" else "cpu")
+    if how.tool == "ncu":
+        if device.info.kind == "cpu":
+            raise NotPossibleError(f"ncu counts kernels of NVIDIA GPUs, and none is here ({device.info.name})")
+        prepared = prepare(workload, device, here)
+        try:
+            recording.session.run.workload |= {**prepared.built.facts, "mode": here.mode}
+            add_timeline(recording.session, prepared.step, how.iterations)
+        finally:
+            prepared.step.close()
+    recording.idle()
+    target = loop.command(workload.name, here, how.iterations)
+    place = _under_tool(recording, program, how, loop.environment(), target, marked=device.info.kind != "cpu")
+    recording.idle()
+    return recording.finish({place: how.tool})
+
+
+def _under_tool(
+    recording: Recording, program: str, how: TraceSettings, before: list[str], target: list[str], *, marked: bool
+) -> Path:
+    folder = recording.folder
+    if how.tool == "ncu":
+        line = ncu.command(
+            program,
+            target,
+            folder,
+            sections=how.sections,
+            launches=how.launches,
+            skip=how.skip,
+            marked=marked,
+        )
+        return ncu.output(recording.run([*before, *line], "ncu.log"), folder)
+    line = nsys.command(program, target, folder, trace=how.trace, marked=marked)
+    ended = recording.run([*before, *line], "nsys.log")
+    return nsys.output(ended, folder, lambda command: recording.run(command, "nsys-export.log"), program)

@@ -1,0 +1,165 @@
+"""Loads of a Run that repeat in step with the samples behind readings of power (``sensor.aliasing``).
+
+Iterations of a profile repeat themselves exactly. Forwards of a generation grow longer token by token, and steps of a
+program take what they take: those beat only as far as their period is regular.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.power import sampling
+from jouletrace.analysis.spans import of_kind
+from jouletrace.analysis.windows import of_variant
+from jouletrace.run import Run, tables
+from jouletrace.sensor.aliasing import beats
+
+FLAG = "beats_with_sensor"
+
+SEGMENT = "segment"
+"""Variant of the windows of a generation's pieces; their unit says which."""
+
+REGULAR = 0.03
+"""Spread of periods up to which a load is regular, relative.
+
+Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
+seen of a swing averages out from there on.
+"""
+
+_PART = 0.1
+"""Share of a time from which on what beats in it can be told in its energy: power swings by a half at most."""
+
+_FEWEST = 20
+"""Periods from which on a program's spans may be called regular."""
+
+Ints = NDArray[np.int64]
+
+
+class Repeated(Protocol):
+    """All spans of one path, as ``ranges`` has them.
+
+    Attributes:
+        path: Names from the outermost range inwards.
+        start: Times in ns, shape (n,).
+        lane: Number of the thread of each, shape (n,).
+        seconds: How long each took, shape (n,).
+    """
+
+    path: tuple[str, ...]
+    start: Ints
+    lane: Ints
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """See above."""
+
+
+def of_whole(run: Run, device: str) -> list[str]:
+    """The flag, if the iterations of a profile beat, or the decode steps of which they consist."""
+    seconds, replays = _lengths(of_variant(run, "untouched"))
+    if not len(seconds):
+        return []
+    period_s = float(np.median(seconds / replays))  # with the flush of a cache, if there is one
+    decoding = _decode_steps(run)
+    periods = [period_s, *(decoding if _regular(decoding) else [])]
+    return _flag(any(beats(one, sampling(run, device), float(seconds.sum())) for one in periods))
+
+
+def of_pieces(run: Run, device: str, pieces: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The flag, if one of these pieces of a generation (as ``Run.workload`` tells them) beats while it is measured."""
+    known = sampling(run, device)
+    found = ((_forward_s(run, piece), _lengths(_windows_of(run, piece))[0]) for piece in pieces)
+    return _flag(any(beats(forward_s, known, float(seconds.sum())) for forward_s, seconds in found))
+
+
+def of_paths(
+    run: Run, kinds: Sequence[Repeated], devices: Callable[[tuple[str, ...]], Iterable[str]]
+) -> set[tuple[str, ...]]:
+    """Paths of the ranges that beat with the sensor of one of their devices, and of those that consist of such.
+
+    Args:
+        run: For the sensors.
+        kinds: All of them.
+        devices: The devices that spans of a path are about.
+    """
+    total = {kind.path: float(kind.seconds.sum()) for kind in kinds}
+    found = set()
+    for kind in kinds:
+        known = [sampled for device in devices(kind.path) if (sampled := sampling(run, device))]
+        if any(_repeat_beats(kind.start, kind.lane, sampled) for sampled in known):
+            around = [kind.path[:depth] for depth in range(1, len(kind.path) + 1)]
+            found |= {path for path in around if total[kind.path] >= _PART * total.get(path, np.inf)}
+    return found
+
+
+def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
+    """The flag, if steps that a program marked beat and take a good part of the time that a device was watched."""
+    sampled = sampling(run, device)
+    if not sampled:
+        return []
+    spans = of_kind(run, "iteration")
+    if run.settings.get("ranks"):  # each has a device of its own, where all steps are of all devices otherwise
+        spans = spans.filter(pc.equal(spans["device"].cast(pa.string()), device))
+    start, end = (spans[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
+    lane, _ = tables.decoded(spans["lane"])
+    return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_beats(start, lane, sampled))
+
+
+def _repeat_beats(start: Ints, lane: NDArray[Any], sampling_s: float) -> bool:
+    """Whether spans that begin then, each thread's with a period of its own, come in step with the samples."""
+    order = np.lexsort((start, lane))
+    apart = (np.diff(start[order]) / 1e9)[lane[order][1:] == lane[order][:-1]]
+    if len(apart) < _FEWEST or not _regular(apart):
+        return False
+    period_s = float(np.median(apart))
+    return beats(period_s, sampling_s, period_s * len(start))
+
+
+def _flag(found: bool) -> list[str]:
+    return [FLAG] if found else []
+
+
+def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:
+    """Whether most are alike: an evaluation now and then makes none of the others another length. Few must be all."""
+    if not len(periods):
+        return False
+    if len(periods) < _FEWEST:
+        return bool(np.ptp(periods) / 2 <= REGULAR * np.median(periods))
+    low, middle, high = np.quantile(periods, [0.16, 0.5, 0.84])
+    return bool((high - low) / 2 <= REGULAR * middle)
+
+
+def _decode_steps(run: Run) -> list[float]:
+    """Seconds of a decode step within an iteration, at each length that was measured; empty where nothing decodes.
+
+    A step is a forward, and what happens between it and the next.
+    """
+    told: Mapping[str, Any] = run.workload.get("generation") or {}
+    pieces = told.get("segments") or []
+    forwards = [_forward_s(run, piece) for piece in pieces if piece["phase"] == "decode"]
+    beside = sum(piece["weight"] * _forward_s(run, piece) for piece in pieces if piece["phase"] == "between forwards")
+    steps = [forward_s + beside / told["steps"] for forward_s in forwards]
+    return [seconds for seconds in steps if np.isfinite(seconds)]
+
+
+def _forward_s(run: Run, piece: Mapping[str, Any]) -> float:
+    """Seconds of a piece, once, as it was measured by itself; NaN if it wasn't."""
+    seconds, replays = _lengths(_windows_of(run, piece))
+    return float(np.median(seconds / replays)) / piece["times"] if len(seconds) else float("nan")
+
+
+def _windows_of(run: Run, piece: Mapping[str, Any]) -> pa.Table:
+    windows = of_variant(run, SEGMENT)
+    return windows.filter(pc.equal(windows["unit"], piece["unit"]))
+
+
+def _lengths(windows: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Seconds and replays of each."""
+    seconds = (windows["end_ns"].to_numpy() - windows["start_ns"].to_numpy()) / 1e9
+    return np.asarray(seconds, np.float64), windows["replays"].to_numpy()

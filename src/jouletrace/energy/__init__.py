@@ -1,1 +1,0 @@
-"""Integration, responses, baselines, intervals: pure functions on arrays. No I/O, no torch, no pynvml."""

@@ -1,0 +1,156 @@
+"""A workload captured as a CUDA graph and replayed: no host work between its kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jouletrace.errors import JouletraceError
+from jouletrace.execution.steps.cuda.capture_failure import (
+    CaptureError,
+    LastOperator,
+    explain,
+    first_cause,
+    generator_kept,
+)
+from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps.cuda.step import CudaStep
+from jouletrace.execution.steps.trial import name_of
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.memory import memory_guard
+
+if TYPE_CHECKING:
+    import torch
+
+_WARM_UP = 3
+"""Iterations on the capturing stream before capture: libraries set up and choose their kernels."""
+
+
+class CudaGraphStep(CudaStep):
+    """A workload as one CUDA graph for each input set, replayed in rotation.
+
+    The graphs share a private memory pool, which is sound because they never run at the same time
+    and nothing reads one graph's outputs after another has run.
+    """
+
+    mode = "graph"
+
+    def __init__(self, built: Built, device: torch.device, beside: CudaGraphStep | None = None) -> None:
+        """Warm up on a side stream and capture there.
+
+        Args:
+            built: A workload that has run once.
+            device: The GPU.
+            beside: A step whose stream and memory pool to use, so that the libraries' workspaces
+                and the memory are the same; nothing is warmed up then. The two never run at the
+                same time.
+
+        Raises:
+            CaptureError: If it can't be captured; names the likely operator.
+            NotPossibleError: If memory runs out.
+        """
+        import torch
+
+        self.device = device
+        self._built = built
+        self._next = 0
+        self._graphs: list[torch.cuda.CUDAGraph] = []
+        # A captured output must live as long as its graph writes to it.
+        self._outputs: list[Any] = []
+        with torch.cuda.device(device), memory_guard(f"capturing {name_of(built)}"):
+            if beside is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
+                self._warm_up(self._stream)
+                self._pool = torch.cuda.graph_pool_handle()
+            else:
+                self._stream, self._pool = beside._stream, beside._pool
+            for i in range(len(built.inputs)):
+                self._capture(i, self._stream, self._pool)
+
+    def launch(self) -> None:
+        """See ``CudaStep.launch``; input sets rotate."""
+        self._graphs[self._next % len(self._graphs)].replay()
+        self._next += 1
+
+    def outputs(self) -> Any:
+        """The outputs of the last iteration that was launched. Synchronise before reading."""
+        return self._outputs[(self._next - 1) % len(self._graphs)]
+
+    def describe(self) -> dict[str, Any]:
+        """See ``CudaStep.describe``."""
+        return {**super().describe(), "graphs": len(self._graphs), "capture_warm_up": _WARM_UP}
+
+    def close(self) -> None:
+        """Free the graphs and their memory."""
+        import torch
+
+        torch.cuda.synchronize(self.device)
+        for graph in self._graphs:
+            graph.reset()
+        self._graphs.clear()
+        self._outputs.clear()
+
+    def _warm_up(self, stream: torch.cuda.Stream) -> None:
+        import torch
+
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP):
+                for i in range(len(self._built.inputs)):
+                    self._built.call(i)
+        torch.cuda.synchronize()
+
+    def _capture(self, i: int, stream: torch.cuda.Stream, pool: Any) -> None:
+        """Capture input set ``i``."""
+        import torch
+
+        graph = self._new_graph()
+        try:
+            self._outputs.append(self._record(graph, i, stream, pool))
+        except JouletraceError:
+            raise
+        except Exception as error:
+            first = first_cause(error)
+            if isinstance(first, torch.OutOfMemoryError):
+                raise first from error
+            operator = self._failing_operator(i, stream)
+            raise CaptureError(f"{name_of(self._built)} {explain(error, operator)}") from error
+        self._graphs.append(graph)
+
+    def _new_graph(self) -> torch.cuda.CUDAGraph:
+        """A graph to capture into."""
+        import torch
+
+        return torch.cuda.CUDAGraph()
+
+    def _record(self, graph: torch.cuda.CUDAGraph, i: int, stream: torch.cuda.Stream, pool: Any) -> Any:
+        """Run iteration ``i`` into ``graph``.
+
+        The outer stream context puts the current stream back when a failed capture leaves the
+        inner one open. Other threads may use CUDA meanwhile ("thread_local").
+        """
+        import torch
+
+        with (
+            generator_kept(self.device),
+            plain_path(),
+            torch.cuda.stream(stream),
+            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+        ):
+            return self._enqueue(i)
+
+    def _enqueue(self, i: int) -> Any:
+        """Called while the stream captures: enqueue iteration ``i`` and return its outputs."""
+        return self._built.call(i)
+
+    def _failing_operator(self, i: int, stream: torch.cuda.Stream) -> str | None:
+        """Try once more, watching operators, which the capture that counts must not do."""
+        import torch
+
+        last = LastOperator()
+        try:
+            torch.cuda.synchronize()
+            with last.watch():
+                self._record(torch.cuda.CUDAGraph(), i, stream, torch.cuda.graph_pool_handle())
+        except Exception:
+            return last.name
+        return None

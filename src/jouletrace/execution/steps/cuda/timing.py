@@ -1,0 +1,82 @@
+"""How iterations on a GPU are timed: the one place where events and synchronisation are.
+
+``launch`` everywhere is a function that enqueues one iteration on the current stream and returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.execution.steps.base import Interval
+
+if TYPE_CHECKING:
+    import torch
+
+AHEAD = 256
+"""Most iterations that the host enqueues ahead of the device while latencies are taken."""
+
+
+def timed_replay(launch: Callable[[], None], n: int, device: torch.device) -> Interval:
+    """Enqueue ``n`` iterations between two synchronisations, nothing else attached."""
+    import torch
+
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()
+        start = time.time_ns()
+        for _ in range(n):
+            launch()
+        torch.cuda.synchronize()
+        return Interval(start, time.time_ns())
+
+
+def iteration_seconds(
+    launch: Callable[[], None], n: int, device: torch.device, before: Callable[[], None] | None = None
+) -> NDArray[np.float64]:
+    """Seconds of each of ``n`` iterations by CUDA events, shape (n,).
+
+    Events lie on the device's timeline. Without ``before``, the event that ends an iteration starts
+    the next, so that no time falls between and the latencies add up to the whole: where the
+    device waits for the host (eager mode at small batch), the wait is in the iteration whose
+    kernels it waited for, and the latency is what a caller sees, end to end. Where the host is
+    ahead, it is the device's own time.
+
+    Args:
+        launch: Enqueues one iteration.
+        n: How many to time. One more runs first, untimed, so that the first has a predecessor too.
+        device: The GPU.
+        before: Enqueues work ahead of each iteration that doesn't count (a flush): each iteration
+            then has a start event of its own, after that work.
+    """
+    import torch
+
+    with torch.cuda.device(device):
+        ends = _events(n)
+        starts = _events(n) if before is not None else [*_events(1), *ends[:-1]]
+        torch.cuda.synchronize()
+        launch()
+        if before is None:
+            starts[0].record()
+        for i in range(n):
+            if before is not None:
+                before()
+                starts[i].record()
+            launch()
+            ends[i].record()
+            # Looked at only now and then, and half a queue back: the device never runs dry.
+            if i >= AHEAD and i % (AHEAD // 2) == 0:
+                ends[i - AHEAD // 2].synchronize()
+        torch.cuda.synchronize()
+        milliseconds = [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
+    return np.array(milliseconds, dtype=np.float64) / 1e3
+
+
+def _events(n: int) -> list[Any]:
+    import torch
+
+    event: Any = torch.cuda.Event  # untyped
+    return [event(enable_timing=True) for _ in range(n)]

@@ -1,0 +1,202 @@
+"""The dispatch modes behind ``counting``. Imports torch: to be imported where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from jouletrace.execution.steps.module_names import ModuleNames
+from jouletrace.execution.steps.operator import Operator
+from jouletrace.execution.steps.operators import (
+    describe,
+    has_kernel,
+    is_bookkeeping,
+    op_name,
+    storage_key,
+    tensors_in,
+    written,
+)
+
+aten = torch.ops.aten
+
+_TYPES = {
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+}
+# what a copy of one tensor into another or a look into a table moves is given by its output
+_BAGS = (aten._embedding_bag, aten._embedding_bag_forward_only)
+_LOOK_UP = (aten.embedding, aten.index, aten.index_select, aten.gather, aten.slice_scatter)
+
+
+def _cpu_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """The formula of the GPU's operator: torch has none for the CPU's, which runs under fake tensors."""
+    formula = flop_registry[aten._scaled_dot_product_flash_attention]
+    return int(formula(q, k, v, out_val=None))
+
+
+def _cpu_attention_backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    formula = flop_registry[aten._scaled_dot_product_flash_attention_backward]
+    return int(formula(grad, q, k, v, out_val=None))
+
+
+_FLOPS: dict[Any, Callable[..., int]] = {
+    **flop_registry,
+    aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _cpu_attention_backward,
+}
+
+
+class AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Answers questions about values as an ordinary input would: all hold, none is unusual.
+
+    Args:
+        mode: The fake tensors' mode, entered before this one.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self._mode = mode
+        self._any: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer for a value; let everything else pass."""
+        if func is aten._local_scalar_dense.default:
+            return self._value(args[0])
+        if func is aten.equal.default:
+            return bool(args[0].shape == args[1].shape)
+        out = func(*args, **(kwargs or {}))
+        # what the mode remembers of new tensors keeps module.half() from exchanging them
+        self._mode.fake_tensor_converter.tensor_memo.clear()
+        if isinstance(out, torch.Tensor) and out.dtype == torch.bool:
+            self._note(func, args, out)
+        return out
+
+    def _note(self, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """Keep which truth values say that something unusual is there; a negation turns it round."""
+        unusual = func.overloadpacket in (aten.any, aten.isnan, aten.isinf)
+        if func.overloadpacket is aten.logical_not or func.overloadpacket is aten.bitwise_not:
+            unusual = id(args[0]) not in self._any
+        # fake tensors hash by identity; one that is gone may leave its id to another, so forget it
+        (self._any.add if unusual else self._any.discard)(id(out))
+
+    def _value(self, tensor: torch.Tensor) -> bool | int | float:
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            with no_dispatch():
+                return constant.item()  # type: ignore[no-any-return]
+        if tensor.dtype == torch.bool:
+            return id(tensor) not in self._any
+        return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
+    """Notes every operator that launches a kernel.
+
+    Args:
+        names: Where in the model the call is.
+
+    Attributes:
+        operators: What was noted, in order.
+        module: Where the last operator was called.
+    """
+
+    def __init__(self, names: ModuleNames) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.operators: list[Operator] = []
+        self.module = ""
+        self._names = names
+        self._writer: dict[int, int] = {}
+        self._host_calls = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call, and note what was called."""
+        kwargs = kwargs or {}
+        if is_bookkeeping(func):
+            return func(*args, **kwargs)
+        if func.overloadpacket is aten.dropout and not args[2]:
+            return args[0]  # as torch does; taken apart below it would become a copy
+        # in inference mode operators come whole that others make up: a linear is a transpose and a product
+        with self:
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        site, backward = self._names.locate()
+        self.module = site.module
+        out = func(*args, **kwargs)
+        self._host_calls += 1
+        outputs = list(tensors_in(out))
+        overwritten = list(written(func, args, kwargs))
+        if not has_kernel(func, [*outputs, *overwritten]):
+            return out
+        inputs = list(tensors_in((args, kwargs)))
+        self.operators.append(
+            Operator(
+                # the CPU's attention stands in for the GPU's
+                op=op_name(func).replace("_for_cpu", ""),
+                shapes=describe(inputs),
+                module=site.module,
+                call=site.call,
+                backward=backward,
+                flops=_flops(func, args, kwargs, out),
+                bytes_moved=_bytes(func, inputs, outputs, overwritten),
+                dtype=_dtype(inputs, outputs),
+                in_place=bool(overwritten),
+                sources=self._sources(inputs),
+                host_calls=self._host_calls,
+            )
+        )
+        self._host_calls = 0
+        for tensor in (*outputs, *overwritten):
+            self._writer[storage_key(tensor)] = len(self.operators) - 1
+        return out
+
+    def _sources(self, inputs: list[torch.Tensor]) -> tuple[int, ...]:
+        # a storage may be freed and its key used again, but never between a write and its reads
+        found = {self._writer[key] for key in map(storage_key, inputs) if key in self._writer}
+        return tuple(sorted(found))
+
+
+def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+    formula = _FLOPS.get(func.overloadpacket)
+    return float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
+
+
+def _bytes(
+    func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], overwritten: list[torch.Tensor]
+) -> float:
+    write = {storage_key(tensor): _size(tensor) for tensor in (*outputs, *overwritten)}
+    read = {storage_key(tensor): _size(tensor) for tensor in inputs}
+    if func.overloadpacket in _LOOK_UP:
+        most = max(write.values(), default=0)
+        read = {key: min(size, most) for key, size in read.items()}
+    if func.overloadpacket in _BAGS:  # one row of the table for each index
+        table, indices = inputs[:2]
+        read[storage_key(table)] = min(_size(table), indices.numel() * table.shape[1] * table.element_size())
+    if func.overloadpacket in (aten.copy_, aten.fill_, aten.zero_):
+        for tensor in overwritten:
+            read.pop(storage_key(tensor), None)
+    return float(sum(read.values()) + sum(write.values()))
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """Bytes that a tensor has: of an expanded one, those that are there."""
+    return min(tensor.numel() * tensor.element_size(), int(tensor.untyped_storage().nbytes()))
+
+
+def _dtype(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
+    for tensor in (*inputs, *outputs):
+        if tensor.dtype.is_floating_point:
+            return _TYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return "fp32"

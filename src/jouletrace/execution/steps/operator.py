@@ -1,0 +1,38 @@
+"""One call of an operator, as counted with fake tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One call of an operator that launches a kernel.
+
+    Attributes:
+        op: Name with its namespace ("aten.addmm").
+        shapes: Types and shapes of its tensor inputs ("f16[64,768] f16[768]").
+        module: Qualified name of the innermost module, "" outside of all; in backward, the module
+            of the forward operator.
+        call: Which call of it, as of ``module_names.CallSite``.
+        backward: Whether autograd calls it.
+        flops: Floating-point operations of products and convolutions; 0 for other operators.
+        bytes_moved: Bytes of its inputs read and of its outputs written.
+        dtype: Type of the arithmetic: "fp16", "bf16", "fp32", "fp64", or the type's own name.
+        in_place: Whether it writes over one of its inputs.
+        sources: Places in the list of the operators that wrote its inputs in this iteration.
+        host_calls: Operators that the host went through for it, those without a kernel since the
+            last one with a kernel included.
+    """
+
+    op: str
+    shapes: str
+    module: str
+    call: str
+    backward: bool
+    flops: float
+    bytes_moved: float
+    dtype: str
+    in_place: bool
+    sources: tuple[int, ...]
+    host_calls: int

@@ -1,0 +1,80 @@
+"""From a built workload and a mode to a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jouletrace.errors import BadInputError
+from jouletrace.execution.steps.base import Step
+from jouletrace.execution.steps.compiled import compile_built
+from jouletrace.execution.steps.cpu import CpuStep
+from jouletrace.execution.steps.cuda.step import check_tf32
+from jouletrace.execution.steps.modes import check_options
+from jouletrace.execution.steps.trial import trial
+from jouletrace.workloads.base import Built
+from jouletrace.workloads.environment import require_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from jouletrace.execution.steps.cuda.step import CudaStep
+
+
+def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
+    """Make a built workload ready to run again and again; runs it once, or captures it.
+
+    Args:
+        built: The workload, built on ``torch_device``.
+        torch_device: "cuda:N" or "cpu".
+        mode: "eager" (on the CPU its step says "cpu"), "graph" (CUDA only) or "compile".
+        l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the
+            step is a ``cold.ColdStep``.
+
+    Raises:
+        BadInputError: If mode and device don't go together, or the workload raises when it runs.
+        CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
+        NotPossibleError: If the device isn't there, has no memory left, or can't do it.
+    """
+    device = check_mode(built, torch_device, mode, l2)
+    return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
+
+
+def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
+    """The device, if a workload can be run on it in this way.
+
+    Raises:
+        BadInputError: If mode, device, dtype and cache don't go together.
+        NotPossibleError: If the device isn't there.
+    """
+    check_options("any", mode, l2)
+    device = require_device(torch_device)
+    if device.type == "cuda":
+        check_tf32(built, device)
+        return device
+    if device.type != "cpu":
+        raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
+    check_options("cpu", mode, l2, built.facts.get("dtype"))
+    return device
+
+
+def _on_cpu(built: Built, mode: str) -> Step:
+    trial(built)
+    if mode == "compile":
+        return CpuStep(compile_built(built), "compile")
+    return CpuStep(built)
+
+
+def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
+    from jouletrace.execution.steps.cold import ColdStep
+    from jouletrace.execution.steps.cuda.eager import CudaEagerStep
+    from jouletrace.execution.steps.cuda.graph import CudaGraphStep
+
+    trial(built, device)
+    step: CudaStep
+    if mode == "graph":
+        step = CudaGraphStep(built, device)
+    elif mode == "compile":
+        step = CudaEagerStep(compile_built(built, device), device, "compile")
+    else:
+        step = CudaEagerStep(built, device)
+    return ColdStep(step) if l2 == "cold" else step

@@ -1,0 +1,168 @@
+"""A step on a simulated board: kernels whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.steps.cycles import Cycles
+from jouletrace.execution.steps.modes import check_options
+from jouletrace.execution.steps.operator import Operator
+from jouletrace.execution.steps.trial import name_of
+from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
+from jouletrace.workloads.base import Built, Workload
+from jouletrace.workloads.options import WorkloadOptions
+
+
+class SimulatedStep:
+    """Iterations of kernels on a simulated board.
+
+    Args:
+        device: The board; a context exists on it from here on.
+        kernels: The kernels of one iteration, in order.
+        launch: "graph", or "eager" where the host launches each operator.
+
+    Raises:
+        BadInputError: If there is nothing to run, or ``launch`` is unknown.
+    """
+
+    mode = "simulated"
+
+    def __init__(self, device: SimulatedGpu, kernels: Sequence[SimKernel], launch: str = "graph") -> None:
+        if not kernels:
+            raise BadInputError("a simulated step needs at least one kernel")
+        check_options("simulated", launch)
+        self._device = device
+        self._launch = launch
+        self._kernels = tuple(kernels)
+        device.board.hold_context()
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """What runs on the board, for the truth about it."""
+        return self._device.board.schedule(self._kernels, self._launch == "eager")
+
+    def replay(self, n: int) -> Interval:
+        """Run ``n`` iterations back to back; see ``Step``."""
+        return Interval(*self._device.board.run(self.schedule, n))
+
+    def latencies(self, n: int) -> NDArray[np.float64]:
+        """Seconds of each of ``n`` iterations, shape (n,); see ``Step``."""
+        return self._device.board.run_timed(self.schedule, n)
+
+    def cycles(self) -> Cycles:
+        """See ``CountsCycles``: of one SM, as all of a board run at one clock."""
+        count, time_ns = self._device.board.cycles()
+        return Cycles(np.array([0]), np.array([count]), np.array([time_ns]))
+
+    def describe(self) -> dict[str, Any]:
+        """How it was made ready."""
+        return {"mode": self.mode, "launch": self._launch, "kernels": len(self._kernels)}
+
+    def close(self) -> None:
+        """Nothing to free; the context stays until the device is closed, as on a real board."""
+
+    def repeated(self, place: int, times: int) -> Self:
+        """A step in which the kernel at one place runs so often in place; copies find their data in the cache."""
+        kernel = self._kernels[place]
+        again = replace(kernel, time_s=kernel.time_s * kernel.repeat, host_calls=1)
+        kernels = [*self._kernels[: place + 1], *[again] * (times - 1), *self._kernels[place + 1 :]]
+        return type(self)(self._device, kernels, self._launch)
+
+
+def simulate_workload(
+    workload: Workload, options: WorkloadOptions, device: Device, mode: str
+) -> tuple[Built, SimulatedStep]:
+    """Count a workload without running it and make it a step on a simulated board.
+
+    Args:
+        workload: What to run. It is built with fake tensors, so its weights take no memory.
+        options: How it is to be built; without a dtype, models made here take fp16, as on CUDA.
+        device: The board.
+        mode: "graph" or "eager".
+
+    Raises:
+        BadInputError: If the options don't fit, the mode or the device is no simulated one.
+        NotPossibleError: If its operators can't be counted without values, the board has too little
+            memory, or torch is missing.
+    """
+    from jouletrace.execution.steps.counting import count_workload
+
+    if not isinstance(device, SimulatedGpu):
+        raise BadInputError(f"{device.info.name} is no simulated board")
+    check_options("simulated", mode)
+    built, operators = count_workload(workload, with_usual_dtype(workload, options))
+    if not operators:
+        raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
+    check_memory(built, device)
+    built.facts["device"] = device.info.name
+    built.facts["counted"] = {
+        "operators": len(operators),
+        "flops": sum(operator.flops for operator in operators),
+        "bytes_moved": sum(operator.bytes_moved for operator in operators),
+    }
+    return built, SimulatedStep(device, kernels_of(device, operators, built.facts.get("dtype") == "tf32"), mode)
+
+
+def with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
+    """The options with the number format that a GPU would be given where nobody asks for one."""
+    from jouletrace.workloads.objects import ObjectWorkload
+    from jouletrace.workloads.user import UserWorkload
+
+    if options.dtype is not None or isinstance(workload, UserWorkload | ObjectWorkload):
+        return options
+    usual = "bf16" if options.task == "train" else "fp16"
+    return replace(options, dtype=getattr(workload, "own_dtype", None) or usual)
+
+
+def check_memory(built: Built, device: Device) -> None:
+    """Refuse what no board of that memory could run, as a real one would.
+
+    Raises:
+        NotPossibleError: With what it needs at least, and what there is.
+    """
+    needed, there = built.facts["least_memory_bytes"], device.info.memory_bytes
+    if there is not None and needed > there:
+        raise NotPossibleError(
+            f"{name_of(built)}: out of memory: it needs at least {needed / 2**30:.4g} GiB, and "
+            f"{device.info.name} has {there / 2**30:.4g} GiB; try a smaller --batch"
+        )
+
+
+def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool = False) -> list[SimKernel]:
+    """A kernel for each operator, by the board's roofline.
+
+    Args:
+        device: The board.
+        operators: In order.
+        tf32: Whether single-precision products are computed in TF32.
+
+    Raises:
+        BadInputError: If the board has no pipes for a dtype.
+    """
+    roofline = device.board.roofline
+    return [
+        roofline.kernel(
+            f"{operator.op.partition('.')[2]}_{operator.dtype}",
+            operator.flops,
+            operator.bytes_moved,
+            "tf32" if tf32 and operator.dtype == "fp32" else operator.dtype,
+            op=operator.op,
+            shapes=operator.shapes,
+            module=operator.module,
+            call=operator.call,
+            sources=operator.sources,
+            in_place=operator.in_place,
+            host_calls=operator.host_calls,
+            backward=operator.backward,
+        )
+        for operator in operators
+    ]

@@ -1,0 +1,1 @@
+"""What other tools wrote, read into Runs; Runs, written for other tools."""

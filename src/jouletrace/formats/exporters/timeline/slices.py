@@ -1,0 +1,200 @@
+"""What is written at a span: its name and its args, figures of its unit and counters among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.formats.exporters.timeline.arrows import Arrows, arrows_of
+from jouletrace.formats.exporters.timeline.tracks import FLAWS, Spans, Track, codes
+from jouletrace.formats.exporters.timeline.units import NONE, units_of
+from jouletrace.run import Estimate, Run, tables
+
+T = TypeVar("T")
+Encode = Callable[[str, str, Mapping[str, object]], T]
+"""From name, kind and args of a span to what a format writes of it."""
+
+_BATCH = 1 << 15
+_ENERGIES = ("energy_total_j", "energy_active_j", "energy_each_j")
+_EACH = "energy_each_j"
+_FIXED = (
+    *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"),
+    *("registers", "shared_static_bytes", "shared_dynamic_bytes", "bytes"),
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An energy of a span's unit, for an iteration; or the mean of all spans of its name.
+
+    Attributes:
+        estimate: Joules.
+        flags: Codes that qualify it.
+    """
+
+    estimate: Estimate
+    flags: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The contract's ``E`` object with its flags."""
+        return {**self.estimate.to_dict(), "flags": list(self.flags)}
+
+    def __str__(self) -> str:
+        """One short text: value, interval, method, flags; or why there is none."""
+        e = self.estimate
+        if e.value is None:
+            words = [f"none: {e.reason}", e.method]
+        else:
+            interval = f" [{e.low:.6g}, {e.high:.6g}]" if e.low is not None else ""
+            words = [f"{e.value:.6g}{interval}", f"{e.method}, n {e.n}" if e.n else e.method]
+        return "; ".join(filter(None, [*words, ", ".join(self.flags)]))
+
+
+@dataclass(frozen=True)
+class Batch(Generic[T]):
+    """Consecutive spans of a track.
+
+    Attributes:
+        rows: Their rows, shape (n,).
+        start_ns, end_ns: Their edges, shape (n,).
+        body: What ``encode`` made of each, length n.
+        into: Number of the arrow that ends at each, 0 for none, shape (n,).
+        out: Numbers of the arrows that begin at some of them, by place in the batch.
+    """
+
+    rows: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    body: list[T]
+    into: NDArray[np.int64]
+    out: dict[int, list[int]]
+
+
+class Slices:
+    """The spans of a Run as tracks of batches; memory goes by batch and by what differs."""
+
+    def __init__(self, run: Run, spans: Spans) -> None:
+        self._spans = spans
+        self.arrows: Arrows = arrows_of(spans)
+        self._names = codes(spans.table["name"])[0]
+        self._kinds = codes(spans.table["kind"])[0]
+        self._figures = _figures(run)
+        unit, by_name = units_of(run, spans, [unit for unit, found in self._figures.items() if _EACH in found])
+        units = pa.chunked_array([pa.array(unit, mask=unit == NONE)])
+        self._columns = [units, *(spans.table[name] for name in _FIXED)]
+        self._units = {unit["id"]: _unit_name(unit, unit["id"] in by_name) for unit in run.units.to_pylist()}
+        for number in by_name:  # what all of them took is no figure of one
+            self._figures[number] = {name: e for name, e in self._figures[number].items() if name == _EACH}
+        self._counters = _Counters(run)
+
+    def batches(self, track: Track, encode: Encode[T]) -> Iterator[Batch[T]]:
+        """The spans of a track in its order; ``encode`` is called once for all that are alike."""
+        made: dict[tuple[Any, ...], T] = {}
+        for first in range(0, len(track.rows), _BATCH):
+            rows = track.rows[first : first + _BATCH]
+            counted = self._counters.of(self._spans.table["id"].chunk(0).take(pa.array(rows)))
+            body = []
+            for i, key in enumerate(self._keys(rows)):
+                found = made.get(key)
+                if found is None or i in counted:
+                    name, kind, args = self._describe(key)
+                    found = encode(name, kind, {**args, **counted.get(i, {})})
+                    if i not in counted:
+                        made[key] = found
+                body.append(found)
+            start, end = self._spans.start_ns[rows], self._spans.end_ns[rows]
+            yield Batch(rows, start, end, body, self.arrows.into[rows], self.arrows.out_of(rows))
+
+    def _keys(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
+        """All that tells a span from others, for each row."""
+        where = pa.array(rows)
+        names, kinds = (self._spans.table[name].chunk(0).indices.take(where).to_pylist() for name in ("name", "kind"))
+        values = [
+            repeat(None) if column.null_count == len(column) else column.chunk(0).take(where).to_pylist()
+            for column in self._columns
+        ]
+        return zip(names, kinds, self._spans.flaw[rows].tolist(), *values, strict=False)
+
+    def _describe(self, key: tuple[Any, ...]) -> tuple[str, str, dict[str, object]]:
+        name, kind, flaw, unit, *fixed = key
+        registers, static, dynamic, moved = fixed[6:]
+        args: dict[str, object] = {}
+        for what, size in (("grid", fixed[:3]), ("block", fixed[3:6])):
+            if any(n is not None for n in size):
+                args[what] = tuple(size)
+        if registers is not None:
+            args["registers"] = registers
+        if static is not None or dynamic is not None:
+            args["shared_bytes"] = (static, dynamic)
+        if moved is not None:
+            args["bytes"] = moved
+        if flaw:
+            args["flaw"] = FLAWS[flaw]
+        if unit is not None:
+            args["unit"] = self._units.get(unit, str(unit))
+            args |= self._figures.get(unit, {})
+        word = "(no name)" if name is None else self._names[name]
+        return word, "other" if kind is None else self._kinds[kind], args
+
+
+class _Counters:
+    """Hardware counters by span."""
+
+    def __init__(self, run: Run) -> None:
+        table = tables.conform(run.counters, "counters")
+        table = table.filter(pc.is_valid(table["span"]))
+        order = np.argsort(table["span"].to_numpy(), kind="stable")
+        self._table = table.take(pa.array(order))
+        self._span = self._table["span"].to_numpy()
+
+    def of(self, spans: pa.Array) -> dict[int, dict[str, object]]:
+        """Args of the counted ones among some span ids, by place; "Duration (s)" is one's name."""
+        if not len(self._span):
+            return {}
+        known = np.flatnonzero(np.asarray(spans.is_valid()))
+        ids = spans.fill_null(0).to_numpy()[known]
+        first, last = (np.searchsorted(self._span, ids, side) for side in ("left", "right"))
+        return {
+            int(known[i]): self._args(self._table.slice(first[i], last[i] - first[i]).to_pylist())
+            for i in np.flatnonzero(last > first)
+        }
+
+    @staticmethod
+    def _args(rows: list[dict[str, Any]]) -> dict[str, object]:
+        args: dict[str, object] = {}
+        for row in rows:
+            unit = f" ({row['value_unit']})" if row["value_unit"] not in (None, "", "1") else ""
+            name = f"{row['metric']}{unit}"
+            if args.get(name, row["value"]) != row["value"]:  # two headings of a tool, or two files, may share a name
+                name = f"{row['section']}: {name}" if row["section"] else name
+            number, plain = 1, name
+            while args.get(name, row["value"]) != row["value"]:
+                number += 1
+                name = f"{plain}, {number}"
+            args[name] = row["value"]
+        return args
+
+
+def _figures(run: Run) -> dict[int, dict[str, object]]:
+    """Energies of every unit, by metric."""
+    found: dict[int, dict[str, object]] = {}
+    results = tables.conform(run.results, "results")
+    wanted = pc.is_in(results["metric"].cast(pa.string()), pa.array(_ENERGIES))
+    for row in results.filter(wanted).to_pylist():
+        flags = tuple(row["flags"].split(",")) if row["flags"] else ()
+        found.setdefault(row["unit"], {}).setdefault(row["metric"], Figure(Estimate.from_dict(row), flags))
+    return found
+
+
+def _unit_name(unit: Mapping[str, Any], by_name: bool) -> str:
+    """Operator and module, which tell more than the unit's name; else that."""
+    if by_name:
+        return f"all {unit['count']} of this name"
+    return " in ".join(filter(None, [unit["op"], unit["module"]])) if unit["op"] else str(unit["name"])

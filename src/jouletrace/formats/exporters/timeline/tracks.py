@@ -1,0 +1,213 @@
+"""Which span is drawn where: a process a device, a track a kind and lane, sub-tracks where spans overlap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.waveform import waveform_of
+from jouletrace.formats.exporters.timeline.nesting import sub_tracks
+from jouletrace.run import DeviceInfo, Run, tables
+
+_HEADINGS = {
+    "run": "Run",
+    "phase": "Phases",
+    "iteration": "Iterations",
+    "layer": "Layers",
+    "range": "Ranges",
+    "op": "Operators",
+    "launch": "Launches",
+    "kernel": "Kernels",
+    "memcpy": "Kernels",  # copies take their turn with the kernels of their stream
+}
+"""What the spans of a kind are headed by, in the order of the tracks."""
+
+_SIDE_BY_SIDE = ("Kernels",)
+"""What overlaps here ran at the same time; elsewhere one span lies inside another."""
+
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A device, or the host, as viewers group tracks.
+
+    Attributes:
+        id: From 1.
+        name: What it is called; says SIMULATED of a simulated board.
+        device: Its ``DeviceInfo.id``; None for the host.
+    """
+
+    id: int
+    name: str
+    device: str | None
+
+
+@dataclass(frozen=True)
+class Track:
+    """Spans of which any two are nested or apart.
+
+    Attributes:
+        process: ``Process.id``.
+        name: What it is called, with its lane.
+        rows: Rows of ``Spans.table`` by start, of equal starts the longest first.
+    """
+
+    process: int
+    name: str
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The spans of a Run, fit for drawing.
+
+    Attributes:
+        table: The ``spans`` table in one piece.
+        start_ns, end_ns: Edges, the end never before the start, shape (n,).
+        flaw: 0, or the number of a text of ``FLAWS``, shape (n,).
+        drawn: Whether the span has a place in time, shape (n,).
+    """
+
+    table: pa.Table
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    flaw: NDArray[np.int8]
+    drawn: NDArray[np.bool_]
+
+
+FLAWS = ("", "its end is not known", "it ends before it starts")
+"""What is wrong with the times of a span that is drawn without a length."""
+
+
+def spans_of(run: Run) -> Spans:
+    """The spans of a Run with their edges as arrays."""
+    stored = pa.concat_tables([tables.conform(run.spans, "spans"), _of_waveform(run)])
+    table = pa.table({field.name: in_one_piece(column) for field, column in _columns(stored)})
+    known, ended = (np.asarray(table[edge].is_valid()) for edge in ("start_ns", "end_ns"))
+    start, end = _whole(table["start_ns"]), _whole(table["end_ns"])
+    flaw = np.where(ended, np.where(end < start, np.int8(2), np.int8(0)), np.int8(1))
+    if flaw.any():
+        end = np.where(flaw == 0, end, start)
+    return Spans(table, start, end, flaw, known)
+
+
+def _of_waveform(run: Run) -> pa.Table:
+    """The iteration of the waveform with its kernels, unless the Run keeps them in full."""
+    found, kept = waveform_of(run), run.spans
+    if found is None or not run.devices:
+        return tables.empty("spans")
+    begin, end = found.edges_ns[[0, -1]].tolist()
+    there = pc.and_(pc.greater_equal(kept["start_ns"], begin), pc.less(kept["start_ns"], end))
+    if pc.any(pc.and_(there, pc.equal(kept["kind"], "kernel"))).as_py():
+        return tables.empty("spans")
+    first, device = 1 + (pc.max(kept["id"]).as_py() or 0), run.devices[0].id
+    names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
+    around = {"id": first, "device": device, "lane": "waveform", "start_ns": begin, "end_ns": end}
+    rows: list[dict[str, object]] = [{**around, "kind": "iteration", "name": "iteration"}]
+    for number, row in enumerate(found.kernels.select(["start_ns", "end_ns", "unit"]).to_pylist(), first + 1):
+        own = {"id": number, "parent": first, "kind": "kernel", "name": names.get(row["unit"])}
+        rows.append({**around, **own, **row})
+    return tables.from_rows(rows, "spans")
+
+
+def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, its dictionary one too."""
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def codes(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
+    """The words of a dictionary column, and which of them each row has; -1 for none."""
+    array = in_one_piece(column)
+    return array.dictionary.to_pylist(), array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+
+
+def processes_of(run: Run) -> list[Process]:
+    """The host and every device that the Run names, the host first."""
+    infos: dict[str, DeviceInfo | None] = {device.id: device for device in run.devices}
+    for table in (run.spans, run.samples):
+        for device in table["device"].unique().to_pylist() if "device" in table.column_names else []:
+            if device is not None:
+                infos.setdefault(device, None)
+    found = [Process(1, _marked("Host", run.simulated), None)]
+    for id, info in infos.items():
+        name = f"{info.name} ({id})" if info is not None and info.name != id else id
+        simulated = run.simulated if info is None else info.simulated
+        found.append(Process(len(found) + 1, _marked(name, simulated), id))
+    return found
+
+
+def tracks_of(spans: Spans, processes: list[Process]) -> Iterator[Track]:
+    """The tracks of all spans that have a place in time, process by process."""
+    if not spans.drawn.any():
+        return
+    devices, device = codes(spans.table["device"])
+    kinds, kind = codes(spans.table["kind"])
+    lanes, lane = codes(spans.table["lane"])
+    headings = list(dict.fromkeys([*_HEADINGS.values(), *sorted(map(_heading, kinds)), _heading(None)]))
+    words = sorted(lanes, key=_natural)
+    place = {process.device: process.id for process in processes}
+    # One number for process, heading and lane; where there is none, its code is -1: the last of each list.
+    group = np.array([place[name] for name in [*devices, None]], np.int64)[device]
+    group *= len(headings)
+    group += np.array([headings.index(_heading(name)) for name in [*kinds, None]])[kind]
+    group *= len(words) + 1
+    rank = {word: i for i, word in enumerate(words)}
+    group += np.array([*(rank[word] for word in lanes), len(words)])[lane]
+    del device, kind, lane
+    rows = np.lexsort((-spans.end_ns, spans.start_ns, group))
+    if not spans.drawn.all():
+        rows = rows[spans.drawn[rows]]
+    edges = [0, *(np.flatnonzero(np.diff(group[rows])) + 1).tolist(), len(rows)]
+    for first, last in pairwise(edges):
+        part = rows[first:last]
+        rest, of_lane = divmod(int(group[part[0]]), len(words) + 1)
+        process, heading = divmod(rest, len(headings))
+        name = _track_name(headings[heading], [*words, ""][of_lane])
+        nest = headings[heading] not in _SIDE_BY_SIDE
+        number = sub_tracks(spans.start_ns[part], spans.end_ns[part], nest=nest)
+        if number.any():
+            part = part[np.argsort(number, kind="stable")]
+        ends = np.cumsum(np.bincount(number)).tolist()
+        for k, (begin, end) in enumerate(pairwise([0, *ends])):
+            yield Track(process, f"{name} ({k + 1})" if k else name, part[begin:end])
+
+
+def _columns(table: pa.Table) -> Iterator[tuple[pa.Field, pa.ChunkedArray]]:
+    return zip(table.schema, table.columns, strict=True)
+
+
+def _whole(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    array = in_one_piece(column)
+    array = array.fill_null(0) if array.null_count else array
+    found: NDArray[np.int64] = array.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _heading(kind: str | None) -> str:
+    """The heading of a kind; one of a newer version is headed by its own name."""
+    return _HEADINGS.get(kind or "", (kind or "Other").capitalize())
+
+
+def _track_name(heading: str, lane: str) -> str:
+    if not lane:
+        return heading
+    return f"{heading}, stream {lane}" if heading == "Kernels" and lane.isdigit() else f"{heading}, {lane}"
+
+
+def _natural(name: str) -> str:
+    """A key that puts stream 7 before stream 13."""
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(20), name)
+
+
+def _marked(name: str, simulated: bool) -> str:
+    return f"SIMULATED {name}" if simulated else name

@@ -1,0 +1,146 @@
+"""What other tools wrote, read into Runs: one module a format, ``sniff(head)`` and ``read(path, options)``.
+
+A format is one module and one line in ``FORMATS``; modules are imported when asked for.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from jouletrace.errors import BadInputError, check_format
+from jouletrace.formats.importers.base import ImportOptions, read_head
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
+
+FORMATS: dict[str, str] = {
+    "jouletrace": "jouletrace.formats.importers.measured",
+    "nsys": "jouletrace.formats.importers.nsys",
+    "nsys_stats": "jouletrace.formats.importers.nsys_stats",
+    "ncu": "jouletrace.formats.importers.ncu",
+    "onnxruntime": "jouletrace.formats.importers.onnxruntime",
+    "kineto": "jouletrace.formats.importers.kineto",
+    "nvprof": "jouletrace.formats.importers.nvprof",
+    "trtexec": "jouletrace.formats.importers.trtexec",
+    "nvidia_smi": "jouletrace.formats.importers.nvidia_smi",
+    "tegrastats": "jouletrace.formats.importers.tegrastats",
+    "dcgm": "jouletrace.formats.importers.dcgm",
+    "torch_benchmark": "jouletrace.formats.importers.torch_benchmark",
+    "openvino": "jouletrace.formats.importers.openvino",
+    "mig_folder": "jouletrace.formats.importers.mig_folder",
+    "table": "jouletrace.formats.importers.table",
+}
+"""Name of each format and the module that reads it, in the order in which they are asked.
+
+Chrome JSON of one tool is asked before that of any.
+"""
+
+
+CONVERTED_BY: dict[str, str] = {
+    ".nsys-rep": "nsys export --type sqlite {file}",
+    ".qdrep": "nsys export --type sqlite {file}",
+    ".ncu-rep": "ncu --import {file} --csv --page raw",
+    ".nvvp": "nvprof --import-profile {file} --csv --print-gpu-trace",
+    ".nvprof": "nvprof --import-profile {file} --csv --print-gpu-trace",
+}
+"""Reports that only the tool that wrote them can read, by suffix: the command whose output is read here."""
+
+
+class Importer(Protocol):
+    """What a module of ``FORMATS`` offers."""
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file that begins so (up to 64 KiB, decompressed) is of this format. Never raises."""
+
+    def read(self, path: Path, options: ImportOptions) -> Run:
+        """Read one file, made with ``base.new_run``.
+
+        What can't be used is counted in the Run's warnings (``base.Left``), never dropped in silence.
+
+        Raises:
+            BadInputError: If nothing in it can be used: one line with file and place.
+        """
+
+
+def importer(name: str) -> Importer:
+    """The importer of a format.
+
+    Raises:
+        BadInputError: If there is no such format; the nearest is offered.
+    """
+    check_format(name, FORMATS)
+    return cast(Importer, import_module(FORMATS[name]))
+
+
+def recognise(path: Path | str) -> str:
+    """The format of a file, told by its content alone.
+
+    Raises:
+        BadInputError: If it can't be read, is empty, or is of no known format.
+    """
+    if Path(path).is_dir():
+        return _recognise_folder(Path(path))
+    check_readable(path)
+    head = read_head(Path(path))
+    for name in FORMATS:
+        if importer(name).sniff(head):
+            return name
+    raise BadInputError(f"{path}: not recognised; name its format with --format ({', '.join(FORMATS)})")
+
+
+def check_readable(path: Path | str) -> None:
+    """Refuse a report that only its own tool can read, with the command that converts it.
+
+    Raises:
+        BadInputError: If it is one, by its name.
+    """
+    name = Path(path).name.lower()
+    for suffix, command in CONVERTED_BY.items():
+        if name.endswith(suffix) and Path(path).exists():
+            converted = command.format(file=shlex.quote(str(path)))
+            raise BadInputError(f"{path}: only its own tool reads this report: import what `{converted}` writes")
+
+
+def _recognise_folder(path: Path) -> str:
+    from jouletrace.formats.importers import measured, mig_folder
+
+    if measured.is_folder(path):
+        return "jouletrace"
+    if mig_folder.is_folder(path):
+        return "mig_folder"
+    raise BadInputError(
+        f"{path} is the folder neither of a Run nor of MIG results: name the files in it that are to be imported"
+    )
+
+
+def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
+    """Read one file into a Run of kind "import", its times as the file has them.
+
+    Raises:
+        BadInputError: If it can't be read, or nothing in it can be used.
+    """
+    options = options or ImportOptions()
+    check_readable(path)
+    name = options.format or recognise(path)
+    return importer(name).read(Path(path), options)
+
+
+def import_files(paths: Sequence[Path | str], options: ImportOptions | None = None) -> Run:
+    """Read files and merge them into one Run on one clock; ``settings["imported"]`` says how each was aligned.
+
+    Raises:
+        BadInputError: If one can't be read, or nothing in it can be used.
+    """
+    from jouletrace.analysis.traced import take_for_samples
+    from jouletrace.formats.importers.merge import merge
+
+    options = options or ImportOptions()
+    if not paths:
+        raise BadInputError("no file to import")
+    run = merge([read_file(path, options) for path in paths], [str(path) for path in paths], options)
+    take_for_samples(run)
+    return run

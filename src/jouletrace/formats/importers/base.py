@@ -1,0 +1,185 @@
+"""What all importers share: options, reading files whole but bounded, and counting what was left out."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.numbers import number
+from jouletrace.run import Run
+from jouletrace.run.files import open_regular
+
+HEAD_BYTES = 64 * 1024
+"""How much of a file its format is told from."""
+
+LIMIT_BYTES = 4 << 30
+"""Files that are held in memory may have so many bytes, decompressed; it bounds a small ``.gz`` too."""
+
+UNIX, RELATIVE, NO_CLOCK = "unix", "relative", "none"
+"""Times of a file: since the Unix epoch; since some start of its own; or it has none."""
+
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How files are to be read; every option has a default that needs no thought.
+
+    Attributes:
+        format: Name in ``FORMATS``; None to tell it from the content.
+        offsets_s: Seconds to add to the times of a file, by its path as given or its base name.
+        offset_s: Seconds to add to the times of every file but the first (of the only one, if there
+            is one), where ``offsets_s`` doesn't name it.
+        map: Column mapping for tables, target -> column ("time" -> "Timestamp", "power_w" -> "P [W]").
+        latency_s: Latency of an iteration in seconds, where it comes from elsewhere.
+        device: Name of the device, where the file doesn't tell it.
+        time_zone: IANA zone ("Europe/Berlin") of local times in files without a zone; None for UTC,
+            which is then flagged.
+    """
+
+    format: str | None = None
+    offsets_s: dict[str, float] = field(default_factory=dict)
+    offset_s: float | None = None
+    map: dict[str, str] = field(default_factory=dict)
+    latency_s: float | None = None
+    device: str | None = None
+    time_zone: str | None = None
+
+
+class Left:
+    """Counts what of a file could not be used, by reason; becomes warnings of the Run."""
+
+    def __init__(self, path: Path) -> None:
+        self._where = path.name
+        self._found: dict[str, tuple[int, str, str]] = {}
+
+    def add(self, code: str, text: str, count: int = 1, place: str | Callable[[], str] = "") -> None:
+        """``count`` things were left out: ``text`` goes on from the number ("rows without a time").
+
+        ``place`` ("line 12") is kept for the first; a function is called for that one alone.
+        Nothing happens if ``count`` is 0.
+        """
+        if count and code in self._found:
+            before, text, first = self._found[code]
+            self._found[code] = (before + count, text, first)
+        elif count:
+            self._found[code] = (count, text, place() if callable(place) else place)
+
+    def number(self, cell: str, decimal: str, place: str) -> float | None:
+        """The number in a cell; None, and counted, where it is empty or holds none."""
+        try:
+            value = number(cell, decimal)
+        except ValueError:
+            self.add("not_a_number", "cells hold no number", place=place)
+            return None
+        if value is None:
+            self.add("missing_cells", "cells are empty", place=place)
+        return value
+
+    def first(self) -> str:
+        """What was left out first, to end the line of an error: " (2 events are no JSON, ...)"."""
+        for count, text, place in self._found.values():
+            return f" ({count} {text}{f', the first at {place}' if place else ''})"
+        return ""
+
+    def warn(self, run: Run) -> None:
+        """Write what was counted into the warnings, and into ``settings["imported"]`` as numbers."""
+        for code, (count, text, place) in self._found.items():
+            first = f", the first at {place}" if place else ""
+            run.warn(code, f"{count} {text}{first}", self._where)
+        run.settings["imported"][0]["left_out"] = {code: count for code, (count, _, _) in self._found.items()}
+
+
+def new_run(path: Path, form: str, clock: str) -> Run:
+    """An empty Run for what is in a file; ``clock`` is ``UNIX``, ``RELATIVE`` or ``NO_CLOCK``."""
+    about = {"path": path.name, "format": form, "clock": clock, "aligned": ""}
+    return Run(kind="import", settings={"imported": [about]}, workload={"name": path.name})
+
+
+def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
+    """The first bytes of a file, decompressed.
+
+    Raises:
+        BadInputError: If it can't be read or is empty.
+    """
+    try:
+        with open_regular(path) as file:
+            head = file.read(size)
+            if head.startswith(_GZIP):
+                file.seek(0)
+                head = _unpack(file, size, path)
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not head:
+        raise BadInputError(f"{path} is empty")
+    return head
+
+
+def read_bytes(path: Path, left: Left | None = None) -> bytes:
+    """A whole file, decompressed. Of a damaged ``.gz``, what can be had, counted in ``left``.
+
+    Raises:
+        BadInputError: If it can't be read, is empty, or is larger than ``LIMIT_BYTES``.
+    """
+    try:
+        if path.stat().st_size > LIMIT_BYTES:
+            raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
+        with open_regular(path) as file:
+            packed = file.read(2) == _GZIP
+            file.seek(0)
+            data = _unpack(file, LIMIT_BYTES + 1, path, left) if packed else file.read()
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not data:
+        raise BadInputError(f"{path} is empty")
+    if len(data) > LIMIT_BYTES:
+        raise BadInputError(f"{path} holds more than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
+    return data
+
+
+def read_text(path: Path, left: Left | None = None) -> str:
+    r"""A whole text file; UTF-8 or, by its byte order mark, UTF-16. What is neither is spelt out as ``\xNN``.
+
+    ``left`` is told of a last line without an end: half a number is a number too.
+
+    Raises:
+        BadInputError: If it can't be read, is empty, too large, or binary.
+    """
+    data = read_bytes(path, left)
+    text = decode_text(data)
+    if "\0" in text[:HEAD_BYTES]:
+        raise BadInputError(f"{path} is a binary file, not text")
+    if left is not None and text[-1:] not in ("\n", "\r") and text.rstrip()[-1:] not in ("]", "}"):  # JSON ends itself
+        left.add(
+            "unfinished_line", "line at the end has no line break: if the file was cut off, its last value was too"
+        )
+    return text
+
+
+def decode_text(data: bytes) -> str:
+    """Bytes of a text file as text; never raises."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # what PowerShell's ">" writes
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8-sig", "backslashreplace")
+
+
+def _unpack(file: BinaryIO, size: int, path: Path, left: Left | None = None) -> bytes:
+    """Up to ``size`` bytes of a gzip file, all its members; up to the damage, if there is some."""
+    parts: list[bytes] = []
+    rest = size
+    try:
+        with gzip.GzipFile(fileobj=file) as packed:
+            while rest > 0 and (part := packed.read1(min(rest, 1 << 20))):
+                parts.append(part)
+                rest -= len(part)
+    except (EOFError, OSError, zlib.error) as error:
+        if not parts:
+            raise BadInputError(f"cannot read {path}: {error}") from None
+        if left is not None:
+            left.add("damaged_gzip", f"damaged place in the compressed file; what follows is lost ({error})")
+    return b"".join(parts)

@@ -1,0 +1,131 @@
+"""Putting files on one clock: what their times count from, and what was added to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jouletrace.analysis.traced import NO_COMMON_TIME, span_text
+from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions
+from jouletrace.run import Run
+
+_TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": ("start_ns", "end_ns")}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """From when to when a Run has times, in ns; both None where it has none."""
+
+    start_ns: int | None
+    end_ns: int | None
+
+    def said(self) -> str:
+        """As text."""
+        return span_text(self.start_ns, self.end_ns) if self.start_ns is not None and self.end_ns is not None else ""
+
+    def touches(self, other: Extent) -> bool:
+        """Whether the two have a moment in common."""
+        if self.start_ns is None or self.end_ns is None or other.start_ns is None or other.end_ns is None:
+            return False
+        return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
+
+
+def extent(run: Run) -> Extent:
+    """From when to when a Run has times."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for name, columns in _TIMES.items():
+        table = run.table(name)
+        for column in columns:
+            edges = pc.min_max(table[column])
+            if edges["min"].is_valid:
+                starts.append(edges["min"].as_py())
+                ends.append(edges["max"].as_py())
+    return Extent(min(starts), max(ends)) if starts else Extent(None, None)
+
+
+def shift(run: Run, by_ns: int) -> None:
+    """Add to all times of a Run."""
+    if by_ns == 0:
+        return
+    for name, columns in _TIMES.items():
+        table: pa.Table = run.table(name)
+        for column in columns:
+            where = table.schema.get_field_index(column)
+            moved = pc.add(table[column], pa.scalar(by_ns, pa.int64()))
+            table = table.set_column(where, table.schema.field(column), moved)
+        setattr(run, name, table)
+
+
+def align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
+    """Bring Runs of one file each onto the clock of the first that knows Unix time, and say how in each.
+
+    Times since the Unix epoch stay as they are. A file whose times count from a start of its own is
+    put with its first time on the first time of the reference, which is a guess, and warned of
+    unless an offset was given. Offsets are added last.
+    """
+    clocks = [about(run)["clock"] for run in runs]
+    first = next((k for k, clock in enumerate(clocks) if clock == UNIX), None)
+    if first is None:
+        first = next((k for k, clock in enumerate(clocks) if clock == RELATIVE), 0)
+    reference = extent(runs[first])
+    for k, (run, path, clock) in enumerate(zip(runs, paths, clocks, strict=True)):
+        said = "its times count from a start of its own" if clock == RELATIVE else "its times are Unix times"
+        offset_s = _offset(k, path, len(runs), options)
+        by_ns = 0
+        if clock == NO_CLOCK:
+            said = "it has no times"
+        elif clock == RELATIVE and k != first:
+            start = extent(run).start_ns
+            if start is not None and reference.start_ns is not None:
+                by_ns = reference.start_ns - start
+                said = f"its start was put on that of {Path(paths[first]).name}"
+                if offset_s is None:
+                    message = f"{said}, which is a guess: say --offset, 0 if it is right"
+                    run.warn("clock_assumed", message, Path(path).name)
+        if offset_s is not None and clock != NO_CLOCK:
+            by_ns += round(offset_s * 1e9)
+            said = f"{said}; {offset_s:+g} s were added"
+        shift(run, by_ns)
+        about(run)["aligned"] = said
+
+
+def about(run: Run) -> dict[str, Any]:
+    """What ``settings["imported"]`` says of the one file of a Run."""
+    entry: dict[str, Any] = run.settings["imported"][0]
+    return entry
+
+
+def warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
+    """Say so where a file has no moment in common with any other one."""
+    extents = [extent(run) for run in runs]
+    timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
+    for k in timed if len(timed) > 1 else []:
+        if not any(extents[k].touches(extents[other]) for other in timed if other != k):
+            others = [extents[other] for other in timed if other != k]
+            if k == timed[-1] and len(timed) == 2:
+                continue  # the other one's line says it of both
+            message = (
+                f"its times ({extents[k].said()}) have no moment in common with the other files "
+                f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
+            )
+            runs[k].warn(NO_COMMON_TIME, message, Path(paths[k]).name)
+
+
+def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:
+    for key in (path, Path(path).name):
+        if key in options.offsets_s:
+            return options.offsets_s[key]
+    return options.offset_s if k > 0 or n == 1 else None
+
+
+def created_ns(runs: list[Run]) -> int:
+    """When what was imported began: the first time of all, or of the files if they have none."""
+    starts = [one.start_ns for run in runs if (one := extent(run)).start_ns is not None and about(run)["clock"] == UNIX]
+    known = [start for start in starts if start is not None]
+    return int(np.min(known)) if known else min(run.created_ns for run in runs)

@@ -1,0 +1,76 @@
+"""JSON of other tools, in which names may not be escaped and the end may be missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.numbers import LARGEST, plain_number
+
+
+def load(text: str, path: Path) -> Any:
+    """A whole JSON text, control characters in strings allowed.
+
+    Raises:
+        BadInputError: With line and column, if it is damaged.
+    """
+    try:
+        return json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise BadInputError(f"{path}: not valid JSON: {error.msg.lower()} at {place}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(f"{path}: not valid JSON: {error}") from None
+
+
+def load_list(text: str, path: Path, left: Left) -> list[Any]:
+    """The elements of a JSON list; of a damaged one those that are whole, the others counted in ``left``.
+
+    Raises:
+        BadInputError: If it is valid and no list.
+    """
+    try:
+        whole = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return _elements(text, left)
+    if not isinstance(whole, list):
+        raise BadInputError(f"{path}: this JSON is no list")
+    return whole
+
+
+def _elements(text: str, left: Left) -> list[Any]:
+    """Objects one after the other; where one is damaged, on with what looks like the next."""
+    decoder = json.JSONDecoder(strict=False)
+    found: list[Any] = []
+    at = text.find("{")
+    while at >= 0:
+        try:
+            element, at = decoder.raw_decode(text, at)
+            found.append(element)
+        except (ValueError, RecursionError):
+            place = f"line {text.count(chr(10), 0, at) + 1}"
+            left.add("broken_json", "elements of the list are damaged or cut off", place=place)
+            at = _next_element(text, at)
+            continue
+        at = text.find("{", at)
+    if not text.rstrip().endswith("]"):
+        left.add("cut_off", "list has no end: what followed is lost")
+    return found
+
+
+def _next_element(text: str, at: int) -> int:
+    """Where the next line begins with an object, or the next object follows a comma; -1 if nowhere."""
+    following = [place for mark in ("\n{", "\n, {", "\n,{", "},{", "}, {") if (place := text.find(mark, at + 1)) >= 0]
+    return text.find("{", min(following)) if following else -1
+
+
+def as_float(value: object) -> float | None:
+    """A number, or text that is one; None for anything else, and beyond ``LARGEST``."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        return None
+    return plain_number(str(value))

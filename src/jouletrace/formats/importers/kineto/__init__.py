@@ -1,0 +1,209 @@
+"""Traces of PyTorch's profiler (Kineto), as Chrome JSON, in all dialects since torch 1.8; also gzipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run, read_bytes
+from jouletrace.formats.importers.columns import Coded, Partly, block
+from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match, match_launch
+from jouletrace.formats.importers.kineto.events import DETAILS, Events
+from jouletrace.formats.importers.kineto.json import Frame
+from jouletrace.run import DeviceInfo, Run
+
+_SINCE_EPOCH_NS = 9e17
+"""Stamps above this (1998) are Unix time; others count from the start of the machine."""
+
+_VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "roctracer_version", "hip_runtime_version")
+_FACTS = ("schemaVersion", "host_name", "trace_id", "record_shapes", "with_stack", "profile_memory")
+_CONTAINERS = ("op", "range", "iteration")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether it is a Kineto trace, or another Chrome trace whose events have the same form."""
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if start == b"{":
+        return any(key in head for key in (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"'))
+    return start == b"[" and b'"ph"' in head and b'"ts"' in head
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read a trace: kernels, copies, runtime calls, operators, ranges and iterations become spans.
+
+    Raises:
+        BadInputError: If it holds no event with a duration that can be read.
+    """
+    left = Left(path)
+    frame = Frame(read_bytes(path, left), left)
+    events, header = frame.events, frame.header
+    if len(events) == 0:
+        raise BadInputError(f"{path}: no event with a duration could be read{left.first()}")
+    start, end = _times(events, header, path)
+    unix = bool(np.median(start) > _SINCE_EPOCH_NS)
+    run = new_run(path, "kineto", UNIX if unix else RELATIVE)
+    about = run.settings["imported"][0]
+    about["events"] = {" ".join(filter(None, key)): n for key, n in sorted(events.counts.items())}
+    left.add("instants", "instants and counters (memory events among them) were left out", _instants(events))
+    _add_spans(run, events, start, end, about)
+    run.devices = _devices(events, header, options)
+    run.created_ns = int(start.min()) if unix else path.stat().st_mtime_ns
+    _add_facts(run, header)
+    left.warn(run)
+    return run
+
+
+def _times(events: Events, header: dict[str, Any], path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    base = header.get("baseTimeNanoseconds", 0)
+    if isinstance(base, str) and base.isascii() and base.isdigit():
+        base = int(base)
+    if not isinstance(base, int) or not 0 <= base < 1 << 62:
+        raise BadInputError(f"{path}: baseTimeNanoseconds {str(base)[:40]!r} is no time")
+    start = np.frombuffer(events.start, np.int64)
+    if int(start.max()) + base + int(max(events.duration)) >= 1 << 63:
+        raise BadInputError(f"{path}: times beyond the year 2262")
+    start = start + base
+    return start, start + np.frombuffer(events.duration, np.int64)
+
+
+def _instants(events: Events) -> int:
+    """Events without a duration that say something which isn't kept: not names, arrows or marks of the recording."""
+    return sum(n for (ph, category), n in events.counts.items() if ph == "C" or (ph in "iI" and category))
+
+
+def _add_spans(
+    run: Run, events: Events, start: NDArray[np.int64], end: NDArray[np.int64], about: dict[str, Any]
+) -> None:
+    """The ``spans`` table in order of start, its joins made, and what they found out in ``about``."""
+    order = np.lexsort((-end, start))
+    start, end = start[order], end[order]
+    kind, name, lane, correlation, external, device = (
+        np.frombuffer(column, column.typecode)[order]
+        for column in (events.kind, events.name, events.lane, events.correlation, events.external, events.device)
+    )
+    kinds = list(events.kinds)
+    is_a = {k: kind == events.kinds.get(k, -1) for k in (*_CONTAINERS, "launch", "kernel", "memcpy")}
+    work = is_a["kernel"] | is_a["memcpy"]
+    host = device < 0
+    container = host & np.logical_or.reduce([is_a[k] for k in _CONTAINERS])
+    slack_ns = 1000 if events.whole_us else 0
+    parent = enclosing(lane, start, end, container, slack_ns)
+    parent[~host] = -1
+    launch = is_a["launch"]
+    refused = _parents_by_id(parent, launch, container & is_a["op"], external, start, end, slack_ns)
+    launches = np.flatnonzero(launch)
+    keys = correlation[launches].astype(np.int64)
+    found = match_launch(np.where(work, correlation, -1), np.where(keys > 0, keys, -1), start[launches], end[launches])
+    joined = found >= 0
+    parent[joined] = parent[launches[found[joined]]]
+    early = joined.copy()
+    early[joined] = start[joined] < start[launches[found[joined]]]
+    about["joins"] = {
+        "device_spans": int(work.sum()),
+        "with_launch": int(joined.sum()),
+        "with_parent": int((parent[work] >= 0).sum()),
+        "ambiguous_launch": int((found == AMBIGUOUS).sum()),
+        "refused_external_ids": refused,
+        "before_launch": int(early.sum()),
+    }
+    details = np.full((len(start), DETAILS), -1, np.int64)
+    details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
+    details = details[order]
+    texts, device_names = _lanes(events), sorted(set(device[device >= 0].tolist()))
+    run.spans = block(
+        "spans",
+        len(start),
+        id=np.arange(len(start)),
+        parent=Partly(parent, parent >= 0),
+        kind=Coded(kind, kinds),
+        name=Coded(name, list(events.names)),
+        device=Coded(
+            np.where(host, -1, np.searchsorted(device_names, device)), [f"imported:{n}" for n in device_names]
+        ),
+        lane=Coded(lane, texts),
+        start_ns=start,
+        end_ns=end,
+        correlation=Partly(correlation, correlation > 0),
+        **{
+            f"{what}_{axis}": _known(details[:, 3 * i + j])
+            for i, what in enumerate(("grid", "block"))
+            for j, axis in enumerate("xyz")
+        },
+        registers=_known(details[:, 6]),
+        bytes=Partly(details[:, 7], details[:, 7] >= 0),
+        graph_node=Partly(details[:, 8], details[:, 8] > 0),
+    )
+
+
+def _parents_by_id(
+    parent: NDArray[np.int64],
+    launch: NDArray[np.bool_],
+    op: NDArray[np.bool_],
+    external: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    slack_ns: int,
+) -> int:
+    """Launches that no span of their thread encloses get the operator of their external id.
+
+    Ids of operators and of launches are numbered apart in several dialects, so a match is taken
+    only if the launch lies inside the operator in time; how many weren't is returned.
+    """
+    rows, ops = np.flatnonzero(launch & (external >= 0)), np.flatnonzero(op)
+    found = match(external[rows].astype(np.int64), external[ops].astype(np.int64))
+    rows, ops = rows[found >= 0], ops[found[found >= 0]]
+    sound = (start[ops] <= start[rows]) & (end[rows] <= end[ops] + slack_ns)
+    free = sound & (parent[rows] < 0)
+    parent[rows[free]] = ops[free]
+    return int((~sound).sum())
+
+
+def _known(values: NDArray[np.int64]) -> Partly:
+    return Partly(values, (values >= 0) & (values < 1 << 31))
+
+
+def _lanes(events: Events) -> list[str]:
+    """Names of lanes: streams of work on a device, else threads; their process where there are several."""
+    processes = {pid for pid, tid, stream in events.lanes if tid and pid.isdigit()}
+    texts = []
+    for pid, tid, stream in events.lanes:
+        text = f"stream {stream}" if stream else f"thread {tid}" if tid.lstrip("-").isdigit() else tid
+        if not stream and (len(processes) > 1 or not pid.isdigit()):
+            text = f"process {pid} {text}"
+        texts.append(text)
+    return texts
+
+
+def _devices(events: Events, header: dict[str, Any], options: ImportOptions) -> list[DeviceInfo]:
+    """The devices on which something ran."""
+    known = {}
+    for key in ("deviceProperties", "computeProperties"):
+        for one in header.get(key) or []:
+            if isinstance(one, dict):
+                known[one.get("id")] = one
+    devices = []
+    for number in sorted(set(events.device) - {-1}):
+        about = known.get(number, {})
+        memory = about.get("totalGlobalMem")
+        devices.append(
+            DeviceInfo(
+                id=f"imported:{number}",
+                name=options.device or str(about.get("name") or f"device {number}"),
+                index=number,
+                memory_bytes=memory if isinstance(memory, int) else None,
+                details={key: value for key, value in about.items() if key not in ("id", "name", "totalGlobalMem")},
+            )
+        )
+    return devices
+
+
+def _add_facts(run: Run, header: dict[str, Any]) -> None:
+    run.workload |= {key: header[key] for key in _FACTS if isinstance(header.get(key), str | int)}
+    shared = header.get("distributedInfo")
+    if isinstance(shared, dict):
+        run.workload |= {key: shared[key] for key in ("backend", "rank", "world_size") if shared.get(key) is not None}
+    run.versions |= {key.removesuffix("_version"): str(header[key]) for key in _VERSIONS if key in header}

@@ -1,0 +1,34 @@
+"""Runs of jouletrace itself, a folder or a zip: so that what other tools saw of the same program can join them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jouletrace.formats.importers.base import UNIX, ImportOptions
+from jouletrace.run import Run, load
+
+_ZIP = b"PK\x03\x04"
+
+
+def sniff(head: bytes) -> bool:
+    """Whether it is a zip: no other format is one, and which files are in it stands at its end."""
+    return head.startswith(_ZIP)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is the folder of a Run."""
+    return (path / "run.json").is_file()
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Load a Run; what it was itself imported from is kept under ``of`` in ``settings["imported"]``.
+
+    Raises:
+        BadInputError: If it isn't a Run, or damaged.
+    """
+    run = load(path)
+    before = run.settings.get("imported") or []
+    clocks = [one.get("clock") for one in before] or [UNIX]
+    about = {"path": path.name, "format": "jouletrace", "clock": UNIX if UNIX in clocks else clocks[0], "aligned": ""}
+    run.settings["imported"] = [{**about, "left_out": {}, **({"of": before} if before else {})}]
+    return run

@@ -1,0 +1,214 @@
+"""Several files as one Run: one clock, one set of devices, ids that don't collide, counters on their kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions
+from jouletrace.formats.importers.clock import about, align, created_ns, warn_of_gaps
+from jouletrace.formats.importers.columns import join
+from jouletrace.formats.importers.ncu.match import match_launches
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+
+_ANONYMOUS = "imported:"
+"""How ids of devices begin whose UUID the file doesn't tell; the number follows."""
+
+CORRELATIONS_OF_A_FILE = 1 << 52
+"""More than any file has, its processes counted."""
+
+_UNIT_COLUMNS = {"spans": ("unit",), "units": ("id", "parent"), "windows": ("unit",), "results": ("unit",)}
+_SPAN_COLUMNS = {"spans": ("id", "parent"), "counters": ("span",)}
+
+
+def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
+    """One Run of what was read from each file, in the order of the files.
+
+    Args:
+        runs: One for each file, as its importer made it; they are used up.
+        paths: Where each came from.
+        options: Offsets are taken from here.
+
+    A Run that jouletrace measured stays what it is, and the others join it.
+
+    Raises:
+        BadInputError: If there are several of those.
+    """
+    measured = [path for run, path in zip(runs, paths, strict=True) if run.kind != "import"]
+    if len(measured) > 1:
+        raise BadInputError(f"{measured[0]} and {measured[1]} are both Runs: import joins others to one; see compare")
+    align(runs, paths, options)
+    warn_of_gaps(runs, paths)
+    order = sorted(range(len(runs)), key=lambda k: runs[k].kind == "import")
+    runs, paths = [runs[k] for k in order], [paths[k] for k in order]
+    _one_set_of_devices(runs)
+    first = runs[0]
+    if len(runs) > 1:
+        _renumber(runs)
+        _bring_counters(runs, paths)
+        for name in tables.TABLES:
+            setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
+        first.units = _once(first.units)
+        first.created_ns = created_ns(runs)
+    if options.latency_s is not None:
+        first.settings["latency_s"] = options.latency_s
+    for run in runs[1:]:
+        first.settings["imported"].append(about(run))
+        first.workload = {**run.workload, **first.workload}
+        first.versions = {**run.versions, **first.versions}
+        first.environment = {**run.environment, **first.environment}
+        _add_devices(first, run)
+        first.channels += [c for c in run.channels if first.channel(c.device, c.name) is None]
+        first.warnings += [warning for warning in run.warnings if warning not in first.warnings]
+    return first
+
+
+def _one_set_of_devices(runs: list[Run]) -> None:
+    """Give the same GPU the same id in every file, and GPUs of different ranks different ones.
+
+    A file that knows no UUID calls its devices by number: they become the GPU that another file
+    knows under that number, if there is just one. Two traces of different ranks may both call their
+    own GPU the same number. Counters, which have no times, are of the program that the others show: if
+    there is one device in them and one elsewhere, it is that, whatever their numbers.
+    """
+    by_index: dict[int, dict[str, DeviceInfo]] = {}
+    for run in runs:
+        for device in run.devices:
+            if device.index is not None and not device.id.startswith(_ANONYMOUS):
+                by_index.setdefault(device.index, {})[device.id] = device
+    ranks = {run.workload.get("rank") for run in runs if pc.any(pc.equal(run.spans["kind"], "kernel")).as_py()} - {None}
+    elsewhere = {device.id for run in runs if about(run)["clock"] != NO_CLOCK for device in run.devices}
+    for run in runs:
+        if about(run)["clock"] == NO_CLOCK and len(run.devices) == len(elsewhere) == 1:
+            _rename_devices(run, {run.devices[0].id: next(iter(elsewhere))})
+            continue
+        rank = run.workload.get("rank")
+        new_ids: dict[str, str] = {}
+        numbers = Counter(device.index for device in run.devices)
+        for device in run.devices:
+            if not device.id.startswith(_ANONYMOUS) or device.index is None:
+                continue
+            known = [one for one in by_index.get(device.index, {}).values() if _may_be_one(device, one)]
+            if len(ranks) > 1 and rank in ranks:
+                new_ids[device.id] = f"{device.id}@rank{rank}"
+            elif len(known) == 1 and numbers[device.index] == 1:  # of two nodes' GPUs nothing says which it is
+                new_ids[device.id] = known[0].id
+        _rename_devices(run, new_ids)
+        if new_ids:
+            about(run)["devices"] = new_ids
+
+
+def _add_devices(first: Run, run: Run) -> None:
+    """Devices of another file; of one that is known already, what only that file tells."""
+    known = {device.id: device for device in first.devices}
+    for device in run.devices:
+        if device.id in known:
+            known[device.id].details = {**device.details, **known[device.id].details}
+        elif device.id not in _without_rows(run):
+            first.devices.append(device)
+
+
+def _without_rows(run: Run) -> set[str]:
+    """Devices of a file of counters of which every launch was matched: to kernels of another file's device."""
+    if "match" not in about(run):
+        return set()
+    return {device.id for device in run.devices} - set(run.spans["device"].unique().to_pylist())
+
+
+def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:
+    """Whether the names and hosts of two devices don't speak against it."""
+    if anonymous.host and known.host and anonymous.host != known.host:
+        return False
+    return anonymous.name in (known.name, f"device {anonymous.index}")
+
+
+def _rename_devices(run: Run, new_ids: dict[str, str]) -> None:
+    if not new_ids:
+        return
+    for device in run.devices:
+        device.id = new_ids.get(device.id, device.id)
+    for channel in run.channels:
+        channel.device = new_ids.get(channel.device, channel.device)
+    for name in ("spans", "samples"):
+        table = run.table(name)
+        if len(table) == 0:
+            continue
+        column = table["device"].unify_dictionaries()
+        chunks = []
+        for chunk in column.chunks:
+            names = [new_ids.get(text, text) for text in chunk.dictionary.to_pylist()]
+            distinct = list(dict.fromkeys(names))
+            codes = np.array([distinct.index(text) for text in names], np.int32)
+            indices = pc.take(pa.array(codes), chunk.indices)
+            chunks.append(pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string())))
+        where = table.schema.get_field_index("device")
+        setattr(run, name, table.set_column(where, table.schema.field("device"), pa.chunked_array(chunks)))
+
+
+def _renumber(runs: list[Run]) -> None:
+    """Ids of spans and of units go on from file to file; the unit of the whole model is one for all.
+
+    Correlations join within a file, so those of each file get a range of their own.
+    """
+    spans = units = 0
+    for k, run in enumerate(runs):
+        _map(run, "spans", "correlation", k * CORRELATIONS_OF_A_FILE, keep=None)
+        last_span, last_unit = pc.max(run.spans["id"]).as_py(), pc.max(run.units["id"]).as_py()
+        for name, columns in _SPAN_COLUMNS.items():
+            for column in columns:
+                _map(run, name, column, spans, keep=None)
+        for name, columns in _UNIT_COLUMNS.items():
+            for column in columns:
+                _map(run, name, column, units, keep=MODEL_UNIT)
+        spans += 0 if last_span is None else last_span + 1
+        units += 0 if last_unit is None else last_unit
+
+
+def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:
+    table = run.table(name)
+    if by == 0 or len(table) == 0:
+        return
+    old = table[column]
+    new = pc.add(old, pa.scalar(by, pa.int64()))
+    if keep is not None:
+        new = pc.if_else(pc.equal(old, keep), old, new)
+    setattr(run, name, table.set_column(table.schema.get_field_index(column), table.schema.field(column), new))
+
+
+def _once(units: pa.Table) -> pa.Table:
+    """Units of which several files have one (the whole model) once: the first."""
+    _, first = np.unique(units["id"].to_numpy(), return_index=True)
+    return units.take(pa.array(np.sort(first))) if len(first) < len(units) else units
+
+
+def _bring_counters(runs: list[Run], paths: list[str]) -> None:
+    """Move counters of launches without times onto the kernels of the timeline among the files.
+
+    Launches that can't be told apart, or that the timeline doesn't have, stay as spans of their own.
+    """
+    timelines = [run for run in runs if about(run)["clock"] != NO_CLOCK and len(run.spans)]
+    kernels = join("spans", [run.spans for run in timelines])
+    if not pc.any(pc.equal(kernels["kind"], "kernel")).as_py():
+        return
+    for run, path in zip(runs, paths, strict=True):
+        if about(run)["clock"] != NO_CLOCK or len(run.counters) == 0:
+            continue
+        matching = match_launches(run.spans, kernels)
+        facts = about(run)["match"] = matching.facts()
+        old = run.spans["id"].to_numpy()
+        ids = kernels["id"].to_numpy()
+        new = np.where(matching.rows >= 0, ids[np.maximum(matching.rows, 0)], old)
+        spans = new[np.searchsorted(old, run.counters["span"].to_numpy())]
+        run.counters = run.counters.set_column(0, run.counters.schema.field("span"), pa.array(spans))
+        run.spans = run.spans.filter(pa.array(matching.rows < 0))
+        if facts["matched"] < facts["launches"]:
+            message = (
+                f"{facts['matched']} of {facts['launches']} launches were matched to kernels of the timeline; "
+                f"{matching.ambiguous} are ambiguous and {matching.unknown} are not in it"
+            )
+            run.warn("counters_unmatched", message, Path(path).name)

@@ -1,0 +1,270 @@
+"""CSV output of Nsight Compute (``ncu --csv``), pages ``details`` and ``raw``: counters of each kernel launch."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.columns import Coded, Partly, block
+from jouletrace.formats.importers.ncu.columns import board_name, is_curve, is_of_board
+from jouletrace.formats.importers.ncu.units import to_si
+from jouletrace.formats.importers.numbers import decimal_sign, number
+from jouletrace.run import DeviceInfo, Run
+
+_HEADER = re.compile(r'^"?ID"?,"?Process ID"?,.*"?Kernel Name"?', re.MULTILINE)
+_AXES = re.compile(r"^\(\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})\)$")
+_IDENTITY = ("Process Name", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device")
+_NO_METRICS = frozenset((*_IDENTITY, "ID", "Process ID", "Host Name", "Kernel Time", "Context", "CC", "Section Name"))
+_NVTX = "thread Domain:"
+"""How the columns begin that tell NVTX ranges."""
+
+_DOUBT = "(!)"
+"""What stands before readings that ncu doesn't vouch for."""
+
+_LINES_OF_A_ROW = 100
+
+
+@dataclass
+class Counts:
+    """What a file says, row by row: launches in their order, the readings of each, and the boards by number."""
+
+    launches: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    launch: list[int] = field(default_factory=list)
+    metric: list[str] = field(default_factory=list)
+    section: list[str] = field(default_factory=list)
+    unit: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    boards: dict[str, dict[str, str]] = field(default_factory=dict)
+    rules: int = 0
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a header of ncu stands in it, perhaps after messages and the program's own output."""
+    text = decode_text(head)
+    return _HEADER.search(text) is not None or "==PROF== Connected to process" in text
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read a page: each launch becomes a kernel span without times, with its metrics in ``counters``.
+
+    ncu runs launches one after the other and again and again, so that its order is told and its
+    times aren't: they belong to no timeline, and ``merge`` brings the metrics to the kernels of one.
+
+    Raises:
+        BadInputError: If it holds no header of ncu or no launch.
+    """
+    left = Left(path)
+    text = read_text(path, left)
+    found = _HEADER.search(text)
+    if found is None:
+        raise BadInputError(f"{path}: no header of ncu in it: was it made with ncu --csv?")
+    rows = _rows(text[found.start() :], left, text.count("\n", 0, found.start()) + 1)
+    header = [name.strip() for name in next(rows, (0, []))[1]]
+    counts = _details(header, rows, left) if "Metric Name" in header else _raw(header, rows, left)
+    if not counts.launches:
+        raise BadInputError(f"{path}: no launch of a kernel in it{left.first()}")
+    run = new_run(path, "ncu", NO_CLOCK)
+    run.created_ns = path.stat().st_mtime_ns
+    _add_launches(run, counts, options)
+    _add_counters(run, counts, left)
+    about = run.settings["imported"][0]
+    about["page"] = "details" if "Metric Name" in header else "raw"
+    about["launches"] = len(counts.launches)
+    about["rules"] = counts.rules
+    left.warn(run)
+    return run
+
+
+def _rows(text: str, left: Left, first_line: int) -> Iterator[tuple[int, list[str]]]:
+    """Rows with their line numbers; what the tool and the program print among them is counted."""
+    waiting: list[str] = []
+    began = first_line
+    for line, content in enumerate(text.split("\n"), start=first_line):
+        if not waiting:
+            if not content.startswith('"') and not content[:1].isdigit() and line > first_line:
+                if content.strip():
+                    left.add("other_lines", "lines are messages or the program's own output", 1, f"line {line}")
+                continue
+            began = line
+        waiting.append(content)
+        if sum(part.count('"') for part in waiting) % 2 == 0:
+            try:
+                yield began, next(csv.reader(["\n".join(waiting).rstrip("\r")]))
+            except (csv.Error, StopIteration):
+                left.add("bad_rows", "rows can't be read", 1, f"line {began}")
+            waiting = []
+        elif len(waiting) > _LINES_OF_A_ROW:
+            left.add("bad_rows", "rows can't be read", 1, f"line {began}")
+            waiting = []
+    if waiting:
+        left.add("cut_off", "row at the end breaks off", 1, f"line {began}")
+
+
+def _launch(counts: Counts, header: list[str], row: list[str]) -> int | None:
+    """The number of the launch that a row is about; None if the row is no data."""
+    if len(row) < len(header) - 6 or len(row) > len(header) or not row[0].isdigit():
+        return None
+    cells = dict(zip(header, row, strict=False))
+    key = (cells.get("Process ID", ""), row[0])
+    if key not in counts.launches:
+        counts.launches[key] = {name: cells.get(name, "") for name in _NO_METRICS} | {
+            "number": str(len(counts.launches))
+        }
+    return int(counts.launches[key]["number"])
+
+
+def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -> Counts:
+    """The page with a row for each metric; rows of rules have none."""
+    counts = Counts()
+    place = {name: k for k, name in enumerate(header)}
+    metric, unit, value = (place.get(f"Metric {name}") for name in ("Name", "Unit", "Value"))
+    section = place.get("Section Name")
+    for line, row in rows:
+        launch = _launch(counts, header, row)
+        if launch is None or metric is None or value is None:
+            left.add("bad_rows", "rows can't be read", 1, f"line {line}")
+            continue
+        cells = row + [""] * (len(header) - len(row))  # newer versions end rows early
+        if not cells[metric]:
+            counts.rules += 1
+            continue
+        counts.launch.append(launch)
+        counts.metric.append(cells[metric])
+        counts.section.append(cells[section] if section is not None else "")
+        counts.unit.append(cells[unit] if unit is not None else "")
+        counts.text.append(cells[value])
+    return counts
+
+
+def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -> Counts:
+    """The page with a row for each launch, a column for each metric and units in the second row.
+
+    What it says of the board in each row goes to the device, once.
+    """
+    counts = Counts()
+    units = [""] * len(header)
+    board, curves, metrics = (
+        [k for k, name in enumerate(header) if fits(name)] for fits in (is_of_board, is_curve, _is_metric)
+    )
+    device = header.index("Device") if "Device" in header else None
+    for line, row in rows:
+        if not counts.launches and len(row) == len(header) and not row[0].strip():
+            units = row
+            continue
+        launch = _launch(counts, header, row) if len(row) == len(header) else None
+        if launch is None:
+            left.add("bad_rows", "rows can't be read", 1, f"line {line}")
+            continue
+        if board:
+            counts.boards.setdefault(row[device] if device is not None else "", {header[k]: row[k] for k in board})
+        left.add("curves", "readings are sums over a curve", sum(1 for k in curves if row[k]))
+        for k in metrics:
+            if row[k]:
+                counts.launch.append(launch)
+                counts.metric.append(header[k])
+                counts.section.append("")
+                counts.unit.append(units[k])
+                counts.text.append(row[k])
+    return counts
+
+
+def _is_metric(name: str) -> bool:
+    other = name in _NO_METRICS or name.startswith(_NVTX)
+    return not (other or is_of_board(name) or is_curve(name))
+
+
+def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
+    launches = list(counts.launches.values())
+    n = len(launches)
+    names: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    lanes: dict[str, int] = {}
+    processes = {process for process, _ in counts.launches}
+    codes = np.empty((3, n), np.int32)
+    axes = np.full((6, n), -1, np.int64)
+    for k, ((process, _), about) in enumerate(counts.launches.items()):
+        lane = f"stream {about['Stream']}" if len(processes) == 1 else f"process {process} stream {about['Stream']}"
+        codes[0, k] = names.setdefault(about["Kernel Name"], len(names))
+        codes[1, k] = devices.setdefault(f"imported:{_number(about['Device'])}", len(devices))
+        codes[2, k] = lanes.setdefault(lane, len(lanes))
+        for first, key in ((0, "Grid Size"), (3, "Block Size")):
+            found = _AXES.match(about[key])
+            if found:
+                axes[first : first + 3, k] = [int(axis) for axis in found.groups()]
+    run.spans = block(
+        "spans",
+        n,
+        id=np.arange(n),
+        kind="kernel",
+        name=Coded(codes[0], list(names)),
+        device=Coded(codes[1], list(devices)),
+        lane=Coded(codes[2], list(lanes)),
+        **{
+            f"{what}_{axis}": _known(axes[3 * i + j])
+            for i, what in enumerate(("grid", "block"))
+            for j, axis in enumerate("xyz")
+        },
+    )
+    boards = {_number(device): attributes for device, attributes in counts.boards.items()}
+    for name in devices:
+        number = name.removeprefix("imported:")
+        about_it = boards.get(number, {})
+        shown = options.device or board_name(about_it) or f"device {number}"
+        details = {"attributes": about_it} if about_it else {}
+        run.devices.append(DeviceInfo(id=name, name=shown, index=int(number), details=details))
+    run.workload["processes"] = sorted({f"{p} ({a['Process Name']})" for (p, _), a in counts.launches.items()})
+
+
+def _number(device: str) -> str:
+    """Which device of the process a launch ran on; older versions don't say."""
+    return device if device.isdigit() else "0"
+
+
+def _known(values: NDArray[np.int64]) -> Partly:
+    return Partly(values, values >= 0)
+
+
+def _add_counters(run: Run, counts: Counts, left: Left) -> None:
+    """Readings in SI units; where the tool has none, or one that can't be, they are null; texts are counted."""
+    decimal = decimal_sign(text.removeprefix(_DOUBT) for text in counts.text)
+    values = np.full(len(counts.text), np.nan)
+    units = []
+    texts = np.zeros(len(counts.text), bool)
+    for k, (text, unit) in enumerate(zip(counts.text, counts.unit, strict=True)):
+        factor, si = to_si(unit)
+        units.append(si)
+        try:
+            value = number(text.removeprefix(_DOUBT), decimal)
+        except ValueError:
+            texts[k] = True
+            continue
+        if value is not None:
+            values[k] = value * factor
+    impossible = (values < 0) & (np.array(units) == "%")
+    values[impossible] = np.nan
+    left.add("below_zero", "percentages are below 0, which can't be", int(impossible.sum()))
+    left.add("text_metrics", "readings are text, not numbers", int(texts.sum()))
+    keep = np.flatnonzero(~texts)
+    run.counters = block(
+        "counters",
+        len(keep),
+        span=np.array(counts.launch, np.int64)[keep],
+        metric=_coded(counts.metric, keep),
+        section=_coded([section or None for section in counts.section], keep),
+        value=Partly(values[keep], ~np.isnan(values[keep])),
+        value_unit=_coded(units, keep),
+    )
+
+
+def _coded(texts: Sequence[str | None], keep: NDArray[np.int64]) -> Coded:
+    codes: dict[str, int] = {}
+    found = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
+    return Coded(np.array(found, np.int32)[keep], list(codes))

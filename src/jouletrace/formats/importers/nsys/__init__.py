@@ -1,0 +1,94 @@
+"""SQLite exports of Nsight Systems (``nsys export --type sqlite``), in all schemas: what is there is looked up."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run
+from jouletrace.formats.importers.columns import join
+from jouletrace.formats.importers.nsys.devices import Devices
+from jouletrace.formats.importers.nsys.metrics import add_metrics
+from jouletrace.formats.importers.nsys.spans import Spans
+from jouletrace.formats.importers.nsys.tables import Database
+from jouletrace.run import Run
+
+_MAGIC = b"SQLite format 3\0"
+_OF_NVPROF = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"
+"""A table of nvprof's own databases, which are SQLite files too."""
+
+_READ = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+    "GPU_METRICS",
+)
+
+
+def sniff(head: bytes) -> bool:
+    """Whether it is an SQLite file; which tables it holds is seen when it is read."""
+    return head.startswith(_MAGIC)
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read an export: kernels, copies, graphs, runtime calls, NVTX ranges and GPU metrics.
+
+    Raises:
+        BadInputError: If it can't be read, is locked, or holds none of these.
+    """
+    left = Left(path)
+    database = Database(path, left)
+    try:
+        return _read(database, path, options, left)
+    finally:
+        database.close()
+
+
+def _read(database: Database, path: Path, options: ImportOptions, left: Left) -> Run:
+    if _OF_NVPROF in database.columns and "StringIds" not in database.columns:
+        from jouletrace.formats.importers import CONVERTED_BY
+
+        command = CONVERTED_BY[".nvprof"].format(file=shlex.quote(str(path)))
+        raise BadInputError(f"{path}: a database of nvprof, not an export of nsys: import what `{command}` writes")
+    began = database.numbers("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])["utcEpochNs"]
+    unix = len(began) > 0 and 0 < began[0] < 1 << 62
+    run = new_run(path, "nsys", UNIX if unix else RELATIVE)
+    about = run.settings["imported"][0]
+    base_ns = int(began[0]) if unix else 0
+    devices = Devices(database, options)
+    spans = Spans(database, devices, base_ns, left)
+    blocks = spans.read()
+    samples = add_metrics(run, database, devices, base_ns)
+    if not blocks and samples == 0:
+        known = ", ".join(name for name in _READ if name in database.columns) or "no table of a profile"
+        raise BadInputError(f"{path}: no CUDA work, runtime call, NVTX range or metric in it ({known}){left.first()}")
+    if spans.counts["kernel"] == 0 and not spans.counts["graph"]:
+        left.add("no_kernels", "table of kernels missing or empty: was CUDA traced?")
+    left.add(
+        "graphs_hide_kernels",
+        "CUDA graphs hide their kernels: nsys profile --cuda-graph-trace=node",
+        spans.counts["graph"],
+    )
+    run.spans = join("spans", blocks)
+    run.devices = devices.used()
+    about["joins"] = spans.joins
+    about["not_read"] = {
+        table: n
+        for table, columns in database.columns.items()
+        if table not in _READ and {"start", "timestamp"} & set(columns) and (n := database.count(table))
+    }
+    for name, value in database.rows("META_DATA_EXPORT", ["name", "value"]) + database.rows(
+        "EXPORT_META_DATA", ["name", "value"]
+    ):
+        if name == "EXPORT_PRODUCT_VERSION":
+            run.versions["nsys"] = str(value)
+    starts = run.spans["start_ns"].to_numpy() if len(run.spans) else run.samples["time_ns"].to_numpy()
+    run.created_ns = int(np.min(starts)) if unix else path.stat().st_mtime_ns
+    left.warn(run)
+    return run

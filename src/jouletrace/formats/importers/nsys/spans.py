@@ -1,0 +1,259 @@
+"""Kernels, copies, graphs, runtime calls and NVTX ranges of an nsys export as spans, and their joins."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.columns import Coded, Column, Partly, block
+from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match_launch
+from jouletrace.formats.importers.nsys.devices import Devices
+from jouletrace.formats.importers.nsys.tables import Database, Ints
+
+_PUSH_POP, _START_END, _MARK = 59, 60, 34
+"""Types of NVTX events that say when something ran; others name categories and domains."""
+
+_COPIES = {
+    1: "Host-to-Device",
+    2: "Device-to-Host",
+    3: "Host-to-Array",
+    4: "Array-to-Host",
+    5: "Array-to-Array",
+    6: "Array-to-Device",
+    7: "Device-to-Array",
+    8: "Device-to-Device",
+    9: "Host-to-Host",
+    10: "Peer-to-Peer",
+    11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host",
+    13: "Unified Device-to-Device",
+}
+"""``copyKind``, as CUPTI numbers them."""
+
+_AXES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_DEVICE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
+_KERNEL = (*_DEVICE, *_KERNEL_NAMES, *_AXES, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
+_PROCESS = ~np.int64(0xFFFFFF)
+"""Masks the thread out of a ``globalTid``, which leaves the ``globalPid``."""
+
+
+class Spans:
+    """Reads the tables in turn; ids go on from one to the next.
+
+    Attributes:
+        counts: Spans by what they are: kernel, memcpy, memset, graph, launch, range.
+        joins: What the joins found out.
+    """
+
+    def __init__(self, database: Database, devices: Devices, base_ns: int, left: Left) -> None:
+        self.counts: Counter[str] = Counter()
+        self.joins = dict.fromkeys(
+            ("device_spans", "with_launch", "with_parent", "ambiguous_launch", "before_launch"), 0
+        )
+        self._database = database
+        self._devices = devices
+        self._base_ns = base_ns
+        self._left = left
+        self._next = 0
+        self._processes: dict[int, int] = {}
+        self._calls: dict[str, Ints] = {}
+        self._call_keys = np.empty(0, np.int64)
+        self._call_parent = np.empty(0, np.int64)
+
+    def read(self) -> list[pa.Table]:
+        """All spans: of the host first, then of the devices, each in stored order."""
+        calls = self._timed("CUPTI_ACTIVITY_KIND_RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId"))
+        ranges = self._ranges()
+        keys = self._keys(calls["globalTid"] & _PROCESS, calls["correlationId"])
+        parent = self._enclosing(calls, ranges)
+        n = len(calls["start"])
+        named, threads = self._named(calls["nameId"]), _threads(calls["globalTid"])
+        found = [
+            self._block("launch", calls, parent[:n], name=named, lane=threads, correlation=_known(keys)),
+            self._block("range", ranges, parent[n:], name=self._range_names(ranges), lane=_range_lanes(ranges)),
+        ]
+        self._calls, self._call_keys, self._call_parent = calls, keys, parent[:n]
+        del ranges, parent
+        for kind, table, columns in (
+            ("kernel", "CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL),
+            ("memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY", (*_DEVICE, "bytes", "copyKind")),
+            ("memset", "CUPTI_ACTIVITY_KIND_MEMSET", (*_DEVICE, "bytes")),
+            ("graph", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_DEVICE, "graphId")),
+        ):
+            found.append(self._device_work(kind, self._timed(table, columns)))
+        return [table for table in found if len(table)]
+
+    def _timed(self, table: str, columns: tuple[str, ...], where: str = "") -> dict[str, Ints]:
+        """Columns of a table without the rows that have no sound start and end, which are counted."""
+        found = self._database.numbers(table, columns, where)
+        good = (found["start"] >= 0) & (found["end"] >= found["start"]) & (found["end"] < 1 << 61)
+        if good.all():
+            return found
+        self._left.add(
+            "bad_times", f"rows have no start, no end or one before the other ({table} first)", int((~good).sum())
+        )
+        return {column: values[good] for column, values in found.items()}
+
+    def _ranges(self) -> dict[str, Ints]:
+        """NVTX ranges; those that were never closed, and marks, are counted."""
+        database = self._database
+        columns = ("rowid", "start", "end", "eventType", "globalTid", "textId")
+        if not database.has("NVTX_EVENTS", "start", "end", "eventType"):
+            return {column: np.empty(0, np.int64) for column in columns}
+        database.columns["NVTX_EVENTS"].append("rowid")
+        found = database.numbers("NVTX_EVENTS", columns)
+        kind = found["eventType"]
+        is_range = (kind == _PUSH_POP) | (kind == _START_END)
+        self._left.add("marks", "NVTX marks have no duration and were left out", int((kind == _MARK).sum()))
+        open_ended = is_range & (found["end"] < 0)
+        self._left.add("unclosed_ranges", "NVTX ranges were never closed", int(open_ended.sum()))
+        good = is_range & (found["start"] >= 0) & (found["end"] >= found["start"])
+        self._left.add("bad_times", "NVTX ranges end before they start", int((is_range & ~open_ended & ~good).sum()))
+        return {column: values[good] for column, values in found.items()}
+
+    def _range_names(self, ranges: dict[str, Ints]) -> Coded:
+        """Names of ranges: their own text, else one of the common strings."""
+        codes: dict[str, int] = {}
+        found = np.full(len(ranges["start"]), -1, np.int32)
+        shared = np.flatnonzero(ranges["textId"] >= 0)
+        ids, inverse = np.unique(ranges["textId"][shared], return_inverse=True)
+        strings = self._database.strings(ids)
+        by_id = np.array([codes.setdefault(strings.get(int(i), f"string {i}"), len(codes)) for i in ids], np.int32)
+        found[shared] = by_id[inverse.reshape(-1)] if len(ids) else -1
+        lost = np.isin(ranges["textId"][shared], [i for i in ids.tolist() if i not in strings])
+        self._left.add("without_name", "names are not in the file's strings", int(lost.sum()))
+        if "text" in self._database.columns.get("NVTX_EVENTS", ()):
+            rowids, texts = self._database.keyed_texts("NVTX_EVENTS", "text")
+            own = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
+            at = np.searchsorted(ranges["rowid"], rowids)
+            there = at < len(found)
+            there[there] = ranges["rowid"][at[there]] == rowids[there]
+            found[at[there]] = own[there]
+        self._left.add("without_name", "NVTX ranges have no text", int((found < 0).sum()))
+        return Coded(np.where(found < 0, codes.setdefault("", len(codes)), found), list(codes))
+
+    def _enclosing(self, calls: dict[str, Ints], ranges: dict[str, Ints]) -> Ints:
+        """For calls, then ranges: the id of the innermost push/pop range of their thread around them."""
+        nested = ranges["eventType"] == _PUSH_POP
+        thread = np.concatenate([calls["globalTid"], np.where(nested, ranges["globalTid"], -2)])
+        _, lane = np.unique(thread, return_inverse=True)
+        start, end = (np.concatenate([calls[edge], ranges[edge]]) for edge in ("start", "end"))
+        container = np.concatenate([np.zeros(len(calls["start"]), bool), nested])
+        return enclosing(lane.reshape(-1), start, end, container)
+
+    def _device_work(self, kind: str, rows: dict[str, Ints]) -> pa.Table:
+        """Spans of work on devices, joined to the calls that launched them."""
+        calls, joins = self._calls, self.joins
+        wanted, keys = rows["correlationId"], calls["correlationId"]
+        if (rows["globalPid"] >= 0).any():  # else an export of old, taken to be of one process
+            wanted, keys = self._keys(rows["globalPid"], wanted), self._call_keys
+        found = match_launch(wanted, keys, calls["start"], calls["end"])
+        joined = np.flatnonzero(found >= 0)
+        parent = np.full(len(found), -1, np.int64)
+        parent[joined] = self._call_parent[found[joined]]
+        joins["device_spans"] += len(found)
+        joins["with_launch"] += len(joined)
+        joins["with_parent"] += int((parent >= 0).sum())
+        joins["ambiguous_launch"] += int((found == AMBIGUOUS).sum())
+        joins["before_launch"] += int((rows["start"][joined] < calls["start"][found[joined]]).sum())
+        columns: dict[str, Column] = {
+            "device": Coded(self._devices.codes(rows["globalPid"], rows["deviceId"]), self._devices.ids),
+            "lane": _coded(rows["streamId"], "stream {}"),
+            "correlation": _known(wanted),
+            "graph_node": _known(rows["graphNodeId"], 1),
+            "name": self._work_names(kind, rows),
+        }
+        if kind == "kernel":
+            axes = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+            columns |= {to: _small(rows.pop(column)) for to, column in zip(axes, _AXES, strict=True)}
+            columns["registers"] = _small(rows.pop("registersPerThread"))
+            columns["shared_static_bytes"] = _small(rows.pop("staticSharedMemory"))
+            columns["shared_dynamic_bytes"] = _small(rows.pop("dynamicSharedMemory"))
+        elif kind in ("memcpy", "memset"):
+            columns["bytes"] = _known(rows["bytes"])
+        return self._block(kind, rows, parent, **columns)
+
+    def _keys(self, process: Ints, correlation: Ints) -> Ints:
+        """Ids of launches that are unique over processes, since each counts its own ``correlationId``."""
+        distinct, inverse = np.unique(process, return_inverse=True)
+        codes = np.array([self._processes.setdefault(int(p), len(self._processes)) for p in distinct], np.int64)
+        number = codes[inverse.reshape(-1)] if len(codes) else inverse.reshape(-1)
+        good = (correlation > 0) & (correlation < 1 << 40)
+        return np.where(good, correlation + (number << 40), -1)
+
+    def _work_names(self, kind: str, rows: dict[str, Ints]) -> Coded | str:
+        if kind == "memset":
+            return "[CUDA memset]"
+        if kind == "memcpy":
+            kinds, inverse = np.unique(rows["copyKind"], return_inverse=True)
+            return Coded(inverse.reshape(-1), [f"[CUDA memcpy {_COPIES.get(int(k), f'kind {k}')}]" for k in kinds])
+        if kind == "graph":
+            return _coded(rows["graphId"], "CUDA graph {}")
+        ids = rows[_KERNEL_NAMES[0]]
+        for column in _KERNEL_NAMES[1:]:
+            ids = np.where(ids >= 0, ids, rows[column])
+        return self._named(ids)
+
+    def _named(self, ids: Ints) -> Coded:
+        """Names by their ids in ``StringIds``; those that aren't there are counted."""
+        distinct, inverse = np.unique(ids, return_inverse=True)
+        strings = self._database.strings(distinct)
+        inverse = inverse.reshape(-1)
+        unknown = [k for k, i in enumerate(distinct) if int(i) not in strings]
+        self._left.add("without_name", "names are not in the file's strings", int(np.isin(inverse, unknown).sum()))
+        return Coded(inverse, [strings.get(int(i), f"string {i}") for i in distinct])
+
+    def _block(self, kind: str, rows: dict[str, Ints], parent: Ints, **columns: Column) -> pa.Table:
+        n = len(rows["start"])
+        self.counts[kind] += n
+        first, self._next = self._next, self._next + n
+        return block(
+            "spans",
+            n,
+            id=np.arange(first, first + n),
+            parent=Partly(parent, parent >= 0),
+            kind={"memset": "memcpy", "graph": "range"}.get(kind, kind),
+            start_ns=rows["start"] + self._base_ns,
+            end_ns=rows["end"] + self._base_ns,
+            **columns,
+        )
+
+
+def _threads(tids: Ints) -> Coded:
+    """Lanes of the host: threads, with their process where there are several."""
+    distinct, inverse = np.unique(tids, return_inverse=True)
+    processes = {int(t) >> 24 for t in distinct}
+    names = [
+        f"thread {int(t) & 0xFFFFFF}"
+        if len(processes) < 2
+        else f"process {int(t) >> 24 & 0xFFFFFF} thread {int(t) & 0xFFFFFF}"
+        for t in distinct
+    ]
+    return Coded(inverse.reshape(-1), names)
+
+
+def _range_lanes(ranges: dict[str, Ints]) -> Coded:
+    """Threads; ranges that may start and end anywhere have lanes of their own, since they needn't nest."""
+    threads = _threads(ranges["globalTid"])
+    loose = ranges["eventType"] == _START_END
+    names = [*threads.values, *(f"{name}, start/end ranges" for name in threads.values)]
+    return Coded(threads.codes + loose * len(threads.values), names)
+
+
+def _coded(numbers: Ints, text: str) -> Coded:
+    distinct, inverse = np.unique(numbers, return_inverse=True)
+    return Coded(inverse.reshape(-1), [text.format(n) for n in distinct.tolist()])
+
+
+def _known(values: Ints, least: int = 0) -> Partly:
+    return Partly(values, values >= least)
+
+
+def _small(values: Ints) -> Partly:
+    """A column of 32 bits, in which a large export's kernels take half the memory."""
+    valid = (values >= 0) & (values < 1 << 31)
+    return Partly(np.where(valid, values, 0).astype(np.int32), valid)

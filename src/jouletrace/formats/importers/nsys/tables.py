@@ -1,0 +1,193 @@
+"""Columns of an nsys SQLite export as NumPy arrays, whatever its version has and lacks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import Left
+from jouletrace.run.files import open_regular
+
+Ints = NDArray[np.signedinteger[Any]]
+
+_ROWS = 16384
+"""Rows fetched at a time: what they take as Python objects is all that is held of them."""
+
+_BATCH = 1 << 17
+"""Rows in an array while a table is read: smaller arrays would leave the memory in snippets."""
+
+_WIDE = frozenset({"start", "end", "timestamp", "globalTid", "globalPid", "rowid", "value"})
+"""Columns that need 64 bits; others take 32 where they fit."""
+
+_PATIENCE_S = 2.0
+"""How long to wait for a program that has the file locked."""
+
+_LONGEST_BYTES = 16 << 20
+"""Bytes of a cell, or of a row."""
+
+_ERRORS = (sqlite3.Error, UnicodeError)
+"""What a damaged file leads to; its very names of tables may be no text."""
+
+
+class Database:
+    """An SQLite file, opened for reading; any table and any column may be missing.
+
+    Attributes:
+        columns: Names of the columns of each table, as they are spelt there.
+    """
+
+    def __init__(self, path: Path, left: Left) -> None:
+        self._path = path
+        self._left = left
+        try:
+            with open_regular(path):  # SQLite would wait for a pipe
+                pass
+        except OSError as error:
+            raise BadInputError(f"cannot read {path}: {error.strerror or error}") from None
+        try:
+            self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S)
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_BYTES)  # a column may be computed
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            self._connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
+            names = [
+                name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+            self.columns = {
+                str(name): [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({_quoted(name)})")]
+                for name in names
+            }
+        except _ERRORS as error:
+            raise BadInputError(f"cannot read {path}: {error}") from None
+
+    def close(self) -> None:
+        """Release the file."""
+        self._connection.close()
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether there is such a table, with all these columns."""
+        return set(columns) <= set(self.columns.get(table, ()))
+
+    def count(self, table: str) -> int:
+        """How many rows a table has; 0 if it can't be read."""
+        try:
+            return int(self._connection.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()[0])
+        except _ERRORS:
+            return 0
+
+    def numbers(self, table: str, columns: Sequence[str], where: str = "") -> dict[str, Ints]:
+        """Integer columns, -1 where null or where the table has no such column; of 32 bits where they fit.
+
+        Of a damaged table, the rows before the damage; the damage is counted.
+        """
+        there = [column for column in columns if column in self.columns.get(table, ())]
+        if not there:
+            return {column: np.empty(0, np.int64) for column in columns}
+        try:
+            found = self._fetch(table, there, "COALESCE({}, -1)", where)
+        except (ValueError, TypeError, OverflowError):  # something in it is text, or larger than an integer
+            found = self._fetch(table, there, "COALESCE(CAST({} AS INTEGER), -1)", where)
+        arrays = dict(zip(there, found, strict=True))
+        n = len(found[0])
+        return {column: arrays[column] if column in arrays else _missing(n, column) for column in columns}
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[object, ...]]:
+        """Rows of a small table; None in the place of a column that it doesn't have."""
+        there = self.columns.get(table)
+        if there is None:
+            return []
+        terms = ", ".join(_quoted(column) if column in there else "NULL" for column in columns)
+        rows: list[tuple[object, ...]] = []
+        try:
+            rows.extend(self._connection.execute(f"SELECT {terms} FROM {_quoted(table)}"))
+        except _ERRORS as error:
+            self._damaged(table, error)
+        return rows
+
+    def keyed_texts(self, table: str, column: str) -> tuple[Ints, list[str]]:
+        """The texts of a column that aren't null, with the ``rowid`` of each, in its order."""
+        keys: list[int] = []
+        found: list[str] = []
+        query = f"SELECT rowid, {_quoted(column)} FROM {_quoted(table)} WHERE {_quoted(column)} NOT NULL ORDER BY rowid"
+        try:
+            for key, value in self._connection.execute(query):
+                keys.append(key)
+                found.append(str(value))
+        except _ERRORS as error:
+            self._damaged(table, error)
+        return np.array(keys, np.int64), found
+
+    def strings(self, ids: Ints) -> dict[int, str]:
+        """Texts of ``StringIds`` by id."""
+        found: dict[int, str] = {}
+        if not self.has("StringIds", "id", "value"):
+            return found
+        try:
+            for start in range(0, len(ids), 500):
+                some = ids[start : start + 500].tolist()
+                marks = ", ".join("?" * len(some))
+                query = f"SELECT id, value FROM StringIds WHERE id IN ({marks})"
+                found.update((int(i), str(value)) for i, value in self._connection.execute(query, some))
+        except (*_ERRORS, ValueError) as error:
+            self._damaged("StringIds", error)
+        return found
+
+    def _fetch(self, table: str, columns: list[str], term: str, where: str) -> list[Ints]:
+        found = [_Growing(column) for column in columns]
+        terms = ", ".join(term.format(_quoted(column)) for column in columns)
+        try:
+            cursor = self._connection.execute(f"SELECT {terms} FROM {_quoted(table)} {where}")
+            while rows := cursor.fetchmany(_ROWS):
+                for column, values in zip(found, zip(*rows, strict=True), strict=True):
+                    column.extend(values)
+        except _ERRORS as error:
+            self._damaged(table, error)
+        return [column.whole() for column in found]
+
+    def _damaged(self, table: str, error: Exception) -> None:
+        self._left.add("damaged_table", f"tables are damaged, and what follows in them is lost ({error})", 1, table)
+
+
+class _Growing:
+    """A column of integers that grows by whole batches, of 32 bits where they fit."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._full: list[Ints] = []
+        self._batch: Ints = np.empty(0, np.int64)
+        self._used = 0
+
+    def extend(self, values: Sequence[int]) -> None:
+        """Add up to ``_ROWS`` values; a TypeError, ValueError or OverflowError for what is no integer."""
+        if self._used + len(values) > len(self._batch):
+            self._put_by()
+            self._batch = np.empty(_BATCH, np.int64)
+        self._batch[self._used : self._used + len(values)] = np.array(values, np.int64)
+        self._used += len(values)
+
+    def whole(self) -> Ints:
+        """The column; nothing can be added to it any more."""
+        self._put_by()
+        full, self._full = self._full, []
+        return np.concatenate(full) if full else _missing(0, self._name)
+
+    def _put_by(self) -> None:
+        values, self._used = self._batch[: self._used], 0
+        if not len(values):
+            return
+        narrow = self._name not in _WIDE and values.min() >= -(1 << 31) and values.max() < 1 << 31
+        self._full.append(values.astype(np.int32) if narrow else values.copy())
+
+
+def _missing(n: int, column: str) -> Ints:
+    return np.full(n, -1, np.int64 if column in _WIDE else np.int32)
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

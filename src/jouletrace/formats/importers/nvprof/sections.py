@@ -1,0 +1,99 @@
+"""The parts of what ``nvprof`` prints, each under a header of its own, between lines of its messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.delimited import rejoined, split_row
+from jouletrace.formats.importers.numbers import plain_number
+
+COMMAND = re.compile(r"^=+\d*=+ (?:NVPROF is profiling process \d+, command|Profiling application): (.+)$", re.M)
+
+_KINDS = (
+    ("summary", re.compile(r"^\W*(Type\W+)?Time\(%\)\W+Time\W+Calls\W")),
+    ("metrics", re.compile(r"^\W*(Device\W+Kernel\W+)?Invocations\W+(Metric|Event) Name")),
+    ("trace", re.compile(r"^\W*Start\W+Duration\W")),
+    ("system", re.compile(r"^\W*(Device\W+)?Count\W+Avg\W+Min\W+Max\W*$")),
+)
+_MESSAGE = re.compile(r"^=+\d*=+ ")
+
+
+@dataclass
+class Section:
+    """A header and what stands under it.
+
+    Attributes:
+        kind: "summary", "metrics", "trace" or "system".
+        header: The header's line.
+        title: The message above it ("Profiling result:", "API calls:").
+        csv: Whether cells are separated by commas.
+        lines: Line number and text of each line under it.
+    """
+
+    kind: str
+    header: str
+    title: str
+    csv: bool
+    lines: list[tuple[int, str]] = field(default_factory=list)
+
+    def names(self) -> list[str]:
+        """The columns of a table in CSV; none if its header can't be read, so that no row fits it."""
+        return [name.strip() for name in split_row(self.header) or []]
+
+    def rows(self) -> Iterator[tuple[int, list[str] | None]]:
+        """Rows of a table in CSV, its row of units among them; None for one that can't be read."""
+        names = [name.lower() for name in self.names()]
+        kernel = next((names.index(name) for name in ("name", "kernel") if name in names), None)
+        for line, text in self.lines:
+            cells = split_row(text)
+            yield line, None if cells is None else [cell.strip() for cell in rejoined(cells, len(names), kernel)]
+
+
+def sections(text: str) -> Iterator[Section]:
+    """The sections of a file, in its order."""
+    section: Section | None = None
+    title = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        row = line.rstrip("\r")
+        kind = next((name for name, header in _KINDS if header.match(row)), None)
+        if _MESSAGE.match(row):
+            title = _MESSAGE.sub("", row).strip()
+            if section is not None and title.lower().startswith(
+                ("warning", "error", "profiling app", "nvprof is", "some kernel")
+            ):
+                continue  # between the rows of a section
+            if section is not None:
+                yield section
+            section = None
+        elif kind is not None:
+            if section is not None:
+                yield section
+            section = Section(kind, row, title, row.count(",") >= 3)
+        elif section is not None and row.strip():
+            section.lines.append((number, row))
+    if section is not None:
+        yield section
+
+
+def is_units(cells: list[str]) -> bool:
+    """Whether a row of a table holds the units of its columns."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(units.unit(cell.partition("/")[0]) or units.unit(cell) for cell in filled)
+
+
+def seconds(cell: str, unit: str = "") -> float | None:
+    """A time such as "1.6670us", or a number in ``unit``; None if it is neither."""
+    return quantity(cell, unit, "s")
+
+
+def quantity(cell: str, unit: str, wanted: str) -> float | None:
+    """A printed quantity in the SI unit ``wanted``; None if it is no number or of another kind."""
+    digits, own = units.split(cell)
+    found = units.unit(own or unit)
+    if found is None or found.si not in (wanted, "1"):
+        return None
+    value = plain_number(digits)
+    return None if value is None else value * found.factor

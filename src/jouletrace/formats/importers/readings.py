@@ -1,0 +1,166 @@
+"""Readings of a log, gathered row by row, and the samples, channels and devices of a Run made of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.monitor import printed_step
+from jouletrace.formats.importers import columns
+from jouletrace.formats.importers.numbers import LARGEST
+from jouletrace.formats.importers.power_sensor import PowerSensor, polled_response
+from jouletrace.formats.importers.stamps import spread
+from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run.channels import CHANNEL_UNITS, POWER
+
+LIMIT = "power_limit_w"
+_LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
+
+MOST_W = 1e6
+"""Nothing that is read as one device draws a megawatt."""
+
+LONG_WINDOW_S = 0.2
+"""Means over more than this are said to be so: shorter loads than the window read too low."""
+
+
+class Readings:
+    """Readings by device and channel, each with the number of its row's stamp.
+
+    Stamps are read a column at a time (``stamps.read_stamps``), so that a reading knows its row only.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
+        self._units: dict[str, str] = {}
+        self._sources: dict[tuple[str, str], str] = {}
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows, _ in self._of.values())
+
+    def add(self, device: str, channel: str, row: int, value: float, unit: str = "", source: str = "") -> None:
+        """One reading; ``unit`` and ``source`` of a channel's first one count."""
+        rows, values = self._of.setdefault((device, channel), (array("q"), array("d")))
+        rows.append(row)
+        values.append(value)
+        self._units.setdefault(channel, CHANNEL_UNITS[channel][0] if channel in CHANNEL_UNITS else unit or "1")
+        self._sources.setdefault((device, channel), source)
+
+    def channels(self, device: str) -> set[str]:
+        """Names of the channels of a device."""
+        return {channel for of, channel in self._of if of == device}
+
+    def source(self, device: str, channel: str) -> str:
+        """Where the readings of a channel are from."""
+        return self._sources[device, channel]
+
+    def median(self, device: str, channel: str) -> float | None:
+        """Median reading of a channel; None if it has none."""
+        values = self._of[device, channel][1] if (device, channel) in self._of else ()
+        return float(np.median(np.asarray(values))) if len(values) else None
+
+    def rename(self, device: str, channel: str, to: str) -> None:
+        """Give a channel of a device another name."""
+        self._of[device, to] = self._of.pop((device, channel))
+        self._sources[device, to] = self._sources.pop((device, channel))
+        self._units.setdefault(to, self._units[channel])
+
+    def write(
+        self,
+        run: Run,
+        time_ns: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+        resolution_s: float,
+        devices: Iterable[DeviceInfo],
+        sensor: Callable[[DeviceInfo, str], PowerSensor],
+    ) -> None:
+        """Fill a Run's ``samples``, ``channels`` and ``devices``.
+
+        Args:
+            run: To be filled.
+            time_ns: Time of each row of the log, shape (n,).
+            valid: Which rows have one; readings of the others must have been counted as left out.
+            resolution_s: Of the printed stamps; rows that share one are spread over it.
+            devices: Those that occur.
+            sensor: What is known of the sensor behind a power channel, by device and source.
+        """
+        blocks = []
+        for device in devices:
+            self._note_limits(device)
+            run.devices.append(device)
+            for (of, channel), (rows, values) in self._of.items():
+                if of != device.id:
+                    continue
+                row, value = np.frombuffer(rows, np.int64), np.frombuffer(values, np.float64)
+                row, value = row[valid[row]], value[valid[row]]
+                row, value = _possible(run, device, channel, row, value)
+                if not len(row):
+                    continue
+                time = time_ns[row]
+                if np.all(np.diff(time) >= 0):
+                    time = spread(time, resolution_s)
+                source = self._sources[of, channel]
+                known = sensor(device, source) if channel.startswith("power_") else None
+                run.channels.append(self._describe(run, device, channel, source, time, value, resolution_s, known))
+                blocks.append(columns.block("samples", len(row), time_ns=time, device=of, channel=channel, value=value))
+        run.samples = columns.join("samples", blocks)
+        if len(run.samples):
+            run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _note_limits(self, device: DeviceInfo) -> None:
+        """What a log tells of the limits of a board's power: readings are held against them."""
+        if device.power_limit_w is None:
+            device.power_limit_w = self.median(device.id, LIMIT)
+        for channel, name in _LIMITS.items():
+            if (limit := self.median(device.id, channel)) is not None:
+                device.power_limits_w.setdefault(name, limit)
+
+    def _describe(
+        self,
+        run: Run,
+        device: DeviceInfo,
+        channel: str,
+        source: str,
+        time: NDArray[np.int64],
+        value: NDArray[np.float64],
+        resolution_s: float,
+        sensor: PowerSensor | None,
+    ) -> ChannelInfo:
+        steps = np.diff(np.sort(time))
+        spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
+        info = ChannelInfo(device.id, channel, self._units[channel], source, period_s=spacing_s or None)
+        if sensor is None or not spacing_s:
+            return info
+        response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
+        info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
+        info.response = response.to_dict()
+        if sensor.window_s is not None:
+            info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
+        if channel == POWER:
+            _warn_of_window(run, device, source, sensor)
+        return info
+
+
+def _possible(
+    run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Readings without those that no device can draw, or that are beyond any sensor's numbers, which are counted."""
+    power = channel.startswith("power_")
+    good = np.abs(value) <= (MOST_W if power else LARGEST)
+    if not good.all():
+        beyond = "beyond 1 MW" if power else "no numbers of a sensor"
+        text = f"{int((~good).sum())} of {len(good)} readings of {channel} are {beyond} and were left out"
+        run.warn("power_impossible" if power else "not_a_number", text, device.id)
+    return row[good], value[good]
+
+
+def _warn_of_window(run: Run, device: DeviceInfo, source: str, sensor: PowerSensor) -> None:
+    if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
+        text = f"nothing tells which board's sensor is behind {source}"
+        means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the board with --device"
+        run.warn("sensor_unknown", f"{text}: {means}", device.id)
+    elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
+        text = f"{source} is a mean over the last {sensor.window_s:g} s on this board: shorter bursts read too low"
+        run.warn("long_average", text, device.id)

@@ -1,0 +1,305 @@
+"""Times as logs write them, a whole column at a time: what one stamp leaves open, the others may settle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import RELATIVE, UNIX
+
+_NS = 1_000_000_000
+_DAY_S = 86_400
+
+_CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d{2}):(?P<S>\d{2})(?:[.,](?P<f>\d{1,9})\d*)?"
+_ZONE = r"\s*(?P<z>Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
+_MONTHS = {"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6} | {
+    "jul": 7,
+    "aug": 8,
+    "sep": 9,
+    "oct": 10,
+    "nov": 11,
+    "dec": 12,
+}
+
+_YEAR_FIRST = re.compile(rf"(?P<y>\d{{4}})[-/.]?(?P<a>\d{{2}})[-/.]?(?P<b>\d{{2}})[T\s-]+{_CLOCK}{_ZONE}$")
+_YEAR_LAST = re.compile(rf"(?P<a>\d{{1,2}})(?P<sep>[-/.])(?P<b>\d{{1,2}})[-/.](?P<y>\d{{4}})[T,\s-]+{_CLOCK}{_ZONE}$")
+_NAMED = re.compile(
+    rf"(?:[A-Za-z]{{3}},?\s+)?(?P<m>[A-Za-z]{{3}})\s+(?P<b>\d{{1,2}})\s+{_CLOCK}\s+(?:[A-Z]{{3,4}}\s+)?(?P<y>\d{{4}})$"
+)
+_TIME_ONLY = re.compile(rf"{_CLOCK}$")
+_NUMBER = re.compile(
+    r"(?P<number>[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>ns|us|µs|μs|ms|s|sec|min)?$"
+)
+
+_DAY = re.compile(r"(?:19|20|21)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+
+_SINCE_NS, _UNTIL_NS = 946_684_800 * _NS, 4_102_444_800 * _NS
+"""Numbers that come to a time between the years 2000 and 2100 count from 1970."""
+
+_BY_SIZE = ("s", "ms", "us", "ns")
+
+_FIRST_YEAR, _LAST_YEAR = 1970, 2200
+"""Of dates; 64 bits of nanoseconds reach to 2262."""
+
+_MOST_DIGITS = 9
+"""Decimals beyond these say nothing of a time."""
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """The times of a column.
+
+    Attributes:
+        time_ns: Nanoseconds, shape (n,); 0 where invalid.
+        valid: Which cells hold a time, shape (n,).
+        clock: ``UNIX``, or ``RELATIVE`` where nothing says when time 0 was.
+        resolution_s: Of the printed stamps.
+        notes: What had to be assumed: warning code -> text.
+        assumed_unit: Of numbers whose unit nothing states: of those since the epoch the one that their size
+            speaks for, of others "s"; "" where it is stated, and of dates.
+    """
+
+    time_ns: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    clock: str
+    resolution_s: float
+    notes: dict[str, str] = field(default_factory=dict)
+    assumed_unit: str = ""
+
+
+def zone(name: str | None) -> tzinfo:
+    """A time zone by its IANA name; UTC if there is none.
+
+    Raises:
+        BadInputError: If there is no such zone.
+    """
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadInputError(f"unknown time zone {name!r}: give an IANA name such as Europe/Berlin") from None
+
+
+def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = "") -> Stamps:
+    """Read a column of times: dates with or without zone, times of day, or numbers.
+
+    Numbers that come to a time of this century count from the Unix epoch, others from some start. Where
+    nothing states their unit, it is told from their size in the first case, and seconds in the second:
+    ``Stamps.assumed_unit`` says so. Times of day that fall back by hours have passed midnight.
+
+    Args:
+        texts: The cells, in the order in which they were written.
+        time_zone: IANA zone of times without one; UTC if None, which is then noted.
+        unit: Of numbers, as a heading states it ("ms"); cells may state their own. Empty if nothing does.
+
+    Raises:
+        BadInputError: If there is no such zone.
+    """
+    local = zone(time_zone)
+    plain = [" ".join(text.split()).strip("\"'") for text in texts]
+    kind = next(filter(None, (_kind(text, unit) for text in plain)), "")
+    if kind == "number":
+        return _numbers(plain, unit)
+    if kind == "time":
+        return _times_of_day(plain)
+    return _dates(plain, local, named=time_zone is not None)
+
+
+def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:
+    """The times of rows that have none: ``interval_s`` apart, which ``note`` says.
+
+    Args:
+        ticks: Number of each row among those of its device.
+        interval_s: Seconds from one tick to the next.
+        note: Why they are taken to be.
+    """
+    time = np.asarray(ticks, np.int64) * round(interval_s * _NS)
+    return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
+
+
+def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]:
+    """Rows that share a stamp, put evenly over the stretch that the stamp stands for; same shape.
+
+    Stamps must come in order. A log that writes ten rows a second with stamps of whole seconds
+    has, so, ten times and not one.
+    """
+    if len(time_ns) < 2:
+        return time_ns
+    starts = np.flatnonzero(np.append(True, np.diff(time_ns) != 0))
+    size = np.diff(np.append(starts, len(time_ns)))
+    place = np.arange(len(time_ns)) - np.repeat(starts, size)
+    return np.asarray(time_ns + (place * round(resolution_s * _NS)) // np.repeat(size, size), np.int64)
+
+
+def _kind(text: str, unit: str) -> str:
+    if _NUMBER.match(text):
+        return "number" if unit or not _DAY.fullmatch(text) else ""  # the day of a log that prints no time
+    if _TIME_ONLY.match(text):
+        return "time"
+    return "date" if any(form.match(text) for form in (_YEAR_FIRST, _YEAR_LAST, _NAMED)) else ""
+
+
+def _numbers(texts: Sequence[str], unit: str) -> Stamps:
+    found = [_NUMBER.match(text) for text in texts]
+    own = {match["unit"] for match in found if match} - {None}
+    stated = [_factor(match["unit"] or unit) if match else None for match in found]
+    assumed = "" if unit or own else _unit_by_size([_size(match["number"]) for match in found if match])
+    if assumed:
+        stated = [_factor(assumed) if match else None for match in found]
+    time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    resolution_s = float("inf")
+    for i, (match, factor) in enumerate(zip(found, stated, strict=True)):
+        if match is None or factor is None:
+            continue
+        try:
+            time[i], digits = _exact(match["number"], factor)
+        except (OverflowError, ValueError):
+            continue
+        valid[i], resolution_s = True, min(resolution_s, factor / _NS / 10**digits)
+    nonzero = np.abs(time[valid & (time != 0)])
+    unix = bool(len(nonzero)) and _SINCE_NS <= float(np.median(nonzero)) < _UNTIL_NS
+    if unix:
+        valid &= time != 0  # what some tools write for "none"
+    resolution_s = resolution_s if valid.any() else 1.0
+    notes = {}
+    if assumed and not unix:
+        notes["time_unit_assumed"] = "nothing states the unit of the times: seconds were assumed"
+    return Stamps(time, valid, UNIX if unix else RELATIVE, resolution_s, notes, assumed)
+
+
+def _factor(unit: str | None) -> int | None:
+    """Nanoseconds in a unit of time; None where it is none."""
+    known = units.unit(unit) if unit else None
+    return round(known.factor * _NS) if known is not None and known.si == "s" else None
+
+
+def _unit_by_size(sizes: Sequence[float]) -> str:
+    """The unit in which numbers are times of this century; "s" if there is none."""
+    known = [size for size in sizes if size]
+    typical = float(np.median(known)) if known else 0.0
+    return next((name for name in _BY_SIZE if _SINCE_NS <= typical * (_factor(name) or 1) < _UNTIL_NS), "s")
+
+
+def _size(text: str) -> float:
+    return abs(float(text.replace(",", ".")))
+
+
+def _exact(text: str, factor: int) -> tuple[int, int]:
+    """A decimal number times ``factor`` as an integer, and its number of decimals.
+
+    Raises:
+        OverflowError: If it is beyond what a time can be.
+    """
+    text = text.replace(",", ".")
+    if "e" in text.lower():
+        value, digits = round(float(text) * factor), 0
+    else:
+        whole, _, fraction = text.lstrip("+-").partition(".")
+        fraction = fraction[:_MOST_DIGITS]
+        digits = len(fraction)
+        value = int(whole or 0) * factor + int(fraction or 0) * factor // 10**digits
+        value = -value if text.startswith("-") else value
+    if abs(value) >= 2**62:
+        raise OverflowError
+    return value, digits
+
+
+def _times_of_day(texts: Sequence[str]) -> Stamps:
+    time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    days, last, digits = 0, None, 0
+    for i, text in enumerate(texts):
+        found = _TIME_ONLY.match(text)
+        seconds = _seconds_of_day(found) if found else None
+        if found is None or seconds is None:
+            continue
+        if last is not None and seconds < last - _DAY_S / 2:
+            days += 1
+        last, digits = seconds, max(digits, len(found["f"] or ""))
+        time[i], valid[i] = (days * _DAY_S + seconds) * _NS + _fraction_ns(found["f"]), True
+    notes = {"no_date": "the stamps have no date: they are taken as seconds since midnight of some day"}
+    return Stamps(time, valid, RELATIVE, 1 / 10**digits, notes)
+
+
+def _dates(texts: Sequence[str], local: tzinfo, *, named: bool) -> Stamps:
+    matches = [_YEAR_FIRST.match(t) or _YEAR_LAST.match(t) or _NAMED.match(t) for t in texts]
+    notes: dict[str, str] = {}
+    month_first = _month_first([m for m in matches if m and m.re is _YEAR_LAST], notes)
+    time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
+    digits, assumed = 0, False
+    for i, found in enumerate(matches):
+        at = _instant(found, local, month_first) if found else None
+        if found is None or at is None:
+            continue
+        time[i], valid[i] = at, True
+        digits = max(digits, len(found["f"] or ""))
+        assumed |= "z" not in found.re.groupindex or not found["z"]
+    if assumed and not named:
+        notes["time_zone_assumed"] = "the stamps have no time zone: UTC was assumed; say which with --time-zone"
+    return Stamps(time, valid, UNIX, 1 / 10**digits, notes)
+
+
+def _month_first(matches: Sequence[re.Match[str]], notes: dict[str, str]) -> bool:
+    """Whether 04/12/2022 is in April, told from the days beyond the twelfth in the same column."""
+    if not matches:
+        return True
+    if any(int(m["a"]) > 12 for m in matches):
+        return False
+    if any(int(m["b"]) > 12 for m in matches):
+        return True
+    first = matches[0]["sep"] == "/"
+    if any(m["a"] != m["b"] for m in matches):
+        order = "month first" if first else "day first"
+        notes["date_order_assumed"] = (
+            f"dates such as {matches[0].group()[:10]} leave their order open: {order} was assumed"
+        )
+    return first
+
+
+def _instant(found: re.Match[str], local: tzinfo, month_first: bool) -> int | None:
+    """Nanoseconds since the epoch; None if there is no such day or time."""
+    seconds = _seconds_of_day(found)
+    parts = found.groupdict()
+    if seconds is None or not _FIRST_YEAR <= int(parts["y"]) <= _LAST_YEAR:
+        return None
+    if found.re is _NAMED:
+        month, day = _MONTHS.get(parts["m"].lower(), 0), int(parts["b"])
+    elif found.re is _YEAR_FIRST or month_first:
+        month, day = int(parts["a"]), int(parts["b"])
+    else:
+        month, day = int(parts["b"]), int(parts["a"])
+    stated = parts.get("z")
+    try:
+        midnight = datetime(int(parts["y"]), month, day, tzinfo=_stated_zone(stated) if stated else local)
+        moment = midnight.replace(hour=seconds // 3600, minute=seconds // 60 % 60, second=seconds % 60)
+        since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return (since.days * _DAY_S + since.seconds) * _NS + _fraction_ns(parts["f"])
+
+
+def _stated_zone(text: str) -> tzinfo:
+    if text[0] not in "+-":
+        return UTC
+    digits = text[1:].replace(":", "")
+    shift = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(shift if text[0] == "+" else -shift)
+
+
+def _seconds_of_day(found: re.Match[str]) -> int | None:
+    hours, minutes, seconds = int(found["H"]), int(found["M"]), int(found["S"])
+    if hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _fraction_ns(digits: str | None) -> int:
+    return int((digits or "0").ljust(9, "0")[:9])

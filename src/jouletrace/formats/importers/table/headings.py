@@ -1,0 +1,291 @@
+"""Which column of a table is what: by the user's mapping, or by what headers are usually called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.units import Unit
+
+_TIME = re.compile(
+    r"^(date ?time|(time ?)?stamp|time|date|t|ts|epoch|unix(time| ?time ?stamp)?|elapsed( ?time)?|"
+    r"(sample|clock) ?time)$",
+    re.I,
+)
+_START = re.compile(r"^(t )?(start|begin)( ?(time|time ?stamp|ts|t))?$", re.I)
+_END = re.compile(r"^(t )?(end|stop)( ?(time|time ?stamp|ts|t))?$", re.I)
+_NAME = re.compile(r"^(name|layer|layer ?name|kernel|kernel ?name|op|operator|label|phase|range)$", re.I)
+
+HOST, UUID, NUMBER, INSTANCE = "host", "uuid", "number", "instance"
+_DEVICE = {
+    HOST: re.compile(r"^(host|host ?name|node|node ?(id|name)|server|machine|cabinet|rack)$", re.I),
+    UUID: re.compile(r"^((gpu|device) ?)?uuid$", re.I),
+    NUMBER: re.compile(r"^(gpu|gpu ?(id|index)|device|device ?(id|name)|index|outlet|socket|psu)$", re.I),
+    INSTANCE: re.compile(r"^((mig|gpu|gi) ?(instance|profile|device)( ?id)?|mig|gi ?id|gpu ?i ?(id|profile))$", re.I),
+}
+"""What columns say of the device that a row is of: all that a table has of them count together."""
+
+_NUMBERED = re.compile(r"\b(?:gpu|device|dev|outlet|socket|psu|node|ch|channel)[ _#-]*(\d{1,4})(?![\d.])", re.I)
+_POWER = re.compile(r"power|watt|\bpwr\b|^p$|\bdraw\b", re.I)
+_ENERGY = re.compile(r"energy|joule", re.I)
+_POWERS = ("", "power", "watts", "watt", "pwr", "powerdraw", "draw", "p", "powerusage")
+
+_BRACKETS = re.compile(r"[(\[]\s*([^)\]]{1,14}?)\s*[)\]]")
+_UNKNOWN_UNIT = re.compile(r"[A-Za-zµμ]?[WJ]")
+"""What brackets hold that is a unit and none that is known: "MW"."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
+_LAST = re.compile(r"^(.*[^\s_.,/-])[\s_.,/-]+([A-Za-zµμ%]+)$")
+_UNIT_NAMES = {
+    name.lower(): name
+    for name in (
+        *("mW", "kW", "W", "mJ", "kJ", "J", "Wh", "kWh", "C", "pct", "MHz", "ns", "us", "µs", "μs", "ms", "s", "sec"),
+        *("V", "mV", "A", "mA", "B", "MiB", "MB", "min"),
+        *("bytes", "seconds", "milliseconds", "microseconds", "nanoseconds", "millis", "micros", "msec", "usec"),
+        *("watts", "milliwatts", "microwatts", "kilowatts", "joules", "millijoules"),
+    )
+}
+_BESIDE_SPACE = 2
+"""A unit of fewer letters needs an underscore before it: "Phase A" isn't in amperes. Watts, joules, seconds may."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of rows.
+
+    Attributes:
+        places: Indices of the columns that together are the time, in order (a date, a time of day).
+        unit: Of numeric times, as the heading or the user states it; "" if neither does.
+    """
+
+    places: tuple[int, ...]
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A column of readings.
+
+    Attributes:
+        column: Its index.
+        channel: Name of the channel that it becomes.
+        unit: Unit of its cells, where they have none of their own.
+        device: Which device it is of, where one row holds several; "" otherwise.
+        stated: Whether heading or user state the unit.
+    """
+
+    column: int
+    channel: str
+    unit: Unit
+    device: str = ""
+    stated: bool = True
+
+
+@dataclass
+class Columns:
+    """The meaning of a table's columns.
+
+    Attributes:
+        time: When a row was read.
+        start, end: From when to when what a row names ran: such rows are spans, not readings.
+        device: Columns that say which device a row is of, each with what it says: its host, its number, ...
+        maybe_device: Columns that are named so, and that the user's mapping leaves out.
+        values: Columns of readings.
+        name: Index of the column of names of spans.
+        unknown: Headers that mean nothing here.
+    """
+
+    time: Times | None = None
+    start: Times | None = None
+    end: Times | None = None
+    device: list[tuple[str, int]] = field(default_factory=list)
+    maybe_device: list[tuple[str, int]] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    name: int | None = None
+    unknown: list[str] = field(default_factory=list)
+
+
+def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> Columns:
+    """What each column is.
+
+    Args:
+        header: Names of the columns.
+        mapping: Target -> column, as given by the user; empty to go by the names alone. Targets are
+            "time", "start" and "end", with the unit of numbers as a suffix ("time_ms"; two columns are
+            joined by "+"), "device", "name", or a channel with the unit of the cells as its suffix
+            ("power_w", "power_mw"), with ":1" behind it for the second of several devices in one row.
+            What it says nothing of is told from the names; devices only if it leaves out times or readings.
+        path: Named in errors.
+
+    Raises:
+        BadInputError: If a column of the mapping isn't there, or a target has no unit.
+    """
+    guessed = _guessed(header)
+    return _mapped(header, mapping, guessed, path) if mapping else guessed
+
+
+def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns, path: Path) -> Columns:
+    found = Columns()
+    used: set[int] = set()
+    for target, wanted in mapping.items():
+        places = [_place(header, name, path) for name in _joined(header, wanted)]
+        used.update(places)
+        base, _, device = target.partition(":")
+        name, unit = _suffix(base)
+        kind = units.unit(unit) if unit else None
+        if name in ("time", "start", "end") and (kind is None) == (not unit) and (kind is None or kind.si == "s"):
+            setattr(found, name, Times(tuple(places), unit or _printed_unit(header[places[0]])[1]))
+        elif base == "device":
+            found.device = [(_role(header[place]) or NUMBER, place) for place in places]
+        elif base == "name":
+            found.name = places[0]
+        elif kind is None or kind.si == "s":
+            wrong = (
+                f"{path}: --map {target}={wanted}: a target is time_s, start_s, end_s (or _ms, _us, _ns), device, name"
+            )
+            raise BadInputError(f"{wrong}, or a channel with its unit behind it such as power_w or power_mw")
+        else:
+            cells = units.unit(_printed_unit(header[places[0]])[1]) if unit in ("W", "J", "C") else None
+            if cells is not None and cells.si == kind.si:  # the header's own word on its unit
+                kind = cells
+            found.values.append(Value(places[0], _channel(name, kind), kind, device))
+    _fill(found, guessed, used)
+    known = used | _places(found)
+    found.unknown = [name for i, name in enumerate(header) if i not in known]
+    return found
+
+
+def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
+    """What the user says nothing of, by the names of columns that the user doesn't name."""
+
+    def free(times: Times | None) -> Times | None:
+        return None if times is None or used & set(times.places) else times
+
+    devices = [(role, place) for role, place in guessed.device if place not in used]
+    whole = found.time is not None and bool(found.values)
+    if found.time is None and found.start is None and found.end is None:
+        found.time = free(guessed.time)
+    if found.time is None:
+        found.start, found.end = found.start or free(guessed.start), found.end or free(guessed.end)
+    if not found.values:
+        found.values = [value for value in guessed.values if value.column not in used]
+    if not found.device and not any(value.device for value in found.values):
+        # A column "GPU" may hold the power of one: whoever names time and power would name devices too.
+        found.device, found.maybe_device = ([], devices) if whole else (devices, [])
+    if found.name is None and guessed.name not in used:
+        found.name = guessed.name
+
+
+def _places(columns: Columns) -> set[int]:
+    """Columns that mean something."""
+    times = [one.places for one in (columns.time, columns.start, columns.end) if one is not None]
+    named = [] if columns.name is None else [columns.name]
+    return {*(i for some in times for i in some), *(i for _, i in columns.device), *named} | {
+        value.column for value in columns.values
+    }
+
+
+def _joined(header: Sequence[str], wanted: str) -> list[str]:
+    return [wanted] if wanted in header or "+" not in wanted else wanted.split("+")
+
+
+def _place(header: Sequence[str], wanted: str, path: Path) -> int:
+    names = [name.strip().lower() for name in header]
+    if wanted.strip().lower() in names:
+        return names.index(wanted.strip().lower())
+    if wanted.isdecimal() and 1 <= int(wanted[:6]) <= len(names):
+        return int(wanted) - 1
+    shown = ", ".join(name or f"({i})" for i, name in enumerate(header, start=1))
+    raise BadInputError(f"{path}: no column {wanted!r}; there are {shown[:200]}")
+
+
+def _guessed(header: Sequence[str]) -> Columns:
+    found = Columns()
+    times: list[tuple[int, str]] = []
+    for i, text in enumerate(header):
+        name, unit = _printed_unit(text)
+        plain = _plain(name)
+        kind = units.unit(unit) if unit else None
+        timed = not unit or (kind is not None and kind.si == "s")
+        role = _role(text)
+        if _TIME.match(plain) and timed:
+            times.append((i, unit))
+        elif _START.match(plain) and timed and found.start is None:
+            found.start = Times((i,), unit)
+        elif _END.match(plain) and timed and found.end is None:
+            found.end = Times((i,), unit)
+        elif role is not None and (role == HOST or role not in [one for one, _ in found.device]):
+            found.device.append((role, i))
+        elif _NAME.match(plain) and found.name is None:
+            found.name = i
+        elif (value := _value(i, plain, unit, kind)) is not None:
+            found.values.append(value)
+        else:
+            found.unknown.append(text)
+    found.time = _one_time(header, times)
+    return found
+
+
+def _role(heading: str) -> str | None:
+    """What a column says of a device, by its name."""
+    return next((role for role, form in _DEVICE.items() if form.match(_plain(heading))), None)
+
+
+def _one_time(header: Sequence[str], times: Sequence[tuple[int, str]]) -> Times | None:
+    """A date and a time of day are one time; of several whole times the first counts."""
+    if not times:
+        return None
+    dates = [i for i, _ in times if header[i].strip().lower() == "date"]
+    clocks = [(i, unit) for i, unit in times if i not in dates]
+    if dates and clocks:
+        return Times((*dates, clocks[0][0]), clocks[0][1])
+    return Times((times[0][0],), times[0][1])
+
+
+def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | None:
+    """A column of readings, if its name or its unit says of what."""
+    stated = kind is not None
+    if kind is None and not unit:
+        kind = units.UNITS["W"] if _POWER.search(plain) else units.UNITS["J"] if _ENERGY.search(plain) else None
+    if kind is None or kind.si in ("1", "s") or kind is units.NO_UNIT:
+        return None
+    numbered = _NUMBERED.search(plain)
+    name = (plain[: numbered.start()] + plain[numbered.end() :]) if numbered else plain
+    if kind.si == "W" and re.sub(r"[^a-z]", "", name.lower()) in _POWERS:
+        name = "power"
+    elif kind.si == "J":
+        name = "energy counter"
+    return Value(column, _channel(name, kind), kind, numbered[1] if numbered else "", stated)
+
+
+def _plain(name: str) -> str:
+    """A heading as words: "gpu_id", "gpuId" and "GPU-ID" are one."""
+    return " ".join(re.sub(r"[_.-]", " ", _CAMEL.sub(" ", name)).split())
+
+
+def _printed_unit(header: str) -> tuple[str, str]:
+    """A header in two: "Power (mW)", "Power mW" and "power_mw" are all power, in mW."""
+    for found in _BRACKETS.finditer(header):
+        if units.unit(found[1]) is not None or _UNKNOWN_UNIT.fullmatch(found[1]):
+            return f"{header[: found.start()].strip()} {header[found.end() :].strip()}".strip(), found[1]
+    return _suffix(header.strip())
+
+
+def _suffix(name: str) -> tuple[str, str]:
+    found = _LAST.match(_CAMEL.sub(" ", name))
+    if not found or found[2].lower() not in _UNIT_NAMES:
+        return name, ""
+    unit = _UNIT_NAMES[found[2].lower()]
+    underscored = name[: -len(found[2])].endswith("_")
+    if not underscored and len(unit) < _BESIDE_SPACE and unit not in ("W", "J", "s"):
+        return name, ""
+    return found[1], unit
+
+
+def _channel(name: str, kind: Unit) -> str:
+    plain = re.sub(r"\W+", "_", name.strip().lower()).strip("_") or "reading"
+    return plain if plain.endswith(kind.suffix) else plain + kind.suffix

@@ -1,0 +1,120 @@
+"""What ``torch.utils.benchmark`` prints: measurements with their median and IQR, and the table of ``Compare``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.numbers import plain_number
+from jouletrace.formats.importers.stated import Stated
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIME = r"(?P<{0}>[\d.]+) (?P<{0}_unit>ns|us|μs|µs|ms|s)"
+_MEDIAN = re.compile(r"^\s*(?P<kind>Median|Mean): +" + _TIME.format("value") + r"\s*$")
+_IQR = re.compile(r"^\s*IQR: +" + _TIME.format("iqr") + r" \((?P<p25>[\d.]+) to (?P<p75>[\d.]+)\)\s*$")
+_SINGLE = re.compile(r"^\s+" + _TIME.format("value") + r"\s*$")
+_COUNT = re.compile(
+    r"^\s*(?P<n>\d{1,12}) measurements?, (?P<runs>\d{1,12}) runs? (?:per measurement)?\s*,"
+    r" (?P<threads>\d{1,6}) threads?\s*$"
+)
+_OBJECT = re.compile(r"^<torch\.utils\.benchmark\.\S+ object at 0x[0-9a-f]+>$")
+
+
+@dataclass
+class _Measurement:
+    title: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    n: int = 1
+    facts: dict[str, int] = field(default_factory=dict)
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so holds measurements of ``torch.utils.benchmark``."""
+    text = decode_text(head)
+    lines = text.split("\n")
+    return any(_OBJECT.match(line.strip()) for line in lines) or any(_COUNT.match(line) for line in lines)
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read measurements: one is the latency of the model, of several each is a unit.
+
+    Raises:
+        BadInputError: If there is no measurement with a time in it.
+    """
+    left = Left(path)
+    found = list(_measurements(read_text(path, left), left))
+    if not found:
+        raise BadInputError(f"{path}: no measurement of torch.utils.benchmark with a time{left.first()}")
+    stated = Stated("torch.utils.benchmark")
+    for measurement in found:
+        title = " ".join(measurement.title)
+        unit = MODEL_UNIT if len(found) == 1 else stated.unit("range", title or "measurement", count=1)
+        for metric, value in measurement.figures.items():
+            stated.add(unit, metric, value, measurement.n)
+    run = new_run(path, "torch_benchmark", NO_CLOCK)
+    if len(found) == 1:
+        run.workload |= {"title": " ".join(found[0].title), **found[0].facts}
+    if options.device:
+        run.devices.append(DeviceInfo("imported:0", options.device, index=0))
+    stated.write(run)
+    left.warn(run)
+    return run
+
+
+def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
+    now = _Measurement()
+    in_table = False
+    for line, row in enumerate(text.split("\n"), start=1):
+        plain = row.strip()
+        if re.match(r"\[-{2,}.*-{2,}\]$", plain):
+            in_table = True
+            left.add(
+                "compare_table",
+                "tables of Compare repeat measurements, rounded, and were left out",
+                place=f"line {line}",
+            )
+        elif in_table:
+            in_table = not plain.startswith("Times are in")
+        elif _OBJECT.match(plain):
+            now = _Measurement()
+        elif median := _MEDIAN.match(row) or (None if now.figures else _SINGLE.match(row)):
+            _take(now, left, line, median)
+        elif iqr := _IQR.match(row):
+            _take_iqr(now, left, line, iqr)
+        elif count := _COUNT.match(row):
+            now.n = int(count["n"])
+            now.facts = {"runs_per_measurement": int(count["runs"]), "threads": int(count["threads"])}
+            if now.figures:
+                yield now
+            else:
+                left.add("no_time", "measurements have no time", place=f"line {line}")
+            now = _Measurement()
+        elif plain and not now.figures:
+            now.title = [*now.title, plain][-4:]
+    if now.figures:  # cut off before its count
+        left.add("cut_off", "measurements are cut off before their number of runs")
+        yield now
+
+
+def _take(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
+    value = plain_number(found["value"])
+    if value is None:
+        left.add("not_a_number", "times are no numbers", place=f"line {line}")
+        return
+    mean = found.groupdict().get("kind") == "Mean"
+    now.figures["latency_mean_s" if mean else "latency_s"] = value * _UNITS[found["value_unit"]]
+
+
+def _take_iqr(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
+    scale = _UNITS[found["iqr_unit"]]
+    for key in ("iqr", "p25", "p75"):
+        value = plain_number(found[key])
+        if value is None:
+            left.add("not_a_number", "times are no numbers", place=f"line {line}")
+        else:
+            now.figures[f"latency_{key}_s"] = value * scale

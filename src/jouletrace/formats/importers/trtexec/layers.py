@@ -1,0 +1,136 @@
+"""Layers as ``trtexec`` writes them: time of each (``--exportProfile``), or what each is (``--exportLayerInfo``)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.json_text import as_float, load
+from jouletrace.formats.importers.stated import Stated
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+
+_PROFILE = re.compile(
+    r'\{\s*"name"\s*:\s*"(?P<name>.*)"\s*,\s*"timeMs"\s*:\s*(?P<time>[^,}\s]+)\s*'
+    r'(?:,\s*"averageMs"\s*:\s*(?P<average>[^,}\s]+)\s*)?(?:,\s*"medianMs"\s*:\s*(?P<median>[^,}\s]+)\s*)?'
+    r'(?:,\s*"percentage"\s*:\s*(?P<share>[^,}\s]+)\s*)?\}'
+)
+_LONGEST = 20_000
+"""Characters of a line that can be a layer."""
+
+_COUNT = re.compile(r'\{\s*"count"\s*:\s*(\d{1,15})\s*\}')
+
+
+def recognises(head: str) -> bool:
+    """Whether text that begins so is either file."""
+    start = head.lstrip("\ufeff \t\r\n")
+    if start.startswith("["):
+        return '"timeMs"' in head and '"averageMs"' in head
+    return re.match(r'\{\s*"(Layers|Bindings)"\s*:', start) is not None
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read either file: every layer becomes a unit, its times figures.
+
+    Raises:
+        BadInputError: If it holds no layer.
+    """
+    left = Left(path)
+    text = read_text(path, left)
+    stated = Stated("trtexec")
+    layers = '"timeMs"' not in text and re.match(r"[\s\ufeff]*\{", text) is not None
+    found = _layer_info(text, path, stated, left) if layers else _profile(text, stated, left)
+    if not found:
+        raise BadInputError(f"{path}: not one layer in it can be read{left.first()}")
+    run = new_run(path, "trtexec", NO_CLOCK)
+    run.settings["imported"][0]["dialect"] = "layers" if layers else "profile"
+    if options.device:
+        run.devices.append(DeviceInfo("imported:0", options.device, index=0))
+    stated.write(run)
+    left.warn(run)
+    return run
+
+
+def _profile(text: str, stated: Stated, left: Left) -> int:
+    """Times a layer. Line by line: layer names are not escaped, so that a reader of JSON may fail on them."""
+    counted = _COUNT.search(text)
+    count = int(counted[1]) if counted else 0
+    found, total = 0, 0.0
+    for line, row in enumerate(_element_lines(text), start=1):
+        if '"name"' not in row:
+            if '"count"' not in row and row.strip("[], \t\r\ufeff"):
+                left.add("broken_layers", "layers are damaged", place=f"line {line}")
+            continue
+        layer = _PROFILE.search(row) if len(row) < _LONGEST else None
+        times = {key: as_float(layer[key]) for key in ("time", "average", "median", "share")} if layer else {}
+        if layer is None or times["time"] is None:
+            left.add("broken_layers", "layers are damaged", place=f"line {line}")
+            continue
+        unit = stated.unit("layer", _unescaped(layer["name"]), count=1)
+        average = times["average"]
+        if average is None and count:
+            average = times["time"] / count
+        stated.add(unit, "time_s", None if average is None else average / 1e3, count)
+        stated.add(unit, "time_total_s", times["time"] / 1e3, count)
+        stated.add(unit, "time_median_s", None if times["median"] is None else times["median"] / 1e3, count)
+        stated.add(unit, "share", None if times["share"] is None else times["share"] / 100, count)
+        total += average or 0.0
+        found += 1
+    if found and count:
+        stated.add(MODEL_UNIT, "time_s", total / 1e3, count)
+    return found
+
+
+def _element_lines(text: str) -> list[str]:
+    """One element a line, however the file was laid out."""
+    lines = text.split("\n")
+    named = [line.count('"name"') for line in lines]
+    if max(named) <= 1 and all(line.count('"timeMs"') == n for line, n in zip(lines, named, strict=True)):
+        return lines
+    # Laid out anew by another program, which has escaped the names too.
+    try:
+        return [json.dumps(element) for element in json.loads(text, strict=False)]
+    except (ValueError, RecursionError, TypeError):
+        return lines
+
+
+def _unescaped(name: str) -> str:
+    try:
+        return str(json.loads(f'"{name}"', strict=False))
+    except ValueError:
+        return name
+
+
+def _layer_info(text: str, path: Path, stated: Stated, left: Left) -> int:
+    found = load(text, path)
+    layers = found.get("Layers") if isinstance(found, dict) else None
+    if not isinstance(layers, list):
+        raise BadInputError(f"{path}: this JSON has no list of Layers")
+    count = 0
+    for number, layer in enumerate(layers, start=1):
+        if isinstance(layer, str):  # as written without --profilingVerbosity=detailed
+            stated.unit("layer", layer, count=1)
+        elif isinstance(layer, dict) and isinstance(layer.get("Name"), str):
+            op = layer.get("LayerType")
+            stated.unit("layer", layer["Name"], op=op if isinstance(op, str) else None, shapes=_shapes(layer), count=1)
+        else:
+            left.add("broken_layers", "layers have no name", place=f"layer {number}")
+            continue
+        count += 1
+    return count
+
+
+def _shapes(layer: dict[str, Any]) -> str | None:
+    """Shapes and types of a layer's inputs, as "32x3x224x224 Row major linear FP32, ..."."""
+    inputs = layer.get("Inputs")
+    if not isinstance(inputs, list):
+        return None
+    parts = []
+    for tensor in inputs:
+        if isinstance(tensor, dict) and isinstance(tensor.get("Dimensions"), list):
+            form = tensor.get("Format/Datatype", tensor.get("Format", ""))
+            parts.append(f"{'x'.join(map(str, tensor['Dimensions']))} {form}".strip())
+    return ", ".join(parts) or None

@@ -1,0 +1,145 @@
+"""The log of ``trtexec``: averages of some runs each, the performance summary, the totals, and layers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.numbers import plain_number
+from jouletrace.formats.importers.stamps import read_stamps
+from jouletrace.formats.importers.stated import Stated
+from jouletrace.formats.importers.trtexec.printed import BEGINS, PrintedProfile
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+
+_LINE = re.compile(r"^(?:\[(?P<stamp>\d{2}/\d{2}/\d{4}-\d{2}:\d{2}:\d{2})\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
+_AVERAGE = re.compile(
+    r"Average on (?P<runs>\d+) runs - GPU latency: (?P<gpu>\S+) ms(?: - Host latency: (?P<host>\S+) ms)?"
+    r"(?: \((?:end to end (?P<end>\S+) ms, )?enqueue (?P<enqueue>\S+) ms\))?"
+)
+_SUMMARY = re.compile(r"^(?P<name>[A-Z][\w ]*?): (?P<figures>min = .*)$")
+_FIGURE = re.compile(r"(?P<name>min|max|mean|median|percentile\((?P<percent>[\d.]+)%\)) = (?P<value>\S+?) ms")
+_SINGLE = re.compile(
+    r"^(?P<name>Throughput|Total Host Walltime|Total GPU Compute Time): (?P<value>\S+) (?P<unit>qps|s)$"
+)
+_OPTION = re.compile(
+    r"^(?P<name>Model|Batch|Precision|Selected Device|TensorRT version|Streams|CUDA Graph|Warmup)\s*: (?P<value>.+)$"
+)
+
+_METRICS = {
+    "Latency": "latency",
+    "End-to-End Host Latency": "end_to_end_latency",
+    "Enqueue Time": "enqueue_time",
+    "H2D Latency": "h2d_latency",
+    "GPU Compute Time": "gpu_compute_time",
+    "D2H Latency": "d2h_latency",
+    "Host Latency": "latency",
+}
+"""By what the summary calls it; "Host Latency" is what older versions say."""
+
+_TOTALS = {
+    "Throughput": "queries_per_s",
+    "Total Host Walltime": "host_walltime_s",
+    "Total GPU Compute Time": "gpu_compute_time_total_s",
+}
+_AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", "enqueue": "enqueue"}
+
+
+def recognises(head: str) -> bool:
+    """Whether text that begins so is such a log, or the part of one that holds its figures."""
+    return (
+        re.search(
+            r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"
+            r"=== (Model|Build|Inference|Reporting|System) Options ===|" + BEGINS,
+            head,
+        )
+        is not None
+    )
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read a log: its averages become windows without a place in time, the rest figures of the model and its layers.
+
+    Raises:
+        BadInputError: If it holds none.
+    """
+    left = Left(path)
+    stated, averages = Stated("trtexec"), list[dict[str, object]]()
+    facts: dict[str, str] = {}
+    first, profile = "", PrintedProfile(stated, left)
+    for line, row in enumerate(read_text(path, left).split("\n"), start=1):
+        found = _LINE.match(row.rstrip())
+        text, first = (found["text"].strip(), first or found["stamp"] or "") if found else (row.strip(), first)
+        place = f"line {line}"
+        if profile.take(text, place):
+            continue
+        if average := _AVERAGE.search(text):
+            averages += _average(average, len(averages), left, place)
+        elif summary := _SUMMARY.match(text):
+            _summary(summary, stated, left, place)
+        elif single := _SINGLE.match(text):
+            if (value := _number(single["value"], left, place)) is not None:
+                stated.add(MODEL_UNIT, _TOTALS[single["name"]], value)
+        elif option := _OPTION.match(text):
+            facts.setdefault(option["name"].lower(), option["value"].strip())
+        elif text.startswith(("Average on", "Latency:", "GPU Compute Time:", "Throughput:")):
+            left.add("not_a_figure", "lines that should hold figures do not", place=place)
+    if not len(stated) and not averages:
+        raise BadInputError(f"{path}: a log of trtexec without averages, performance summary or layers{left.first()}")
+    run = new_run(path, "trtexec", NO_CLOCK)
+    run.settings["imported"][0]["dialect"] = "log"
+    _facts(run, facts, options, first)
+    stated.write(run)
+    run.windows = tables.from_rows(averages, "windows")
+    left.warn(run)
+    return run
+
+
+def _average(found: re.Match[str], order: int, left: Left, place: str) -> list[dict[str, object]]:
+    """One row of ``windows`` for each latency that the line averages."""
+    runs = int(found["runs"][:9])
+    rows: list[dict[str, object]] = []
+    for group, name in _AVERAGED.items():
+        if found[group] is not None and (ms := _number(found[group], left, place)) is not None:
+            window = {"variant": name, "order": order + len(rows), "replays": runs, "time_s": ms / 1e3 * runs}
+            rows.append(window)
+    return rows
+
+
+def _summary(found: re.Match[str], stated: Stated, left: Left, place: str) -> None:
+    metric = _METRICS.get(found["name"]) or re.sub(r"\W+", "_", found["name"].lower())
+    figures = list(_FIGURE.finditer(found["figures"]))
+    if len(figures) < found["figures"].count(" = "):
+        left.add("not_a_number", "figures are no numbers", found["figures"].count(" = ") - len(figures), place)
+    for figure in figures:
+        if (ms := _number(figure["value"], left, place)) is None:
+            continue
+        name = f"p{figure['percent'].replace('.', '_')}" if figure["percent"] else figure["name"]
+        # The median is what "latency_s" is throughout.
+        stated.add(MODEL_UNIT, f"{metric}_s" if name == "median" else f"{metric}_{name}_s", ms / 1e3)
+
+
+def _number(text: str, left: Left, place: str) -> float | None:
+    value = plain_number(text)
+    if value is None or value < 0:
+        left.add("not_a_number", "figures are no numbers", place=place)
+        return None
+    return value
+
+
+def _facts(run: Run, facts: dict[str, str], options: ImportOptions, first: str) -> None:
+    """What the log says of model, board and versions."""
+    if "model" in facts:
+        run.workload["name"] = facts["model"].rsplit("/", 1)[-1]
+    run.workload |= {
+        name.replace(" ", "_"): facts[name] for name in ("batch", "precision", "streams", "cuda graph") if name in facts
+    }
+    if "tensorrt version" in facts:
+        run.versions["tensorrt"] = facts["tensorrt version"]
+    device = options.device or facts.get("selected device")
+    if device:
+        run.devices.append(DeviceInfo("imported:0", device, index=0))
+    if first:
+        stamps = read_stamps([first.replace("-", " ")], options.time_zone)
+        run.created_ns = int(stamps.time_ns[0]) if stamps.valid[0] else 0

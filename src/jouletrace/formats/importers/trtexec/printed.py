@@ -1,0 +1,78 @@
+"""The table of layers that ``trtexec --dumpProfile`` prints into its log, in the forms of several versions."""
+
+from __future__ import annotations
+
+import re
+
+from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.numbers import plain_number
+from jouletrace.formats.importers.stated import Stated
+from jouletrace.run import MODEL_UNIT
+
+BEGINS = r"=== Profile \((?P<count>\d{1,15}) iterations ?\) ==="
+
+_BEGINS = re.compile(BEGINS)
+_COLUMNS = ("time", "average", "median", "share")
+_LONGEST = 20_000
+"""Characters of a line that can be a layer."""
+
+
+class PrintedProfile:
+    """Lines as they come; those of the table become layers with their times.
+
+    TensorRT 10 prints names last, versions before it first; before 8.4 there were no medians.
+    """
+
+    def __init__(self, stated: Stated, left: Left) -> None:
+        self._stated = stated
+        self._left = left
+        self._count: int | None = None
+        self._row: re.Pattern[str] | None = None
+
+    def take(self, text: str, place: str) -> bool:
+        """Take a line, without what the log puts before it; whether it is one of the table."""
+        if begins := _BEGINS.match(text):
+            self._count, self._row = int(begins["count"]), None
+            return True
+        if self._count is None:
+            return False
+        if self._row is None:
+            if "Time" in text and "Layer" in text:
+                self._row = _form(text)
+            else:
+                self._count = None
+            return self._row is not None
+        return self._layer(text, place, self._row, self._count)
+
+    def _layer(self, text: str, place: str, row: re.Pattern[str], count: int) -> bool:
+        found = row.match(text) if len(text) < _LONGEST else None
+        if not text or text.startswith("=== "):
+            self._count = None
+            return not text
+        times = {key: plain_number(text) for key, text in found.groupdict().items()} if found else {}
+        if found is None or times["time"] is None or times["average"] is None:
+            self._left.add("broken_layers", "layers are damaged", place=place)
+            return True
+        if found["name"] == "Total":
+            self._count = None
+            self._stated.add(MODEL_UNIT, "time_s", times["average"] / 1e3, count)
+            return True
+        unit = self._stated.unit("layer", found["name"], count=1)
+        for key, metric, factor in (
+            ("average", "time_s", 1e-3),
+            ("time", "time_total_s", 1e-3),
+            ("median", "time_median_s", 1e-3),
+            ("share", "share", 1e-2),
+        ):
+            value = times.get(key)
+            self._stated.add(unit, metric, None if value is None else value * factor, count)
+        return True
+
+
+def _form(header: str) -> re.Pattern[str]:
+    """What rows look like under a header: names may end in numbers, so that it counts how many figures there are."""
+    columns = [name for name in _COLUMNS if name != "median" or "Median" in header]
+    figures = r"\s+".join(rf"(?P<{name}>[\d.]+)" for name in columns)
+    if header.startswith("Layer"):
+        return re.compile(rf"^(?P<name>\S.*?)\s+{figures}$")
+    return re.compile(rf"^{figures}\s+(?P<name>\S.*)$")

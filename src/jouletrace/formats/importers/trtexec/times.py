@@ -1,0 +1,123 @@
+"""``trtexec --exportTimes``: when each query was enqueued, copied and computed, in milliseconds of its own clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import columns
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.json_text import as_float, load_list
+from jouletrace.run import DeviceInfo, Run
+
+WARM_UP_MS = 200.0
+"""Queries whose computation starts before this are warm-up: trtexec's default, which its summary leaves out."""
+
+_FIELDS = (
+    "startEnqMs",
+    "endEnqMs",
+    "startH2dMs",
+    "startComputeMs",
+    "startD2hMs",
+    "h2dMs",
+    "computeMs",
+    "d2hMs",
+    "latencyMs",
+)
+
+
+def recognises(head: str) -> bool:
+    """Whether text that begins so is such a file."""
+    return '"startEnqMs"' in head and '"computeMs"' in head
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read times: every query becomes an iteration, its copies and its computation spans below it.
+
+    Durations are those that the file states, not ends less starts, which have fewer digits.
+
+    Raises:
+        BadInputError: If not one query is whole.
+    """
+    left = Left(path)
+    queries = load_list(read_text(path, left), path, left)
+    rows = [_row(query, i, left) for i, query in enumerate(queries, start=1)]
+    ms = np.array([row for row in rows if row is not None], np.float64).reshape(-1, len(_FIELDS))
+    if not len(ms):
+        raise BadInputError(f"{path}: not one query of it has all its times{left.first()}")
+    run = new_run(path, "trtexec", RELATIVE)
+    run.settings["imported"][0]["dialect"] = "times"
+    run.devices.append(DeviceInfo("imported:0", options.device or "device 0", index=0))
+    _add_spans(run, dict(zip(_FIELDS, ms.T, strict=True)))
+    early = int((ms[:, _FIELDS.index("startComputeMs")] < WARM_UP_MS).sum())
+    if 0 < early < len(ms):
+        text = f"{early} queries of the first {WARM_UP_MS:g} ms are taken for warm-up, as trtexec does by default"
+        run.warn("warm_up_assumed", text, path.name)
+    left.warn(run)
+    return run
+
+
+def _row(query: object, number: int, left: Left) -> list[float] | None:
+    values = [as_float(query.get(name)) if isinstance(query, dict) else None for name in _FIELDS]
+    numbers = [value for value in values if value is not None and abs(value) < 1e12]
+    if len(numbers) < len(_FIELDS) or min(numbers[5:]) < 0 or numbers[1] < numbers[0]:
+        left.add("broken_queries", "queries lack times or have negative ones", place=f"query {number}")
+        return None
+    return numbers
+
+
+def _add_spans(run: Run, ms: dict[str, NDArray[np.float64]]) -> None:
+    n = len(ms["startEnqMs"])
+    number = np.arange(n)
+    measured = ms["startComputeMs"] >= WARM_UP_MS
+    if not measured.any():  # a file without its warm-up, or nothing but it: all that there is
+        measured[:] = True
+    lanes = columns.Coded(np.where(measured, 0, 1), ["latency", "warm-up"])
+
+    def spans(
+        first: int,
+        use: NDArray[np.bool_],
+        kind: str,
+        name: str,
+        start: str,
+        took: NDArray[np.float64],
+        lane: columns.Column,
+        parent: bool = True,
+    ) -> object:
+        begin = np.round(ms[start][use] * 1e6).astype(np.int64)
+        return columns.block(
+            "spans",
+            int(use.sum()),
+            id=first + number[use],
+            parent=number[use] if parent else None,
+            kind=kind,
+            name=name,
+            device="imported:0",
+            lane=lane,
+            start_ns=begin,
+            end_ns=begin + np.round(took[use] * 1e6).astype(np.int64),
+        )
+
+    every = np.ones(n, bool)
+    run.spans = columns.join(
+        "spans",
+        [
+            spans(0, every, "iteration", "query", "startH2dMs", ms["latencyMs"], lanes, parent=False),
+            spans(n, every, "range", "GPU compute", "startComputeMs", ms["computeMs"], "GPU compute"),
+            spans(2 * n, ms["h2dMs"] > 0, "memcpy", "host to device", "startH2dMs", ms["h2dMs"], "host to device"),
+            spans(3 * n, ms["d2hMs"] > 0, "memcpy", "device to host", "startD2hMs", ms["d2hMs"], "device to host"),
+            spans(
+                4 * n,
+                every,
+                "range",
+                "enqueue",
+                "startEnqMs",
+                ms["endEnqMs"] - ms["startEnqMs"],
+                "enqueue",
+                parent=False,
+            ),
+        ],
+    )

@@ -1,0 +1,35 @@
+"""What runs a workload: torch on a device, a simulated board, a runtime of the addons; one module each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from jouletrace.devices.base import Device
+from jouletrace.profiler.backends.base import Backend
+from jouletrace.profiler.settings import RUNTIMES
+
+_HOMES = {
+    "torch": "jouletrace.profiler.backends.torch",
+    "simulated": "jouletrace.profiler.backends.simulated",
+    "onnxruntime": "jouletrace.addons.runtimes.backend",
+    "openvino": "jouletrace.addons.runtimes.backend",
+}
+"""The module of each backend, loaded when it is first used: it offers what ``Backend`` says."""
+
+
+def backend_of(device: Device, name: str) -> Backend:
+    """What runs a workload on a device.
+
+    Args:
+        device: An opened one.
+        name: ``--backend``: "auto", "torch" or one of ``RUNTIMES``.
+    """
+    if name in RUNTIMES:
+        return named(name)
+    return named("simulated" if device.info.simulated else "torch")
+
+
+def named(name: str) -> Backend:
+    """The backend of that name, one of ``_HOMES``."""
+    return cast(Backend, import_module(_HOMES[name]))

@@ -1,0 +1,44 @@
+"""Workloads on a simulated board: shapes and times, no numbers."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError
+from jouletrace.execution.simulated import SimulatedProgram
+from jouletrace.execution.steps.simulated import simulate_workload
+from jouletrace.execution.steps.simulated_generation import simulate_generation
+from jouletrace.profiler.backends.base import Prepared, check_phases
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.simulator.boards import SimulatedGpu
+from jouletrace.workloads.base import Workload
+from jouletrace.workloads.options import WorkloadOptions
+
+
+def load_libraries(workload: Workload, device: Device) -> None:
+    """Nothing: a simulated board computes with shapes."""
+
+
+def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
+    """See ``Backend``.
+
+    Raises:
+        BadInputError: If images are to be loaded, or the options don't fit the workload.
+    """
+    board = cast(SimulatedGpu, device)
+    if settings.task == "generate":
+        built, whole, pieces, phases = simulate_generation(workload, options, device, settings.mode)
+        return Prepared(
+            built,
+            whole,
+            real=False,
+            make_program=lambda: SimulatedProgram(whole, board, phases),
+            make_generation=lambda: pieces,
+        )
+    if settings.data is not None:
+        raise BadInputError(f"--data: images are loaded by a real host, and {device.spec} computes with shapes alone")
+    built, step = simulate_workload(workload, options, device, settings.mode)
+    program = SimulatedProgram(step, board)
+    check_phases(workload, settings, {call.phase for call in program.listing().calls})
+    return Prepared(built, step, real=False, make_program=lambda: program)

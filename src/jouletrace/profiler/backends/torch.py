@@ -1,0 +1,117 @@
+"""Workloads in torch, on a GPU or the CPU."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from jouletrace.devices.base import Device
+from jouletrace.devices.cuda_order import cuda_index, show_alone
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.execution.program import Program
+from jouletrace.execution.steps import make_step
+from jouletrace.execution.steps.base import Step
+from jouletrace.execution.steps.generation import make_generation_steps
+from jouletrace.execution.steps.trial import user_code
+from jouletrace.profiler.backends.base import Prepared, check_phases
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.workloads.base import Built, Workload
+from jouletrace.workloads.local_folder import LocalFolder
+from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.transformers_models import BuiltInModel
+
+if TYPE_CHECKING:
+    from jouletrace.execution.steps.cuda.step import CudaStep
+
+
+def load_libraries(workload: Workload, device: Device) -> None:
+    """Import torch, and transformers for its models."""
+    if device.info.kind == "mig":
+        return  # an instance is chosen before torch looks at what is here
+    with suppress(ImportError):
+        import torch  # noqa: F401
+
+        if isinstance(workload, BuiltInModel | LocalFolder):
+            import transformers  # noqa: F401
+
+
+def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
+    """See ``Backend``."""
+    torch_device = torch_device_of(device)
+    if settings.task == "generate":
+        return _generation(workload, torch_device, settings, options)
+    built = workload.build(torch_device, options)
+    step = make_step(built, torch_device, settings.mode, l2=settings.l2)
+    if settings.detail != "model" and settings.mode != "compile":
+        _check_parts(workload, settings, built, torch_device)
+    return Prepared(built, step, make_program=lambda: _program(built, step, torch_device))
+
+
+def _generation(workload: Workload, torch_device: str, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
+    """The same of a workload that generates tokens; its parts are those of one forward of each kind."""
+    # Transformers' loop asks the device after each token whether to go on, which a graph can't.
+    own_loop = "static" if settings.mode == "graph" else None
+    built = workload.build(torch_device, replace(options, own_loop=own_loop))
+    generation = built.generation
+    if generation is None:
+        raise BadInputError(f"--task generate: {workload.name} is no model that generates")
+    step = make_step(built, torch_device, settings.mode)
+    return Prepared(
+        built,
+        step,
+        make_program=lambda: _program(built, step, torch_device),
+        make_generation=lambda: make_generation_steps(built, torch_device, settings.mode),
+    )
+
+
+def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, torch_device: str) -> None:
+    """Refuse what has no parts, before its whole is measured in vain."""
+    import torch
+
+    from jouletrace.execution.listing import listing
+
+    with user_code(built), listing(built.module, torch.device(torch_device)) as seen:
+        built.call(0)
+    if not seen:
+        asked = f"{workload.name}: --detail {settings.detail}"
+        raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}")
+    check_phases(workload, settings, {one.phase for one in seen})
+
+
+def _program(built: Built, step: Step, torch_device: str) -> Program:
+    """A workload on a real device, ready to be traced."""
+    import torch
+
+    if torch_device == "cpu":
+        from jouletrace.execution.cpu import CpuProgram
+
+        return CpuProgram(built)
+    from jouletrace.execution.gpu import GpuProgram
+
+    return GpuProgram(built, cast("CudaStep", step), torch.device(torch_device))
+
+
+def torch_device_of(device: Device) -> str:
+    """The name that torch gives a device: found by UUID, since CUDA and NVML count differently.
+
+    Raises:
+        NotPossibleError: If CUDA can't see the device.
+    """
+    if device.info.kind == "cpu":
+        return "cpu"
+    if device.info.kind == "mig" and not context_in_this_process():
+        show_alone(device.info.id)
+    index = cuda_index(device.info.id)
+    if index is None:
+        raise NotPossibleError(
+            f"{device.info.name} ({device.info.id}) is not visible to CUDA here: check CUDA_VISIBLE_DEVICES"
+        )
+    return f"cuda:{index}"
+
+
+def context_in_this_process() -> bool:
+    """Whether this process has a CUDA context through torch already."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())

@@ -1,0 +1,209 @@
+"""Callbacks that record a training loop of somebody else's: transformers' Trainer and Lightning.
+
+    trainer = Trainer(..., callbacks=[jt.trainer_callback(save_to="runs/mine")])
+
+Steps become spans of kind "iteration", epochs and evaluations ranges; nothing waits for the GPU but
+the ends of epochs and evaluations. What the trainer logs gets the energy so far. Their libraries are
+imported when one is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import NotPossibleError
+from jouletrace.profiler.record import live
+from jouletrace.profiler.record.ranges import STEP
+from jouletrace.profiler.record.recording import Recording
+from jouletrace.run import Run
+
+
+class _Loop:
+    """One training as a recording: what both callbacks do at the events of their library."""
+
+    def __init__(self, label: str, options: dict[str, Any]) -> None:
+        self._label, self._options = label, options
+        if isinstance(place := options.get("save_to"), str | PathLike):
+            options["save_to"] = Path(place).absolute()  # where the callback was made, not where training begins
+        self._recording: Recording | None = None
+        self._open: list[live.range] = []
+        self.run: Run | None = None
+
+    def start(self) -> None:
+        self._recording = live.record(self._label, **self._options)
+        self._recording.__enter__()
+
+    def enter(self, name: str) -> None:
+        if self._recording is not None:
+            opened = live.range(name, sync=True)
+            opened.__enter__()
+            self._open.append(opened)
+
+    def leave(self, name: str) -> None:
+        """End the range of that name, and what is still open inside it; nothing if it isn't open."""
+        if all(opened.name != name for opened in self._open):
+            return
+        while self._open:
+            opened = self._open.pop()
+            opened.__exit__(None, None, None)
+            if opened.name == name:
+                return
+
+    def skip(self) -> None:
+        if self._recording is not None:
+            self._recording.skip()
+
+    def logged(self) -> dict[str, float]:
+        """What has been measured so far, for a trainer's log; what isn't known is left out."""
+        if self._recording is None:
+            return {}
+        found = self._recording.now()
+        step = next((one for path, one in found.ranges.items() if path.split("/")[-1] == STEP), None)
+        figures = {
+            "energy_j": found.energy_j,
+            "power_w": found.power_w,
+            "energy_step_j": step.energy_j if step is not None else None,
+        }
+        prefix = "simulated_" if found.simulated else ""
+        return {prefix + name: value for name, value in figures.items() if value is not None}
+
+    def end(self, error: BaseException | None = None) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        while self._open:
+            self._open.pop().__exit__(None, None, None)
+        recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        self.run = recording.run
+
+
+def trainer_callback(
+    label: str = "training",
+    *,
+    devices: str | Sequence[str] = "visible",
+    save_to: str | Path | None = None,
+    **options: Any,
+) -> Any:
+    """A ``transformers.TrainerCallback`` that records the training: an epoch, evaluation and step each have energy.
+
+    Args:
+        label: What the Run is called.
+        devices: As in ``record``.
+        save_to: As in ``record``. The Run is the callback's ``run`` too, once the training has ended.
+        **options: Others of ``record``: ``on_update``, ``trace_s``, ...
+
+    Raises:
+        NotPossibleError: If transformers isn't installed.
+    """
+    try:
+        from transformers import TrainerCallback
+    except ImportError:
+        raise NotPossibleError("trainer_callback needs transformers: pip install transformers") from None
+
+    class EnergyCallback(TrainerCallback):
+        def __init__(self) -> None:
+            self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
+
+        @property
+        def run(self) -> Run | None:
+            return self._loop.run
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.start()
+
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.enter("epoch")
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            live.step()
+            if control.should_evaluate:  # which the trainer's own callback has decided by now
+                self._loop.enter("evaluation")
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.leave("evaluation")
+            self._loop.skip()
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.skip()
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.leave("epoch")
+            if control.should_evaluate:
+                self._loop.enter("evaluation")
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if isinstance(logs, dict) and "train_runtime" not in logs:
+                logs.update(self._loop.logged())
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self._loop.end()
+
+    return EnergyCallback()
+
+
+def lightning_callback(
+    label: str = "training",
+    *,
+    devices: str | Sequence[str] = "visible",
+    save_to: str | Path | None = None,
+    **options: Any,
+) -> Any:
+    """A Lightning ``Callback`` that records ``fit``: an epoch, validation and step each have energy.
+
+    Args:
+        label: What the Run is called.
+        devices: As in ``record``.
+        save_to: As in ``record``. The Run is the callback's ``run`` too, once ``fit`` has ended.
+        **options: Others of ``record``: ``on_update``, ``trace_s``, ...
+
+    Raises:
+        NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
+    """
+    Callback: Any = _lightning_base()
+
+    class EnergyCallback(Callback):  # type: ignore[misc]  # found at run time
+        def __init__(self) -> None:
+            self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
+
+        @property
+        def run(self) -> Run | None:
+            return self._loop.run
+
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.start()
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.enter("epoch")
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
+            live.step()
+
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.enter("evaluation")
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.leave("evaluation")
+            self._loop.skip()
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.leave("epoch")
+
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            self._loop.end(exception)
+
+        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+            self._loop.end()
+
+    return EnergyCallback()
+
+
+def _lightning_base() -> Any:
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return __import__(package, fromlist=["Callback"]).Callback
+        except ImportError:
+            continue
+    raise NotPossibleError("lightning_callback needs Lightning: pip install lightning")

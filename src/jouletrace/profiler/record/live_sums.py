@@ -1,0 +1,242 @@
+"""Energy of ranges and steps while they go on: the record summed up as it comes, in little memory.
+
+A range's energy is what the record says between its edges, shifted by the sensor's delay. That is as
+good as the range is long against the sensor: steps in a row count as one long stretch, and what is too
+short has no energy here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace import analysis
+from jouletrace.analysis.power import most_w, response_of, tail_s
+from jouletrace.profiler.monitoring.meter import Meter
+from jouletrace.profiler.record.partial import RangeSoFar, SoFar
+from jouletrace.profiler.record.ranges import Opened, Span
+from jouletrace.recording.stream import SampleStream
+from jouletrace.run import ChannelInfo, Run, tables
+from jouletrace.run.channels import POWER
+
+RECENT_S = 120.0
+_RECENT_SPANS = 50_000
+_CURVE_S = 900.0
+"""How far back the start of a step may lie; those of open ranges are noted as they pass."""
+
+_NOTED_AFTER_NS = 10_000_000_000
+_LONG = 10.0
+"""Readings in a stretch that can stand for itself, as in ``analysis.ranges``."""
+
+_MOST_PATHS = 1000
+OTHERS = "(others)"
+
+
+@dataclass
+class _Sums:
+    """Sums of one path.
+
+    Attributes:
+        stretches: How often one didn't begin where the one before ended.
+        lost: How many began before the curve does.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    joules: float = 0.0
+    stretches: int = 0
+    lost: int = 0
+    last_end_ns: int = 0
+    last_s: float = 0.0
+    last_j: float = 0.0
+
+
+class LiveSums:
+    """Sums up what ``update`` is given. Not for several threads at once.
+
+    Args:
+        run: Of the session: devices and channels, and what recent figures are of.
+        stream: The samples as they come; read from its beginning.
+        start_ns: Since when.
+    """
+
+    def __init__(self, run: Run, stream: SampleStream, start_ns: int) -> None:
+        self._run = run
+        self._stream = stream
+        self._start_ns = start_ns
+        power = [channel for channel in run.channels if channel.name == POWER]
+        self._meters = [_PowerMeter(channel, start_ns, most_w(run, channel.device)) for channel in power]
+        self._whole = len(power) == len(run.devices)
+        self._period_s = max((channel.period_s or 0.02 for channel in power), default=0.02)
+        self._started: dict[int, float] = {}
+        self._waiting: list[Span] = []
+        self._sums: dict[tuple[str, ...], _Sums] = {}
+        self._samples: deque[tuple[int, pa.Table]] = deque()
+        self._spans: deque[Span] = deque(maxlen=_RECENT_SPANS)
+        self._before = (0.0, 0.0)
+        self._power_w: float | None = None
+        self.problem: str | None = None
+
+    def update(self, spans: Iterable[Span], still_open: Iterable[Opened]) -> None:
+        """Take what has ended, and the readings that have come."""
+        fresh = self._stream.take()
+        if len(fresh):
+            self._samples.append((int(pc.max(fresh["time_ns"]).as_py()), fresh))
+            oldest = self._samples[-1][0] - int(RECENT_S * 1e9)
+            while self._samples[0][0] < oldest:
+                self._samples.popleft()
+        for meter in self._meters:
+            meter.take(fresh)
+        spans = list(spans)
+        self._spans.extend(spans)
+        self._waiting += spans
+        reached = self._reached()
+        ready = [span for span in self._waiting if span.end_ns <= reached]
+        if ready:
+            self._waiting = [span for span in self._waiting if span.end_ns > reached]
+            self._sum_up(ready)
+        self._note_starts(still_open, reached)
+
+    def so_far(self, label: str) -> SoFar:
+        """The sums as they stand."""
+        known = self._whole and bool(self._meters)
+        reached = self._reached()
+        seconds = max((reached - self._start_ns) / 1e9, 0.0)
+        energy = float(self._energy(reached)) if known and seconds > 0 else None
+        if energy is not None and seconds > self._before[0]:
+            self._power_w = (energy - self._before[1]) / (seconds - self._before[0])
+            self._before = seconds, energy
+        return SoFar(
+            label,
+            seconds,
+            energy,
+            self._power_w,
+            sum(meter.hole_s for meter in self._meters),
+            {"/".join(path): self._range(sums) for path, sums in self._sums.items()},
+            self._run.simulated,
+            self.problem,
+        )
+
+    def recent(self, seconds: float) -> Run:
+        """A Run of the last so many seconds that the record speaks for, analysed: figures with intervals."""
+        tail = max((tail_s(channel) for channel in self._run.channels), default=0.0)
+        end = self._reached() - int(tail * 1e9)
+        start = max(end - int(min(seconds, RECENT_S) * 1e9), self._start_ns)
+        inside = [span for span in self._spans if start <= span.start_ns and span.end_ns <= end]
+        run = replace(self._run, warnings=list(self._run.warnings), complete=False)
+        run.samples = tables.conform(
+            pa.concat_tables([tables.empty("samples"), *(t for _, t in self._samples)]), "samples"
+        )
+        device = self._run.devices[0].id
+        rows = span_columns(inside, device)
+        phase: dict[str, object] = {"id": 0, "kind": "phase", "name": "monitor", "lane": "record", "device": device}
+        phase |= {"start_ns": start, "end_ns": max(end, start)}
+        both = [tables.from_rows([phase], "spans"), tables.conform(pa.table(rows), "spans")]
+        run.spans = tables.conform(pa.concat_tables(both), "spans")
+        return analysis.analyse(run)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    def _reached(self) -> int:
+        """Until when all is known; without a power sensor there is nothing to wait for but the spans themselves."""
+        if self._meters:
+            return min(meter.reached_ns for meter in self._meters)
+        return max((span.end_ns for span in self._spans), default=self._start_ns)
+
+    def _energy(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
+        nothing = np.zeros(np.shape(time_ns))
+        return np.asarray(sum((meter.until(time_ns) for meter in self._meters), start=nothing), np.float64)
+
+    def _note_starts(self, still_open: Iterable[Opened], reached: int) -> None:
+        """An epoch may be longer than the curve is kept: what was drawn until its start is noted."""
+        for opened in still_open:
+            if opened.id not in self._started and opened.start_ns < reached - _NOTED_AFTER_NS:
+                self._started[opened.id] = float(self._energy(opened.start_ns))
+
+    def _sum_up(self, spans: Sequence[Span]) -> None:
+        start = np.array([span.start_ns for span in spans], np.int64)
+        end = np.array([span.end_ns for span in spans], np.int64)
+        joules, seconds = np.zeros(len(spans)), (end - start) / 1e9
+        if self._meters:
+            joules = self._energy(end) - self._energy(start)
+            curve_ns = max(meter.oldest_ns for meter in self._meters)
+            for i in np.flatnonzero(start < curve_ns).tolist():
+                noted = self._started.get(spans[i].id)
+                joules[i] = np.nan if noted is None else float(self._energy(spans[i].end_ns)) - noted
+        paths: dict[tuple[str, ...], list[int]] = {}
+        for i, span in enumerate(spans):
+            paths.setdefault(span.path, []).append(i)
+            self._started.pop(span.id, None)
+        for path, rows in paths.items():
+            own = path in self._sums or len(self._sums) < _MOST_PATHS
+            sums = self._sums.setdefault(path if own else (OTHERS,), _Sums())
+            of = np.array(rows)
+            of = of[np.argsort(start[of], kind="stable")]
+            befores = np.append(sums.last_end_ns, end[of][:-1])
+            known = np.isfinite(joules[of])
+            sums.count += len(of)
+            sums.seconds += float(seconds[of].sum())
+            sums.joules += float(joules[of][known].sum())
+            sums.lost += int((~known).sum())
+            sums.stretches += int((np.abs(start[of] - befores) > 0.02 * (end[of] - start[of])).sum())
+            last = of[-1]
+            sums.last_end_ns, sums.last_s, sums.last_j = int(end[last]), float(seconds[last]), float(joules[last])
+
+    def _range(self, sums: _Sums) -> RangeSoFar:
+        long_s = _LONG * self._period_s
+        last = sums.last_j if sums.last_s >= long_s and np.isfinite(sums.last_j) and self._whole else None
+        reason = None
+        if not self._whole or not self._meters:
+            reason = "no_power_sensor"
+        elif sums.lost:
+            reason = "outside_record"
+        elif sums.seconds < long_s * sums.stretches:
+            reason = "sensor_too_slow"
+        each = sums.joules / sums.count if reason is None else None
+        return RangeSoFar(sums.count, sums.seconds / sums.count, each, sums.last_s, last, reason)
+
+
+class _PowerMeter:
+    """The meter of one device, with its sensor's delay taken off."""
+
+    def __init__(self, channel: ChannelInfo, start_ns: int, most_w: float) -> None:
+        self._device = channel.device
+        response = response_of(channel)
+        # The meter takes a reading for the mean of the period before it, which is half a period's delay.
+        self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
+        self._meter = Meter(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
+
+    def take(self, fresh: pa.Table) -> None:
+        rows = fresh.filter(pc.and_(pc.equal(fresh["channel"], POWER), pc.equal(fresh["device"], self._device)))
+        self._meter.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
+
+    @property
+    def reached_ns(self) -> int:
+        return self._meter.last_ns - self._delay_ns
+
+    @property
+    def oldest_ns(self) -> int:
+        return self._meter.oldest_ns
+
+    @property
+    def hole_s(self) -> float:
+        return self._meter.hole_s
+
+    def until(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
+        return self._meter.until(np.asarray(time_ns, np.int64) + self._delay_ns)
+
+
+def span_columns(spans: Sequence[Span], device: str) -> dict[str, list[object]]:
+    """Columns of the ``spans`` table."""
+    names = ("id", "parent", "kind", "name", "lane", "start_ns", "end_ns")
+    columns: dict[str, list[object]] = {name: [span[i] for span in spans] for i, name in enumerate(names)}
+    columns["device"] = [device] * len(spans)
+    return columns

@@ -1,0 +1,355 @@
+"""A recording of devices beside a program, with the ranges and steps that the program marks."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from numbers import Real
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from jouletrace import analysis
+from jouletrace.devices import open_devices
+from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.measure import synchronize
+from jouletrace.profiler.monitoring.monitor import realtime
+from jouletrace.profiler.record import active
+from jouletrace.profiler.record.annotations import Annotations
+from jouletrace.profiler.record.kernel_stretch import KernelStretch
+from jouletrace.profiler.record.live_sums import LiveSums, span_columns
+from jouletrace.profiler.record.merge_ranks import merge_when_all_ended
+from jouletrace.profiler.record.nested import Within
+from jouletrace.profiler.record.partial import SoFar
+from jouletrace.profiler.record.ranges import Marks
+from jouletrace.profiler.record.ranks import device_of, parts_of, this_rank
+from jouletrace.recording.session import Session
+from jouletrace.run import Run
+from jouletrace.run.files import shown
+from jouletrace.run.header import RUN_JSON
+from jouletrace.run.store import check_free, save
+
+_FLUSH_S = 1.0
+_PATIENCE_S = 10.0
+"""Given to ``on_update`` to come back when the recording ends."""
+
+OnUpdate = Callable[[SoFar], object]
+
+
+class Recording:
+    """A recording of devices, with the ranges and steps that the program marks; made by ``record``.
+
+    Attributes:
+        label: What the Run is called.
+        rank: Which of several processes this is; None if the program runs in one.
+        run: The Run with its figures; None until the recording has ended, and of one that is within another. Of
+            several ranks, the first has the merged one if it was saved, and the others have their own.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        devices: Sequence[str],
+        save_to: str | Path | None,
+        *,
+        annotations: bool = True,
+        trace_s: float = 0.0,
+        on_update: OnUpdate | None = None,
+        update_s: float = 10.0,
+    ) -> None:
+        self.label = label
+        self.run: Run | None = None
+        self.rank = this_rank()
+        self._whole = Path(save_to).absolute() if save_to is not None else None  # the program may change its folder
+        # Within another recording it will be saved nowhere, so that its place may be taken.
+        self._place = self._checked_place() if active.current is None else None
+        self._specs = list(devices)
+        if self.rank is not None and self._specs == ["visible"]:
+            self._specs = [device_of(self.rank)]
+        self._pick_up = annotations
+        self._trace_s = trace_s
+        self._on_update = on_update
+        self._update_s = update_s
+        self._owner = os.getpid()
+        self._failed: RecorderDiedError | None = None
+        self._ending = threading.Event()
+        self._flushing = threading.Lock()
+        self._closing = threading.RLock()
+        self._session: Session
+        self._marks: Marks
+        self._sums: LiveSums
+        self._stretch: KernelStretch | None = None
+        self._annotations: Annotations | None = None
+        self._start_ns = 0
+        self._within: list[Within] = []
+        self._outer: Recording | None = None
+        self._warned: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Begin. While another recording is on it is a range of that; once it has ended, nothing. Either is warned of.
+
+        Raises:
+            BadInputError: If a device can't be recorded so.
+            RecorderDiedError: If recording can't start.
+        """
+        with active.lock:
+            outer = cast("Recording | None", active.current)  # whoever claims it is one
+            if outer is None and self.run is None:
+                self._open()
+                active.claim(self)  # now that it takes the marks of other threads
+            else:
+                lost = (
+                    f", and nothing goes to {shown(self._whole)}"
+                    if self._whole is not None and outer is not self
+                    else ""
+                )
+                self._within.append(Within(self.label, outer, lost))
+                self._outer = outer or self._outer
+                return self
+        self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
+        self._flusher.start()
+        atexit.register(self._close, None)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._within:
+            self._within.pop().end()
+            return
+        self._check_begun()
+        if threading.current_thread() is self._flusher:
+            raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it where the loop is")
+        self._close(error)
+        if error is None and self._failed is not None:
+            raise self._failed
+
+    @property
+    def marks(self) -> Marks:
+        """Where ranges are opened and closed."""
+        return self._that_is_on()._marks
+
+    def has_warned(self, code: str) -> bool:
+        """Whether ``warn`` has put a warning of that code into the Run."""
+        return code in self._warned
+
+    def warn(self, code: str, text: str) -> None:
+        """Put a warning into the Run, if it is the first of its code."""
+        if code not in self._warned:
+            self._warned.add(code)
+            self._session.run.warn(code, text)
+
+    def step(self, sync: bool = False) -> None:
+        """An iteration of this thread's loop has ended, and the next begins."""
+        on = self._that_is_on()
+        if sync:
+            synchronize()
+        on._marks.step(sync)
+        if on._stretch is not None:
+            on._stretch.step()
+
+    def skip(self) -> None:
+        """What this thread has done since its last step (an evaluation, say) belongs to no step."""
+        self._that_is_on()._marks.skip()
+
+    def now(self) -> SoFar:
+        """What has been measured so far, about a second ago: sums for the eye, without intervals.
+
+        Of one that is or was within another it is what that one has measured, this one being a range there.
+
+        Raises:
+            BadInputError: If it has not begun, or is that of the process that this one was forked from.
+        """
+        on = self._that_is_on()
+        if on is not self:
+            return on.now()
+        self._check_mine()
+        with self._flushing:
+            self._catch_up()
+            return self._sums.so_far(self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}")
+
+    def recent(self, seconds: float = 30.0) -> Run:
+        """The last so many seconds (120 at most) as a Run with all figures and intervals, while it goes on.
+
+        Raises:
+            BadInputError: As ``now``, and if ``seconds`` makes no sense.
+        """
+        if not (is_seconds(seconds) and seconds > 0):
+            raise BadInputError(f"record: recent({seconds!r}): must be more than 0 s")
+        on = self._that_is_on()
+        if on is not self:
+            return on.recent(seconds)
+        self._check_mine()
+        with self._flushing:
+            self._catch_up()
+            self._session.run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
+            return self._sums.recent(seconds)
+
+    def leave_to_parent(self) -> None:
+        """In a fork: what is called there is not marked, and nobody would ever take the marks."""
+        if self._annotations is not None:
+            self._annotations.detach()
+
+    def _that_is_on(self) -> Recording:
+        """What records in place of this one: the one that it is or was a range of, if it never was a Run by itself."""
+        if self._start_ns == 0 and self._outer is not None:
+            return self._outer
+        self._check_begun()
+        return self
+
+    def _check_begun(self) -> None:
+        if self._start_ns == 0:
+            raise BadInputError(f"record: {self.label!r} has not begun; use it in a with statement")
+
+    def _check_mine(self) -> None:
+        self._check_begun()
+        if os.getpid() != self._owner:
+            raise BadInputError(f"record: {self.label!r} is the recording of process {self._owner}; ask there")
+
+    def _catch_up(self) -> None:
+        if not self._ending.is_set():
+            self._flush()
+
+    def _checked_place(self) -> Path | None:
+        """Where this process saves its Run, refused if it is taken."""
+        if self._whole is None or self.rank is None:
+            return check_free(self._whole) if self._whole is not None else None
+        parts = parts_of(self._whole)
+        for taken in (parts / RUN_JSON, self._whole if self._whole.is_file() else parts / RUN_JSON):
+            if taken.exists():
+                raise BadInputError(f"{shown(taken)} exists; results never go over older ones")
+        return check_free(parts / self.rank.name)
+
+    def _open(self) -> None:
+        if self._place is None:
+            self._place = self._checked_place()
+        devices = open_devices(self._specs)
+        try:
+            for device in devices:
+                if device.clock.virtual:
+                    raise BadInputError(f"record: {device.spec}: a loop takes real time; write {realtime(device.spec)}")
+            zipped = self._place is not None and self._place.suffix.lower() == ".zip"
+            rank: dict[str, Any] = self.rank.facts() if self.rank is not None else {}
+            session = self._session = Session(
+                "record",
+                devices,
+                folder=None if zipped else self._place,
+                command=f"jouletrace.record({self.label!r})",
+                workload={"name": self.label, **rank},
+                settings={"devices": self._specs, "pid": os.getpid(), "trace_s": self._trace_s},
+            )
+            session.__enter__()
+            for device in devices:
+                calibrations.attach(session.run, device)
+            self._marks = Marks(session.clock.time_ns)
+            self._start_ns = session.clock.time_ns()
+            self._sums = LiveSums(session.run, session.recorder.follow(), self._start_ns)
+        except BaseException:
+            for device in devices:
+                device.close()
+            raise
+        self._marks.start(self._start_ns)
+        if self._trace_s > 0:
+            self._stretch = KernelStretch(self._trace_s, session.clock.time_ns)
+        if self._pick_up:
+            self._annotations = Annotations(self._marks)
+            self._annotations.attach()
+
+    def _flush_regularly(self) -> None:
+        due = time.monotonic() + self._update_s
+        while not self._ending.wait(_FLUSH_S) and self._failed is None:
+            with self._flushing:
+                self._flush()
+            if self._annotations is not None:
+                self._annotations.attach()  # to what has been imported since
+            try:
+                self._session.recorder.check()
+            except RecorderDiedError as error:
+                self._sums.problem = str(error)
+            if self._on_update is not None and time.monotonic() >= due:
+                due += self._update_s
+                self._tell(self._on_update)
+
+    def _tell(self, on_update: OnUpdate) -> None:
+        try:
+            on_update(self.now())
+        except BaseException as error:  # whatever the user's own code raises: the recording goes on
+            self._on_update = None
+            message = f"on_update was called no more, since it failed ({type(error).__name__}: {error})"
+            self._session.run.warn("update_failed", message)
+
+    def _flush(self) -> None:
+        """Write what has ended, and take the readings that have come; ``_flushing`` is held."""
+        spans = self._marks.take()
+        self._sums.update(spans, self._marks.still_open())
+        if not spans or self._failed is not None:
+            return
+        try:
+            self._session.spool_spans(span_columns(spans, self._session.devices[0].info.id))
+        except RecorderDiedError as error:
+            self._failed = error
+
+    def _close(self, error: BaseException | None) -> None:
+        """End the recording, whatever ended the loop, and compute what there is."""
+        if os.getpid() != self._owner:
+            return
+        with self._closing:
+            if self.run is None:
+                self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        active.release(self)
+        if self._annotations is not None:
+            self._annotations.detach()
+        atexit.unregister(self._close)
+        self._ending.set()
+        self._flusher.join(_PATIENCE_S)
+        if self._flusher.is_alive():
+            text = f"on_update had not come back {_PATIENCE_S:g} s after the end, and was left behind"
+            self._session.run.warn("update_failed", text)
+        with self._flushing:
+            self._flush()
+        session, run = self._session, self._session.run
+        session.add_span("phase", "monitor", self._start_ns, session.clock.time_ns(), "record")
+        if self._stretch is not None:
+            self._stretch.end()
+            self._stretch.keep(session)
+        run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
+        for warning in self._marks.warnings():
+            run.warn(*warning)
+        try:
+            if error is not None:
+                session.__exit__(type(error), error, error.__traceback__)
+            else:
+                session.finish()
+        except RecorderDiedError as died:
+            self._failed = self._failed or died
+        finally:
+            self._sums.close()
+            for device in session.devices:
+                device.close()
+        analysis.analyse(run)
+        self.run = run
+        self._save(run, error)
+
+    def _save(self, run: Run, error: BaseException | None) -> None:
+        if self._place is None:
+            return
+        run.settings["ended"] = True  # in the header, which is written last: whoever merges may read it
+        save(run, self._place, overwrite=self._session.folder is not None)
+        if self.rank is None or self.rank.rank or self._whole is None:
+            return
+        if error is None:
+            self.run = merge_when_all_ended(self._whole, self.rank)
+        else:  # the launcher is about to end all others: whoever wants the rest asks for it later
+            with suppress(BadInputError):
+                self.run = merge_when_all_ended(self._whole, self.rank, wait_s=5.0)
+
+
+def is_seconds(value: object) -> bool:
+    """Whether that is a finite number."""
+    return isinstance(value, Real) and math.isfinite(value)

@@ -1,0 +1,6 @@
+"""Recording what the sensors say: two recorders under one contract."""
+
+from jouletrace.recording.base import Recorder, RecorderCost
+from jouletrace.recording.recorder import open_recorder
+
+__all__ = ["Recorder", "RecorderCost", "open_recorder"]

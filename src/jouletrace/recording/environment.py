@@ -1,0 +1,132 @@
+"""What else can change a result: versions of what took part, and environment variables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+
+from jouletrace.version import __version__
+
+_PACKAGES = ("torch", "transformers", "numpy", "scipy", "pyarrow", "nvidia-ml-py", "triton", "onnxruntime", "openvino")
+_NAMES = frozenset(
+    [
+        "ACCELERATE_USE_DEEPSPEED",
+        "ACCELERATE_USE_FSDP",
+        "CUBLASLT_WORKSPACE_SIZE",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "CUDA_AUTO_BOOST",
+        "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUDA_DEVICE_ORDER",
+        "CUDA_DISABLE_PTX_JIT",
+        "CUDA_FORCE_PTX_JIT",
+        "CUDA_LAUNCH_BLOCKING",
+        "CUDA_MODULE_LOADING",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "CUDA_SCALE_LAUNCH_QUEUES",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDNN_CONV_WSCAP_DBG",
+        "CUDNN_LOGINFO_DBG",
+        "GOMP_SPINCOUNT",
+        "KMP_AFFINITY",
+        "KMP_BLOCKTIME",
+        "KMP_SETTINGS",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MKL_DYNAMIC",
+        "MKL_ENABLE_INSTRUCTIONS",
+        "MKL_NUM_THREADS",
+        "MKL_THREADING_LAYER",
+        "NCCL_ALGO",
+        "NCCL_BUFFSIZE",
+        "NCCL_COLLNET_ENABLE",
+        "NCCL_CROSS_NIC",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_DEBUG",
+        "NCCL_GRAPH_REGISTER",
+        "NCCL_IB_DISABLE",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_HCA",
+        "NCCL_IB_TIMEOUT",
+        "NCCL_LAUNCH_MODE",
+        "NCCL_MAX_CTAS",
+        "NCCL_MAX_NCHANNELS",
+        "NCCL_MIN_CTAS",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_NET_GDR_LEVEL",
+        "NCCL_NTHREADS",
+        "NCCL_NVLS_ENABLE",
+        "NCCL_P2P_DISABLE",
+        "NCCL_P2P_LEVEL",
+        "NCCL_PROTO",
+        "NCCL_SHM_DISABLE",
+        "NCCL_SOCKET_IFNAME",
+        "NCCL_SOCKET_NTHREADS",
+        "NVIDIA_TF32_OVERRIDE",
+        "NVIDIA_VISIBLE_DEVICES",
+        "OMP_DYNAMIC",
+        "OMP_NUM_THREADS",
+        "OMP_PLACES",
+        "OMP_PROC_BIND",
+        "OMP_SCHEDULE",
+        "OMP_WAIT_POLICY",
+        "OPENBLAS_NUM_THREADS",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        "PYTORCH_NVML_BASED_CUDA_CHECK",
+        "RANK",
+        "TORCHDYNAMO_DISABLE",
+        "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
+        "TORCHINDUCTOR_CUDAGRAPHS",
+        "TORCHINDUCTOR_FREEZING",
+        "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM",
+        "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+        "TORCH_BLAS_PREFER_CUBLASLT",
+        "TORCH_COMPILE_DISABLE",
+        "TORCH_CUDNN_V8_API_DISABLED",
+        "TORCH_LOGS",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        "TORCH_NCCL_AVOID_RECORD_STREAMS",
+        "TORCH_NCCL_BLOCKING_WAIT",
+        "TORCH_NCCL_HIGH_PRIORITY",
+        "TRITON_ALWAYS_COMPILE",
+        "TRITON_DEBUG",
+        "TRITON_F32_DEFAULT",
+        "TRITON_INTERPRET",
+        "TRITON_PRINT_AUTOTUNING",
+        "VECLIB_MAXIMUM_THREADS",
+        "WORLD_SIZE",
+    ]
+)
+"""Variables that change what runs, where or how fast. No others are kept: values of most are nobody's business."""
+
+
+def versions() -> dict[str, str]:
+    """Versions of jouletrace, Python, the system and the packages that matter, where installed."""
+    found = {
+        "jouletrace": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found["cuda"] = str(torch.version.cuda or "none")
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Environment variables that change what runs, or where, or how fast. Those that name files are left out."""
+    found = ((name, os.environ.get(name, "")) for name in sorted(_NAMES))
+    return {name: value for name, value in found if value and "/" not in value}

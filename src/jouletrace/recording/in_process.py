@@ -1,0 +1,142 @@
+"""The recorder of simulated boards in virtual time: timers on the board's own clock poll the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+import pyarrow as pa
+
+from jouletrace.devices.base import Clock, Device, Source
+from jouletrace.errors import RecorderDiedError
+from jouletrace.recording.base import RecorderCost
+from jouletrace.recording.collector import TAIL_S, Collector, fresh_part
+from jouletrace.recording.stream import SampleStream
+from jouletrace.run import ChannelInfo
+
+_FLUSH_S = 1.0
+_LOOK_EVERY_S = 0.02
+
+
+class Timer(Protocol):
+    """A call that comes back at equal intervals."""
+
+    def cancel(self) -> None:
+        """Never call again. Safe to call twice."""
+
+
+class TimerClock(Clock, Protocol):
+    """A virtual clock: it calls back when time has passed."""
+
+    def every(self, interval_s: float, call: Callable[[], object]) -> Timer:
+        """Call ``call`` every ``interval_s`` from now on; it must not let time pass itself."""
+
+
+class InProcessRecorder:
+    """Records while virtual time passes, in the process that makes it pass.
+
+    All of its devices share one clock. It costs no real time while nothing happens.
+    """
+
+    def __init__(self, devices: Sequence[Device], spool: Path, power_s: float | None = None) -> None:
+        self.channels: list[ChannelInfo] = []
+        self._devices = list(devices)
+        self._clock = cast(TimerClock, devices[0].clock)
+        self._spool = spool
+        self._power_s = power_s
+        self._collector: Collector | None = None
+        self._stream: SampleStream | None = None
+        self._timers: dict[int, tuple[Timer, float]] = {}
+        self._flusher: Timer | None = None
+        self._start_ns = 0
+        self._cost: RecorderCost | None = None
+
+    def start(self) -> None:
+        """Poll every source once and set the timers.
+
+        Raises:
+            RecorderDiedError: If the spool can't be written, or a sensor fails.
+        """
+        self._collector = Collector(self._devices, self._spool, fresh_part(self._spool), self._power_s)
+        self.channels = list(self._collector.channels)
+        self._stream = SampleStream(self._collector.path, self.channels)
+        self._start_ns = self._clock.time_ns()
+        for source in list(self._collector.sources):
+            self._poll(source)
+        self._flusher = self._clock.every(_FLUSH_S, self._collector.flush)
+        self.check()
+
+    def samples(self) -> pa.Table:
+        """Everything recorded so far, as a ``samples`` table."""
+        collector, stream = self._started()
+        if self._cost is None:
+            collector.flush()
+        return stream.table()
+
+    def follow(self) -> SampleStream:
+        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it."""
+        return SampleStream(self._started()[0].path, self.channels)
+
+    def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
+        """Let virtual time pass until the power record has passed ``time_ns``; False if it has not in time.
+
+        Raises:
+            RecorderDiedError: If a sensor has failed.
+        """
+        collector, stream = self._started()
+        end_ns = self._clock.time_ns() + int(timeout_s * 1e9)
+        while True:
+            self.check()
+            if self._cost is None:
+                collector.poll_power()
+                collector.flush()
+            reached = stream.power_until()
+            if reached is not None and reached >= time_ns:
+                return True
+            if reached is None or self._cost is not None or self._clock.time_ns() >= end_ns:
+                return False
+            self._clock.sleep(_LOOK_EVERY_S)
+
+    def check(self) -> None:
+        """Raise ``RecorderDiedError`` if a sensor has failed."""
+        if self._collector is not None and self._collector.failures:
+            raise RecorderDiedError("; ".join(self._collector.failures))
+
+    def stop(self) -> RecorderCost:
+        """Let the tail pass, take it, cancel the timers; nothing was spent that isn't the workload's own.
+
+        Raises:
+            RecorderDiedError: At the first call, if a sensor had failed.
+        """
+        if self._cost is not None or self._collector is None:
+            return self._cost or RecorderCost()
+        collector = self._collector
+        for source in list(collector.sources):
+            self._poll(source)
+        self._clock.sleep(TAIL_S)
+        for timer in (*(timer for timer, _ in self._timers.values()), self._flusher):
+            if timer is not None:
+                timer.cancel()
+        collector.poll_all()
+        collector.close()
+        self._cost = RecorderCost(0.0, (self._clock.time_ns() - self._start_ns) / 1e9, collector.samples)
+        self.check()
+        return self._cost
+
+    def _poll(self, source: Source) -> None:
+        """Ask a source, and see to its timer: it may have failed, or want another pace from here on."""
+        collector, _ = self._started()
+        collector.poll(source)
+        alive = source in collector.sources
+        timer, interval_s = self._timers.get(id(source), (None, None))
+        if timer is not None and (not alive or source.interval_s != interval_s):
+            timer.cancel()
+        if alive and source.interval_s != interval_s:
+            timer = self._clock.every(source.interval_s, lambda: self._poll(source))
+            self._timers[id(source)] = (timer, source.interval_s)
+
+    def _started(self) -> tuple[Collector, SampleStream]:
+        if self._collector is None or self._stream is None:
+            raise RecorderDiedError("the recorder was not started")
+        return self._collector, self._stream

@@ -1,0 +1,33 @@
+"""Which recorder records a set of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError
+from jouletrace.recording.base import Recorder
+
+
+def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None = None) -> Recorder:
+    """The recorder that fits the devices' clock; it records once ``start`` is called.
+
+    Args:
+        devices: What to record.
+        spool: Folder for the ``samples`` stream; made if it isn't there.
+        power_s: Ask for power that stands still between updates at least so often.
+
+    Raises:
+        BadInputError: If simulated boards in virtual time are mixed with devices in real time.
+    """
+    virtual = {device.clock.virtual for device in devices}
+    if len(virtual) > 1:
+        raise BadInputError("devices in real time and simulated boards in virtual time can't be recorded together")
+    if virtual == {True}:
+        from jouletrace.recording.in_process import InProcessRecorder
+
+        return InProcessRecorder(devices, spool, power_s)
+    from jouletrace.recording.process import ProcessRecorder
+
+    return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s)

@@ -1,0 +1,327 @@
+"""A recording in progress: its recorder, its phases, what has been spooled, and the Run in the end.
+
+Whatever happens (an exception, Ctrl-C, the recorder killed), what was recorded is kept: the
+recorder writes to a spool from a process of its own, spans and windows are spooled as they come,
+and ``run.json`` is on disk from the first second.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Clock, Device
+from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
+from jouletrace.recording import open_recorder
+from jouletrace.recording.base import Recorder
+from jouletrace.recording.environment import environment, versions
+from jouletrace.recording.spooled import SpooledRows
+from jouletrace.recording.traced import span_rows
+from jouletrace.run import Run, tables
+from jouletrace.run.channels import POWER
+from jouletrace.run.files import shown
+from jouletrace.run.masking import masked, masked_all, masked_arguments
+from jouletrace.run.scratch import Scratch
+from jouletrace.run.spool import SpoolWriter, read_spool
+from jouletrace.run.store import SPOOL, save, save_header
+from jouletrace.tracing.trace import Trace
+
+
+class Session:
+    """Records one or several devices from ``with`` to its end.
+
+    Args:
+        kind: ``Run.kind``.
+        devices: What to record; they must share one clock.
+        folder: Where the Run goes, wherever the program changes its folder to; None to keep it in memory (spooled
+            to a temporary folder).
+        command, workload, settings: As in ``Run``.
+        power_s: Ask for power that stands still between updates at least so often.
+
+    Attributes:
+        folder: As given, absolute.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        devices: Sequence[Device],
+        *,
+        folder: Path | None = None,
+        command: str = "",
+        workload: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+        power_s: float | None = None,
+    ) -> None:
+        self.devices = list(devices)
+        self.clock: Clock = devices[0].clock
+        self.folder = folder.absolute() if folder is not None else None
+        self._scratch = Scratch() if self.folder is None else None
+        self._home = self._scratch.path if self._scratch is not None else Path(self.folder or "")
+        self.run = Run(
+            kind=kind,
+            command=command,
+            workload=workload or {},
+            settings=settings or {},
+            devices=[device.info for device in devices],
+            complete=False,
+        )
+        self._next_span = 0
+        self._recording = self._finished = False
+        self._spans: SpooledRows
+        self._windows: SpooledRows
+        self._units: SpooledRows
+        self._beside: SpooledRows | None = None
+        self._on_disk: SpoolWriter | None = None
+        self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
+
+    def __enter__(self) -> Self:
+        """Start to record.
+
+        Raises:
+            BadInputError: If the folder can't be written.
+            RecorderDiedError: If recording can't start.
+        """
+        self.run.created_ns = self.clock.time_ns()
+        self._pair_clocks()
+        self.save_header()  # from here on whatever ends this process leaves a Run
+        self._spans = SpooledRows(self._home / SPOOL, "spans")
+        self._windows = SpooledRows(self._home / SPOOL, "windows")
+        self._units = SpooledRows(self._home / SPOOL, "units")
+        try:
+            self.recorder.start()
+            self._recording = True
+            self.run.channels = list(self.recorder.channels)
+            self.save_header()
+        except BaseException as error:
+            self._end_early(error)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            self._end_early(error)
+
+    @contextmanager
+    def phase(self, name: str, lane: str = "profile") -> Iterator[None]:
+        """Mark a phase in ``spans``; it is marked too if it ends in an exception."""
+        start = self.clock.time_ns()
+        try:
+            yield
+        finally:
+            self.add_span("phase", name, start, self.clock.time_ns(), lane)
+
+    def add_span(self, kind: str, name: str, start_ns: int, end_ns: int, lane: str, device: str | None = None) -> int:
+        """Add one span and spool it; returns its id."""
+        row: dict[str, object] = {
+            "id": self._next_span,
+            "kind": kind,
+            "name": name,
+            "device": device or self.devices[0].info.id,
+            "lane": lane,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+        }
+        self._next_span += 1
+        self._spans.append([row])
+        return self._next_span - 1
+
+    def add_iterations(self, start_ns: int, seconds: NDArray[np.float64], lane: str) -> None:
+        """Add one span an iteration, laid end to end from ``start_ns``."""
+        edges = start_ns + np.concatenate([[0], np.cumsum(np.round(seconds * 1e9))]).astype(np.int64)
+        first = self._next_span
+        self._next_span += len(seconds)
+        rows: list[dict[str, object]] = [
+            {
+                "id": first + i,
+                "kind": "iteration",
+                "name": "iteration",
+                "device": self.devices[0].info.id,
+                "lane": lane,
+                "start_ns": int(edges[i]),
+                "end_ns": int(edges[i + 1]),
+            }
+            for i in range(len(seconds))
+        ]
+        self._spans.append(rows)
+
+    def add_spans(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Add spans of one kind of rows; ids and parents are numbered from 0 among themselves."""
+        first, self._next_span = self._next_span, self._next_span + len(rows)
+        device = self.devices[0].info.id
+        self._spans.append([{"device": device, **row, **_moved(row, first)} for row in rows])
+
+    def add_window(self, **columns: object) -> None:
+        """Add one row of ``windows`` and spool it."""
+        self._windows.append([{"order": len(self._windows), **columns}])
+
+    def add_units(self, rows: list[dict[str, object]]) -> None:
+        """Add rows of ``units`` and spool them."""
+        self._units.append(rows)
+
+    def add_samples(self, rows: list[dict[str, object]]) -> None:
+        """Add readings that aren't the recorder's, and spool them; their channels belong in ``run.channels``."""
+        if self._beside is None:
+            self._beside = SpooledRows(self._home / SPOOL, "samples", "beside")
+        self._beside.append(rows)
+
+    def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
+        """Write spans that stay on disk alone until the end, for recordings of any length; ids are the caller's.
+
+        Raises:
+            RecorderDiedError: If the disk doesn't take them.
+        """
+        try:
+            if self._on_disk is None:
+                self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
+            self._on_disk.append(columns)
+        except OSError as error:
+            raise RecorderDiedError(
+                f"spans can't be written to {shown(self._home)}: {error.strerror or error}"
+            ) from None
+
+    def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
+        """Add a span for each entry of a trace, within one for each iteration.
+
+        Args:
+            trace: Of the first device.
+            units: Unit of each entry, length n.
+            iteration: Of each entry, shape (n,).
+        """
+        above = {}
+        for number in np.unique(iteration):
+            here = iteration == number
+            edges = int(trace.start_ns[here].min()), int(trace.end_ns[here].max())
+            above[int(number)] = self.add_span("iteration", "iteration", *edges, "tracing")
+        first, self._next_span = self._next_span, self._next_span + len(trace)
+        self._spans.append(span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id))
+
+    def add_activity(self, columns: Mapping[str, object]) -> None:
+        """Keep and spool the kernels of a recording, by column; see ``run.tables.ACTIVITY``.
+
+        Raises:
+            RecorderDiedError: If the disk doesn't take them.
+        """
+        try:
+            with SpoolWriter(self._home / SPOOL, "activity") as writer:
+                writer.append(columns)
+        except OSError as error:
+            raise RecorderDiedError(f"the trace can't be written to {shown(self._home)}: {error.strerror}") from None
+        self.run.activity = read_spool(self._home / SPOOL, "activity")
+
+    def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """What the power record holds since ``since_ns``: stamps in ns and watts."""
+        table = self.recorder.samples()
+        wanted = pc.and_(
+            pc.and_(pc.equal(table["channel"], POWER), pc.equal(table["device"], device or self.devices[0].info.id)),
+            pc.greater_equal(table["time_ns"], since_ns),
+        )
+        rows = table.filter(wanted)
+        return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+
+    def snapshot(self) -> Run:
+        """The Run as it stands now, without figures: what the stopping rule looks at."""
+        self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
+        if self._beside is not None:
+            both = pa.concat_tables([self.run.samples, self._beside.table()])
+            self.run.samples = tables.conform(both, "samples")
+        if self._on_disk is None:
+            self.run.spans = self._spans.table()
+        elif self._finished:
+            self.run.spans = read_spool(self._home / SPOOL, "spans")
+        self.run.windows = self._windows.table()
+        self.run.units = self._units.table()
+        return self.run
+
+    def finish(self, *, complete: bool = True) -> Run:
+        """Take the sensor's tail, stop recording and assemble the Run; saves it if it has a folder.
+
+        Raises:
+            RecorderDiedError: If recording had ended by itself. What there is has been saved then,
+                marked incomplete.
+        """
+        if self._finished:
+            return self.run
+        self._finished = True
+        died: RecorderDiedError | None = None
+        try:
+            cost = self.recorder.stop()
+            self.run.recorder = {"cpu_s": cost.cpu_s, "wall_s": cost.wall_s, "samples": float(cost.samples)}
+            self._spans.close()
+            self._windows.close()
+            self._units.close()
+            if self._beside is not None:
+                self._beside.close()
+            if self._on_disk is not None:
+                self._on_disk.close()
+                if not self._on_disk.path.exists():
+                    raise RecorderDiedError(f"the spans in {shown(self._on_disk.path)} were removed by somebody")
+        except RecorderDiedError as error:
+            died = error
+            self.run.warn("failed", str(error))
+        self._pair_clocks()
+        self.run.versions = versions()
+        self.run.environment = environment()
+        self.run.command = masked(self.run.command)
+        self.run.workload, self.run.settings = masked_all(self.run.workload), masked_all(self.run.settings)
+        self.snapshot()
+        self.run.complete = complete and died is None
+        if self._scratch is not None:
+            self._scratch.remove()
+        else:
+            save(self.run, self._home, overwrite=True)
+        if died is not None:
+            raise died
+        return self.run
+
+    def save_header(self) -> None:
+        """Write what is known of the Run besides its tables, so that a crash leaves it to be read.
+
+        Raises:
+            BadInputError: If it can't be written; a BrokenOffError once something has been recorded.
+        """
+        self.run.versions = versions()
+        self.run.environment = environment()
+        try:
+            save_header(self.run, self._home)
+        except BadInputError as error:
+            raise BrokenOffError(str(error)) if self._recording else error from None
+
+    def _end_early(self, error: BaseException) -> None:
+        """Keep what was recorded until ``error`` came, which goes on its way afterwards."""
+        if self._finished:
+            return
+        if not isinstance(error, RecorderDiedError):  # which ``finish`` hears of itself
+            self.run.warn(
+                "interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
+                f"the run ended early ({_one_line(error)}); what was recorded until then is kept",
+            )
+        with suppress(RecorderDiedError):
+            self.finish(complete=False)
+
+    def _pair_clocks(self) -> None:
+        self.run.clock_pairs.append({"time_ns": self.clock.time_ns(), "monotonic_ns": self.clock.monotonic_ns()})
+
+
+def _moved(row: Mapping[str, object], first: int) -> dict[str, object]:
+    ids = {name: row.get(name) for name in ("id", "parent")}
+    return {name: id + first if isinstance(id, int) else None for name, id in ids.items()}
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def command_line() -> str:
+    """The command line as typed, for ``Run.command``, without what looks secret."""
+    return " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])

@@ -1,0 +1,194 @@
+"""The recording process: ``python -m jouletrace.recording.worker CONFIG``.
+
+A plain program, never a fork or ``multiprocessing`` child, so the user's ``__main__`` isn't
+imported again and a crash of the workload can't take it along. It talks with the process that
+started it in lines:
+
+- its standard input: "poll" asks for the power record at once; the end of the input, be it asked
+  for or because the other side is gone, ends the recording.
+- its standard output, one JSON object a line: "ready" with the channels after the first poll,
+  "source_failed", "failed", and "done" with what recording cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jouletrace.devices.base import Device
+from jouletrace.errors import JouletraceError, RecorderDiedError
+from jouletrace.recording.collector import TAIL_S, Collector
+from jouletrace.recording.schedule import Schedule
+from jouletrace.run.scratch import remove_left_behind
+
+FLUSH_S = 1.0
+_STDIN = 0
+
+
+@dataclass
+class Config:
+    """What to record and where to.
+
+    Attributes:
+        specs: The devices' specs.
+        spool: Folder of the stream.
+        part: Part of the ``samples`` table.
+        parent: Process id of who asked.
+        factory: "module:function" that opens a device from its spec.
+        power_s: As in ``Collector``.
+    """
+
+    specs: list[str]
+    spool: str
+    part: str
+    parent: int
+    factory: str = "jouletrace.devices.registry:open_device"
+    power_s: float | None = None
+
+
+@dataclass
+class Control:
+    """What the other side wants; waits without using the CPU.
+
+    Attributes:
+        parent: Its process id. A fork of it may hold the pipe open after its death, so that the
+            end of input alone isn't enough.
+        ending: True once it is gone or wants an end, or this process was told to terminate.
+    """
+
+    parent: int
+    ending: bool = False
+    _signals: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Ctrl-C goes to everybody at the terminal; the parent decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda number, _: self._signals.append(number))
+
+    @property
+    def terminated(self) -> bool:
+        """Whether somebody other than the parent ended it."""
+        return bool(self._signals)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long for a command; True if the power record is wanted at once."""
+        ready, _, _ = select.select([_STDIN], [], [], max(seconds, 0.0))
+        wanted = False
+        if ready:
+            text = os.read(_STDIN, 4096)
+            self.ending = self.ending or not text
+            wanted = b"poll" in text
+        if self._signals or os.getppid() != self.parent:
+            self.ending = True
+        return wanted
+
+
+def run(config: Config) -> None:
+    """Record until the other side ends it.
+
+    Raises:
+        JouletraceError: If a device can't be opened, or the spool can't be written.
+    """
+    control = Control(config.parent)
+    module, _, function = config.factory.partition(":")
+    opener: Callable[[str], Device] = getattr(importlib.import_module(module), function)
+    devices: list[Device] = []
+    try:
+        for spec in config.specs:
+            devices.append(opener(spec))
+        collector = Collector(devices, Path(config.spool), config.part, config.power_s)
+        collector.poll_all()
+        collector.flush()
+        if collector.failures:
+            raise RecorderDiedError("; ".join(collector.failures))
+        cpu, start = time.process_time(), time.monotonic_ns()
+        channels = [channel.to_dict() for channel in collector.channels]
+        _say(event="ready", channels=channels, path=str(collector.path))
+        _record(collector, control, start)
+        collector.close()
+        _say(
+            event="done",
+            cpu_s=time.process_time() - cpu,
+            wall_s=(time.monotonic_ns() - start) / 1e9,
+            samples=collector.samples,
+            terminated=control.terminated,
+        )
+    finally:
+        for device in devices:
+            device.close()
+        if os.getppid() != config.parent:  # it may have recorded for nobody but itself, and can't clean up any more
+            remove_left_behind()
+
+
+def _record(collector: Collector, control: Control, start_ns: int) -> None:
+    schedule = Schedule(collector.sources, start_ns)
+    flush_ns = start_ns + int(FLUSH_S * 1e9)
+    end_ns: int | None = None
+    told = 0
+    while True:
+        now = time.monotonic_ns()
+        if control.ending and end_ns is None:
+            end_ns = now + int(TAIL_S * 1e9)
+            collector.poll_all()  # what comes now lies before the end; the tail follows
+            schedule.restart(now)
+        due = schedule.due(now)
+        for source in due:
+            collector.poll(source)
+        if due:
+            schedule.advance(now, collector.sources)
+        for failure in collector.failures[told:]:
+            _say(event="source_failed", message=failure)
+        told = len(collector.failures)
+        if now >= flush_ns:
+            collector.flush()
+            flush_ns = now + int(FLUSH_S * 1e9)
+        if end_ns is not None and now >= end_ns:
+            collector.poll_all()
+            return
+        wake = min(t for t in (schedule.wake_ns(), flush_ns, end_ns) if t is not None)
+        seconds = (wake - time.monotonic_ns()) / 1e9
+        if end_ns is not None:
+            time.sleep(max(seconds, 0.0))  # the input has ended and would not let us wait
+        elif control.wait(seconds):
+            collector.poll_power()
+            collector.flush()
+
+
+def _say(**event: Any) -> None:
+    with contextlib.suppress(OSError):  # nobody may be left to hear it; the record is on the disk
+        os.write(1, (json.dumps(event) + "\n").encode())
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Hides pandas: pyarrow imports it at its first array if it can, half a second for nothing here."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is of no use in the recorder", name=name)
+
+
+def main() -> int:
+    """Entry point; the configuration is the first argument, as JSON."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    try:
+        run(Config(**json.loads(sys.argv[1])))
+    except JouletraceError as error:
+        _say(event="failed", message=str(error))
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Levels of a power record: a quiet stretch, its slope with temperature, idle and working apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.run import Estimate
+from jouletrace.stats.interval import difference, effective_n, mean_estimate
+from jouletrace.stats.quantiles import SD_OVER_MAD, student
+
+Floats = NDArray[np.float64]
+
+_MIN_STRETCH = 3
+_MIN_SHARE = 0.01
+
+
+def quiet_level(power_w: ArrayLike, *, method: str = "baseline") -> Estimate:
+    """Mean power of a stretch in which nothing changed, its interval allowing for correlation.
+
+    Null ("too_few_values") below two readings.
+    """
+    return mean_estimate(power_w, correlated=True, method=method)
+
+
+def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
+    """Watts per kelvin of a quiet board, by regression of its power on its temperature.
+
+    Null with reason "too_few_values" below eight readings, or "temperature_did_not_vary" if it
+    covers less than 2 K: thermometers count in whole degrees.
+
+    Raises:
+        BadInputError: If shapes don't match.
+    """
+    t, p = np.asarray(temperature_c, np.float64), np.asarray(power_w, np.float64)
+    if t.shape != p.shape or t.ndim != 1:
+        raise BadInputError(f"baseline: {t.shape} temperatures do not go with {p.shape} powers")
+    if len(t) < 8:
+        return Estimate.null("too_few_values", "regression")
+    if np.ptp(t) < 2:
+        return Estimate.null("temperature_did_not_vary", "regression")
+    centred = t - t.mean()
+    slope = float(centred @ p / (centred @ centred))
+    residual = p - p.mean() - slope * centred
+    # The score, not the residual, is what adds up to the slope's error.
+    worth = min(effective_n(residual), effective_n(centred * residual))
+    free = max(worth - 2, 1.0)
+    sd = float(np.sqrt(residual @ residual / (centred @ centred) / free))
+    half = student(0.975, free) * sd
+    return Estimate(slope, slope - half, slope + half, len(t), "regression")
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A log split in two.
+
+    Attributes:
+        idle: Mean power at rest.
+        working: Mean power at work, ramps left out.
+        difference: working - idle.
+        threshold_w: Power that tells them apart; NaN if there is one level only.
+        working_s: Seconds at work, ramps included.
+        dropped: Readings left out as ramps.
+    """
+
+    idle: Estimate
+    working: Estimate
+    difference: Estimate
+    threshold_w: float
+    working_s: float
+    dropped: int
+
+
+def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
+    """Split a power log into rest and work, and give both levels, the ramps between left out.
+
+    The threshold is Otsu's (1979): that which leaves the least variance within both sides. Of
+    each stretch on either side, readings are dropped at both ends until they have come to the
+    stretch's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
+    be slow (one reading a second, each a mean over a second).
+
+    Args:
+        time_ns: Increasing stamps, shape (n,).
+        power_w: Readings in watts, shape (n,).
+
+    Returns:
+        The levels; all null with "one_level" if the log doesn't fall into two that are told apart
+        by four times their spread, or with "too_few_values" if it is too short to say.
+
+    Raises:
+        BadInputError: If shapes don't match or a reading isn't finite.
+    """
+    time, power = np.asarray(time_ns, np.int64), np.asarray(power_w, np.float64)
+    if time.shape != power.shape or time.ndim != 1 or not np.all(np.isfinite(power)):
+        raise BadInputError("log: stamps and finite readings must go together; see energy.record.clean")
+    if len(power) < 2 * _MIN_STRETCH:
+        return _no_levels("too_few_values")
+    threshold = _otsu(power)
+    high = power > threshold
+    if min(high.mean(), 1 - high.mean()) < _MIN_SHARE or not _apart(power, high):
+        return _no_levels("one_level")
+    bounds = np.flatnonzero(np.diff(high.astype(int))) + 1
+    kept = np.zeros(len(power), bool)
+    for part in np.split(np.arange(len(power)), bounds):
+        kept[_settled(part, power, len(power))] = True
+    spacing = np.append(np.diff(time), 0) / 1e9
+    idle = mean_estimate(power[kept & ~high], correlated=True, method="levels")
+    working = mean_estimate(power[kept & high], correlated=True, method="levels")
+    dropped = int((~kept).sum())
+    return Levels(idle, working, difference(working, idle, "levels"), threshold, float(spacing[high].sum()), dropped)
+
+
+def _no_levels(reason: str) -> Levels:
+    null = Estimate.null(reason, "levels")
+    return Levels(null, null, null, float("nan"), 0.0, 0)
+
+
+def _otsu(power: Floats) -> float:
+    """Threshold between the two groups with the largest variance between them."""
+    x = np.sort(power)
+    n = np.arange(1, len(x))
+    below = np.cumsum(x)[:-1]
+    gap = below / n - (x.sum() - below) / (len(x) - n)
+    between = n * (len(x) - n) * gap**2
+    best = int(np.argmax(between))
+    return float((x[best] + x[best + 1]) / 2)
+
+
+def _apart(power: Floats, high: NDArray[np.bool_]) -> bool:
+    low_w, high_w = np.median(power[~high]), np.median(power[high])
+    off = max(float(np.median(np.abs(power[part] - np.median(power[part])))) for part in (high, ~high))
+    return bool(high_w - low_w > 4 * SD_OVER_MAD * off)
+
+
+def _settled(part: NDArray[np.intp], power: Floats, n: int) -> NDArray[np.intp]:
+    """Readings of a stretch without the ramps at its ends; the log's own ends are no ramps."""
+    if len(part) < _MIN_STRETCH:
+        return part[:0]
+    values = power[part]
+    low, high = np.percentile(values, [25, 75])
+    inside = np.flatnonzero((values >= low) & (values <= high))
+    first = 0 if part[0] == 0 else max(int(inside[0]), 1)
+    last = len(part) if part[-1] == n - 1 else min(int(inside[-1]) + 1, len(part) - 1)
+    return part[first:last]

@@ -1,0 +1,1 @@
+"""The response of a sensor, fitted to pulses of known times."""

@@ -1,0 +1,168 @@
+"""Find a sensor's response from its readings of a commanded load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.sensor.calibration.checks import edge_misfit, fit_flags, gain_swings, stragglers
+from jouletrace.sensor.calibration.fitter import Fitter
+from jouletrace.sensor.stamps import Grid, find_grid
+from jouletrace.sensor.windows.noise import Fluctuation, fluctuation
+from jouletrace.sensor.windows.response import SHAPE, Response
+from jouletrace.stats.one_thread import one_thread
+
+_MIN_EDGES = 8
+_MIN_EXPLAINED = 0.2
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A calibrated response and what it was judged by.
+
+    Attributes:
+        response: The response, with its uncertainty and flags.
+        time_s: When each reading was taken, in seconds since the first stamp, shape (n,).
+        power_w: The readings, shape (n,).
+        model_w: What the model says of them, shape (n,).
+        fluctuation: Noise and correlated fluctuation of the residual.
+        edges_s: When the load changed, on the same clock as ``time_s``, shape (m,).
+    """
+
+    response: Response
+    time_s: NDArray[np.float64]
+    power_w: NDArray[np.float64]
+    model_w: NDArray[np.float64]
+    fluctuation: Fluctuation
+    edges_s: NDArray[np.float64]
+
+
+@one_thread
+def fit_response(
+    time_ns: ArrayLike,
+    power_w: ArrayLike,
+    edges_ns: ArrayLike,
+    levels: ArrayLike | None = None,
+    *,
+    period_s: float | None = None,
+    counter_ratio: float | None = None,
+) -> Fit:
+    """Fit lag, window and rise, their errors, noise and jitter to readings of a commanded load.
+
+    The load steps between levels at known times, with pulses of many lengths. Its powers aren't
+    known: each level has a constant, a drift and a settling that are fitted linearly, while the
+    three parameters of the response are found by least squares around them (variable projection,
+    Golub and Pereyra 1973). Standard errors allow for correlated, heteroscedastic residuals
+    (Newey and West 1987). The fit is done with the stamps as they are and with the regular grid
+    behind them; what explains most is kept.
+
+    Args:
+        time_ns: Stamps of the readings, increasing, shape (n,). Of a polled sensor only the reads
+            that brought news (``stamps.updates``).
+        power_w: Readings in watts, shape (n,).
+        edges_ns: Times at which the load changed, increasing, shape (m,), m >= 8.
+        levels: Which level holds before, between and after the edges, as integers, shape (m + 1,);
+            0, 1, 0, 1 and so on if None.
+        period_s: A first guess of the period.
+        counter_ratio: Energy of the record over the counter's, to be stored with the response.
+
+    Raises:
+        BadInputError: If shapes don't match, times don't increase or readings aren't finite.
+        NotPossibleError: If there are too few readings or edges, or the load left no trace.
+    """
+    time = np.asarray(time_ns, np.int64)
+    power = np.asarray(power_w, np.float64)
+    edges = np.asarray(edges_ns, np.int64)
+    level = np.arange(len(edges) + 1) % 2 if levels is None else np.asarray(levels, np.int64)
+    _check(time, power, edges, level)
+
+    grid = find_grid(time, period_s)
+    edges_s = (edges - time[0]) / 1e9
+    # Below a hundredth of a period nothing is gained by moving readings to the grid.
+    choices = (0, 1, 2) if np.std(grid.late_s) > 0.01 * grid.period_s else (0,)
+    fits = [Fitter(grid.taken(parts), power, edges_s, level, grid.period_s) for parts in choices]
+    fits[0].search()
+    for fit in fits:
+        # The grid moves readings by less than a period: the same valley, entered once.
+        fit.refine(fits[0].shape)
+    best = _likeliest([fit.power - fit.model() for fit in fits])
+    fits[best].add_tail()
+    found = _result(fits[best], grid, choices[best], counter_ratio)
+    if found.response.explained is not None and found.response.explained < _MIN_EXPLAINED:
+        raise NotPossibleError("calibration: the readings do not follow the load; is it another device's sensor?")
+    return found
+
+
+def _likeliest(errors: list[NDArray[np.float64]]) -> int:
+    """Which of several fits errs least: by a Cauchy likelihood, in which no single reading decides.
+
+    A few late readings near edges are all that tells one grid from another: their errors must
+    count, but not as squares.
+    """
+    scale = min(float(np.median(np.abs(error))) for error in errors) + 1e-9
+    return int(np.argmin([float(np.sum(np.log1p((error / scale) ** 2))) for error in errors]))
+
+
+def _check(
+    time: NDArray[np.int64], power: NDArray[np.float64], edges: NDArray[np.int64], level: NDArray[np.int64]
+) -> None:
+    if time.shape != power.shape or time.ndim != 1:
+        raise BadInputError(f"calibration: {time.shape} stamps do not go with {power.shape} readings")
+    if level.shape != (len(edges) + 1,):
+        raise BadInputError(f"calibration: {len(edges)} edges need {len(edges) + 1} levels, not {len(level)}")
+    if np.any(np.diff(time) <= 0) or np.any(np.diff(edges) <= 0):
+        raise BadInputError("calibration: stamps and edges must increase; see energy.record.clean")
+    if not np.all(np.isfinite(power)):
+        raise BadInputError("calibration: readings must be finite; see energy.record.clean")
+    if len(edges) < _MIN_EDGES or len(time) < 40:
+        raise NotPossibleError(
+            f"calibration: {len(edges)} edges and {len(time)} readings are too few; 8 and 40 are needed"
+        )
+    within = (edges > time[0]) & (edges < time[-1])
+    if within.sum() < _MIN_EDGES:
+        raise NotPossibleError(f"calibration: only {within.sum()} edges lie within the record; 8 are needed")
+
+
+def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | None) -> Fit:
+    """The fitted response with its noise, its errors and what it was judged by."""
+    shape, period = fit.response(fit.shape), fit.period
+    model = fit.model()
+    error = fit.power - model
+    slope = fit.slope()
+    scatter, jitter = fluctuation(error, model, slope, shape)
+    reach = shape.lag_s + shape.window_s + 4 * shape.approach_s
+    misfit = edge_misfit(fit.time, error, model, fit.edges, period, fit.step_w, reach)
+    covariance = fit.covariance()
+    # What the shape leaves unexplained around edges acts as an error of the delay.
+    covariance[0, 0] += misfit.area_s**2
+    share = shape.tail_share
+    delay = np.array([1, 0.5, 1 - share, shape.tail_s - shape.rise_s, share])
+    level_sd = np.hypot(scatter.noise_w, np.hypot(scatter.noise_relative, scatter.wander_relative) * model)
+    strays = stragglers(error, slope, period, fit.step_w, level_sd, jitter)
+    swings = gain_swings(error, model, max(2.0, shape.window_s / period + min(2 * scatter.tau_s / period, 6.0)))
+    sizes = np.sqrt(np.diag(covariance)).tolist()
+    response = replace(
+        shape,
+        period_s=grid.period_s,
+        jitter_s=jitter,
+        stamp_grid=stamp_grid,
+        noise_w=scatter.noise_w,
+        noise_relative=scatter.noise_relative,
+        wander_relative=scatter.wander_relative,
+        noise_tau_s=scatter.tau_s,
+        misfit_relative=misfit.rms,
+        counter_ratio=counter_ratio,
+        covariance=tuple(tuple(float(x) for x in row) for row in covariance),
+        uncertainty={
+            "period_s": grid.period_se_s,
+            **dict(zip(SHAPE, sizes, strict=True)),
+            "delay_s": float(np.sqrt(delay @ covariance @ delay)),
+        },
+        explained=fit.held_out(),
+        flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
+        origin="calibrated",
+    )
+    return Fit(response, fit.time, fit.power, model, scatter, fit.edges)

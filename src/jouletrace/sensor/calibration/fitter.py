@@ -1,0 +1,189 @@
+"""The search for a sensor's shape: variable projection around the load's amplitudes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.sensor.calibration.features import LoadFeatures, load_features
+from jouletrace.sensor.windows.response import SHAPE, Response
+
+Floats = NDArray[np.float64]
+
+_WIDTHS = (0.1, 0.5, 1.0, 1.25, 3.0, 10.0)  # starts of the search, in periods
+_RISES = (0.0, 0.5, 2.0)
+_SHORT_WINDOW = 0.2
+_HAC_LAGS = 6
+_TAIL_SHARE, _TAIL_S = 0.1, 0.02
+_PRIOR_MEAN = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+_PRIOR_PRECISION = np.array([0.0, 0.0, 0.0, 1.0, 4.0])
+"""Of the shape in its own units. Readings of a slow sensor hardly show a tail, and then it is what
+regulators and capacitors have elsewhere: up to about a tenth of the response, over 10 to 30 ms."""
+
+_LOW = np.array([-4.0, 0.0, 0.0, 0.0, 0.2])
+_HIGH = np.array([12.0, 30.0, 12.0, 3.0, 2.5])
+
+
+class Fitter:
+    """Fits lag, window, rise and tail for one choice of reading times.
+
+    Shapes travel in units of the period, of a tenth (the tail's share) and of 20 ms (the tail), so
+    that all parameters are of order one. The search has the first three only.
+
+    Args:
+        time_s: When each reading was taken, shape (n,).
+        power: The readings in watts, shape (n,).
+        edges_s: When the load changed, shape (m,).
+        level: Which level holds before, between and after, shape (m + 1,).
+        period: Of the sensor, in seconds.
+    """
+
+    def __init__(self, time_s: Floats, power: Floats, edges_s: Floats, level: NDArray[np.int64], period: float) -> None:
+        self.time, self.power, self.edges, self.period = time_s, power, edges_s, period
+        memory = 12 * period
+        self.features: LoadFeatures = load_features(
+            edges_s, level, float(time_s[0]) - 3 * memory, float(time_s[-1]) + memory, period
+        )
+        self.labels = len(np.unique(level))
+        self.step_w = max(float(np.subtract(*np.percentile(power, [95, 5]))), 1e-3)
+        self.weight = np.ones(len(power))
+        self.noise_w = 0.02 * self.step_w
+        self.shape = np.zeros(3)
+        self.unit = np.array([period, period, period, _TAIL_SHARE, _TAIL_S])
+
+    def response(self, shape: Floats) -> Response:
+        """The response of a shape, without noise."""
+        return Response(self.period, **dict(zip(SHAPE, (shape * self.unit[: len(shape)]).tolist(), strict=False)))
+
+    def read(self, shape: Floats) -> Floats:
+        """The load's features as a sensor of this shape reads them."""
+        return self.features.read(self.time, self.response(shape))
+
+    def amplitudes(self, design: Floats, keep: NDArray[np.bool_] | None = None) -> Floats:
+        """Ridge fit of the load's amplitudes; the ridge is the prior on settling and drift."""
+        weight = self.weight if keep is None else self.weight * keep
+        ridge = np.diag(1 / (self.features.prior_sd * self.step_w) ** 2) * self.noise_w**2
+        weighted = design * weight[:, None] ** 2
+        normal = weighted.T @ design + ridge + 1e-9 * np.eye(design.shape[1])
+        return np.asarray(np.linalg.solve(normal, weighted.T @ self.power), np.float64)
+
+    def residual(self, shape: Floats) -> Floats:
+        """Weighted residuals of the readings at the best amplitudes, shape (n,)."""
+        design = self.read(shape)
+        return self.weight * (self.power - design @ self.amplitudes(design))
+
+    def search(self) -> None:
+        """Coarse search, then least squares from the best few starts."""
+        starts = [np.array([lag, w, r]) for r in _RISES for w in _WIDTHS for lag in (-0.5, 0.0, 0.5, 1.5)]
+        costs = [float(np.sum(self.residual(start) ** 2)) for start in starts]
+        ranked = [starts[i] for i in np.argsort(costs)]
+        # The best start of each of a few different widths: the cost has a valley from width to rise.
+        chosen: list[Floats] = []
+        for start in ranked:
+            if all(start[1] != other[1] or start[2] != other[2] for other in chosen):
+                chosen.append(start)
+            if len(chosen) == 3:
+                break
+        solutions = [self._solve(start) for start in chosen]
+        self.shape = min(solutions, key=lambda s: s[1])[0]
+
+    def refine(self, shape: Floats) -> None:
+        """Least squares with weights by level, outliers held down."""
+        self.shape = shape
+        for _ in range(2):
+            self._reweigh()
+            self.shape, _ = self._solve(_off_zero(self.shape))
+
+    def add_tail(self) -> None:
+        """Let the response have a tail, and refine once more."""
+        self.refine(np.append(self.shape[:3], [0.3, 1.0]))
+
+    def _solve(self, start: Floats) -> tuple[Floats, float]:
+        from scipy.optimize import least_squares  # slow to import, and calibrations alone need it
+
+        size = len(start)
+        pull = np.sqrt(_PRIOR_PRECISION[:size])
+
+        def residual(shape: Floats) -> Floats:
+            return np.append(self.residual(shape), pull * (shape - _PRIOR_MEAN[:size]))
+
+        found = least_squares(
+            residual,
+            np.clip(start, _LOW[:size] + 1e-3, _HIGH[:size] - 1e-3),
+            bounds=(_LOW[:size], _HIGH[:size]),
+            diff_step=[0.01] * size,
+            x_scale=np.array([0.3, 0.3, 0.3, 1.0, 1.0])[:size],
+            max_nfev=40,
+        )
+        return found.x, float(found.cost)
+
+    def model(self) -> Floats:
+        """What the fit says of each reading, in watts, shape (n,)."""
+        design = self.read(self.shape)
+        return np.asarray(design @ self.amplitudes(design))
+
+    def _reweigh(self) -> None:
+        """Weights from the residual's spread, which grows with the power, and less for outliers."""
+        model = self.model()
+        error = self.power - model
+        share = np.clip((model - self.power.min()) / self.step_w, 0, 1)
+        low = 1.4826 * np.median(np.abs(error[share < 0.5])) if np.any(share < 0.5) else np.std(error)
+        high = 1.4826 * np.median(np.abs(error[share >= 0.5])) if np.any(share >= 0.5) else np.std(error)
+        floor = 2e-3 * self.step_w
+        spread = np.sqrt((1 - share) * low**2 + share * high**2 + floor**2)
+        self.noise_w = 1.0
+        self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 1e-12)) ** 0.5 / spread
+
+    def covariance(self) -> Floats:
+        """Of the shape's parameters in SI units: sandwich with Newey-West weights, prior included."""
+        size, step = len(self.shape), 0.02
+        columns = []
+        for shift in step * np.eye(size):
+            down, up = np.maximum(self.shape - shift, _LOW[:size]), self.shape + shift
+            columns.append((self.residual(up) - self.residual(down)) / (up - down).max())
+        jacobian, error = np.stack(columns, 1), self.residual(self.shape)
+        score = jacobian * error[:, None]
+        prior = np.diag(_PRIOR_PRECISION[:size])
+        meat = score.T @ score + prior
+        for lag in range(1, _HAC_LAGS + 1):
+            cross = score[lag:].T @ score[:-lag]
+            meat += (1 - lag / (_HAC_LAGS + 1)) * (cross + cross.T)
+        bread = np.linalg.pinv(jacobian.T @ jacobian + prior, rcond=1e-10)
+        unit = self.unit[:size]
+        return np.asarray(bread @ meat @ bread * unit[:, None] * unit)
+
+    def held_out(self) -> float:
+        """Share of variance explained in every other stretch by amplitudes fitted to the rest."""
+        design = self.read(self.shape)
+        stretch = np.searchsorted(self.edges, self.time) // 4 % 2 == 0
+        left = 0.0
+        for part in (stretch, ~stretch):
+            if not part.any() or part.all():
+                return float("nan")
+            error = self.power[~part] - design[~part] @ self.amplitudes(design, part)
+            left += float(np.sum(error**2))
+        return 1 - left / float(np.sum((self.power - self.power.mean()) ** 2))
+
+    def slope(self) -> Floats:
+        """dP/dt of the model at each reading, in W/s, shape (n,)."""
+        shift = np.zeros_like(self.shape)
+        shift[0] = 0.05
+        amplitudes = self.amplitudes(self.read(self.shape))
+        ahead, behind = self.read(self.shape - shift) @ amplitudes, self.read(self.shape + shift) @ amplitudes
+        return np.asarray((ahead - behind) / (0.1 * self.period))
+
+    def drift(self) -> float:
+        """Largest drift of a level over the record, in watts."""
+        amplitudes = self.amplitudes(self.read(self.shape))
+        return float(np.abs(amplitudes[self.labels : 2 * self.labels]).max())
+
+
+def _off_zero(shape: Floats) -> Floats:
+    """The shape with at least a short window, at the same mean delay.
+
+    At a window of zero a longer one with a shorter lag changes nothing at first: a search stays there.
+    """
+    moved = shape.copy()
+    moved[1] = max(shape[1], _SHORT_WINDOW)
+    moved[0] -= (moved[1] - shape[1]) / 2
+    return moved

@@ -1,0 +1,200 @@
+"""Energy of windows, corrected for the sensor's response, with an uncertainty budget.
+
+A record as is smears the edges of a burst out of its window. What is sought is the energy that the
+load asked for in the window: in a steady state what the board drew; of an isolated burst, the
+board's settling after it too. Near its edges it is inferred from the readings there, the response
+and the times of the edges (``sensor.windows.posterior``); in between readings are summed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.sensor.record import IMPLAUSIBLE, Record
+from jouletrace.sensor.stamps import find_grid
+from jouletrace.sensor.windows.neighbourhood import Neighbourhoods
+from jouletrace.sensor.windows.posterior import Posterior
+from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.windows.segments import Stretches, stretches
+from jouletrace.stats.one_thread import one_thread
+
+Floats = NDArray[np.float64]
+
+Z95 = 1.959963984540054
+
+T95 = 2.086
+"""Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration of some 45 s,
+are known to about a sixth, which is worth so many (GUM, JCGM 100:2008, equation G.3)."""
+
+_CHUNK = 128
+_MISFIT = 4.0
+_HOLE_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class WindowEnergies:
+    """Energies of windows.
+
+    Attributes:
+        energy_j: Joules, NaN where there is none, shape (m,).
+        sd_j: Standard uncertainty of each, shape (m,).
+        sd_statistical_j: Its part that differs from window to window: noise, phase, stamps.
+        sd_model_j: Its part that all windows share: what is not known of the response. A mean over
+            windows has it in full. The gain of the sensor is in neither.
+        low_j, high_j: 95 % interval, shape (m,).
+        reason: Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
+            "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the
+            energy), "edges_too_dense" (more edges near than the sensor can tell apart).
+        flags: Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at
+            the mean power, its energy in the interval), "unmodelled" (readings around it don't fit
+            the model, or the calibration said so), "implausible_readings" (some in it were left out),
+            "nominal_response".
+    """
+
+    energy_j: Floats
+    sd_j: Floats
+    sd_statistical_j: Floats
+    sd_model_j: Floats
+    low_j: Floats
+    high_j: Floats
+    reason: list[str | None]
+    flags: list[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(self.energy_j)
+
+
+@one_thread
+def window_energy(
+    record: Record,
+    response: Response,
+    start_ns: ArrayLike,
+    end_ns: ArrayLike,
+    *,
+    edges_ns: ArrayLike | None = None,
+) -> WindowEnergies:
+    """Energy of each window [start, end] with its uncertainty.
+
+    Args:
+        record: A cleaned power record.
+        response: The sensor's response, best calibrated.
+        start_ns: Starts in ns since the Unix epoch, shape (m,).
+        end_ns: Ends, shape (m,).
+        edges_ns: Times at which the load is known to change. None for the windows' own ends, which
+            is why windows that neighbour each other are best asked for together. A window amid a
+            load that goes on alike has none at its ends: there a jump would be looked for that isn't.
+
+    Returns:
+        Energies in the order given. One is null, with a reason, where the record doesn't reach,
+        where holes take more than a twentieth of the window, or where its interval would be wider
+        than the energy.
+
+    Raises:
+        BadInputError: If starts and ends don't match.
+    """
+    start = np.atleast_1d(np.asarray(start_ns, np.int64))
+    end = np.atleast_1d(np.asarray(end_ns, np.int64))
+    if start.shape != end.shape or start.ndim != 1:
+        raise BadInputError(f"windows: {start.shape} starts do not go with {end.shape} ends")
+    edges = np.concatenate([start, end]) if edges_ns is None else np.asarray(edges_ns, np.int64).ravel()
+
+    m = len(start)
+    reason: list[str | None] = [None] * m
+    mean, statistical, model, misfit = (np.full(m, np.nan) for _ in range(4))
+    missing = record.hole_seconds(start, end)
+    a, b = record.seconds(start), record.seconds(end)
+    ok = _judge(record, response, a, b, missing, reason)
+    if ok.any():
+        shared = _Edges(record, response, edges)
+        found, crowded = shared.energies(a[ok], b[ok], response)
+        mean[ok], misfit[ok] = found.mean, found.misfit
+        # Nobody knows what went on in a hole: anything from nothing to twice the mean power.
+        unseen = missing[ok] / (b - a)[ok] * np.abs(found.mean) / np.sqrt(3)
+        statistical[ok] = np.hypot(np.sqrt(found.variance), unseen)
+        model[ok] = shared.model_sd(a[ok], b[ok], response, found.mean)
+        dense = np.zeros(m, bool)
+        dense[ok] = crowded & (found.strain > _MISFIT)
+        slow = ok & (T95 * np.hypot(statistical, model) > 0.5 * np.abs(mean))
+        for i in np.flatnonzero(dense | slow):
+            reason[i] = "edges_too_dense" if dense[i] else "sensor_too_slow"
+            mean[i] = statistical[i] = model[i] = np.nan
+    sd = np.hypot(statistical, model)
+    # A reading speaks of the time before its stamp.
+    left_out = record.implausible(start, end + round(1e9 * (response.memory_s + response.period_s)))
+    flags = [_flags(response, missing[i], misfit[i], bool(left_out[i])) for i in range(m)]
+    return WindowEnergies(mean, sd, statistical, model, mean - T95 * sd, mean + T95 * sd, reason, flags)
+
+
+def _judge(
+    record: Record, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
+) -> NDArray[np.bool_]:
+    """Which windows the record can speak for at all; the others get their reason."""
+    if len(record) < 2:
+        reason[:] = [IMPLAUSIBLE if len(record.implausible_ns) else "no_samples"] * len(a)
+        return np.zeros(len(a), bool)
+    first = record.seconds(record.time_ns[0]) - response.delay_s - response.period_s / 2
+    last = record.seconds(record.time_ns[-1]) - response.delay_s + response.period_s / 2
+    outside, empty, holed = (a < first) | (b > last), b <= a, missing > _HOLE_SHARE * (b - a)
+    for i in np.flatnonzero(outside | empty | holed):
+        reason[i] = "empty_window" if empty[i] else "outside_record" if outside[i] else "hole_in_record"
+    return np.asarray(~(outside | empty | holed))
+
+
+def _flags(response: Response, missing: float, misfit: float, left_out: bool) -> tuple[str, ...]:
+    flags = [IMPLAUSIBLE] if left_out else []
+    if missing > 0:
+        flags.append("hole_in_record")
+    if misfit > _MISFIT or not response.modelled:
+        flags.append("unmodelled")
+    if response.origin == "nominal":
+        flags.append("nominal_response")
+    return tuple(flags)
+
+
+class _Edges:
+    """The record, its edges and what lies between them: all that windows share."""
+
+    def __init__(self, record: Record, response: Response, edges_ns: NDArray[np.int64]) -> None:
+        self.time = record.seconds(record.time_ns)
+        self.time_sd = np.full(len(self.time), response.jitter_s)
+        if response.stamp_grid:
+            grid = find_grid(record.time_ns, response.period_s)
+            self.time = np.maximum.accumulate(grid.taken(response.stamp_grid))
+            # Of a stamp that is half a period late or more nobody knows to which slot it belongs.
+            self.time_sd[grid.late_s > 0.45 * response.period_s] = response.period_s / 4
+        self.power = record.power_w
+        edges = np.unique(record.seconds(edges_ns))
+        # Edges that the sensor can't tell apart are one.
+        self.edges = edges[np.append(True, np.diff(edges) > 0.02 * response.period_s)[: len(edges)]]
+        self.stretches: Stretches = stretches(self.time, self.power, self.edges, response)
+
+    def energies(self, a: Floats, b: Floats, response: Response) -> tuple[Posterior, NDArray[np.bool_]]:
+        """Posterior of each window's energy, and where edges were too many."""
+        near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
+        total = Posterior(*(np.empty(len(a)) for _ in range(4)))
+        crowded = np.zeros(len(a), bool)
+        long = b - a > 2 * near.margin + response.period_s
+        for part in _chunks(np.flatnonzero(~long), b - a):
+            found, crowded[part] = near.whole(a[part], b[part])
+            total.put(part, found)
+        for part in _chunks(np.flatnonzero(long), b - a):
+            found, crowded[part] = near.ends(a[part], b[part])
+            total.put(part, found)
+        return total, crowded
+
+    def model_sd(self, a: Floats, b: Floats, response: Response, energy: Floats) -> Floats:
+        """What the uncertainty of the response's shape does to each energy, by moving it."""
+        variance = np.zeros(len(a))
+        for moved in response.varied():
+            variance += (self.energies(a, b, moved)[0].mean - energy) ** 2
+        return np.asarray(np.sqrt(variance))
+
+
+def _chunks(index: NDArray[np.intp], length: Floats) -> list[NDArray[np.intp]]:
+    """Batches of windows of like length, so that little is padded."""
+    ordered = index[np.argsort(length[index], kind="stable")]
+    return [ordered[i : i + _CHUNK] for i in range(0, len(ordered), _CHUNK)]

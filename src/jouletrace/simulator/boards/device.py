@@ -1,0 +1,107 @@
+"""A simulated board as a ``Device``: opened by ``sim:NAME``, and SIMULATED in all it says."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Capability, Clock, Process, Source
+from jouletrace.run import DeviceInfo
+from jouletrace.run.channels import CHANNEL_UNITS
+from jouletrace.simulator.boards.board import Board
+from jouletrace.simulator.boards.parameters import draw
+from jouletrace.simulator.boards.presets import find
+from jouletrace.simulator.boards.sampled import SampledStretch
+from jouletrace.simulator.boards.sensors import SensorSet
+from jouletrace.simulator.boards.spec import parse
+from jouletrace.simulator.boards.truth import Truth
+
+
+class SimulatedGpu:
+    """A board whose every joule is known.
+
+    Args:
+        spec: ``sim:NAME[?key=value&...]``.
+
+    Attributes:
+        info: What a driver would tell, marked as simulated.
+        clock: The board's time.
+        spec: As given.
+        board: The board to work on.
+
+    Raises:
+        BadInputError: If the specification is wrong.
+    """
+
+    def __init__(self, spec: str) -> None:
+        asked = parse(spec)
+        preset = find(asked.name)
+        parameters = draw(preset, asked.seed, asked.given)
+        self.spec = spec
+        self.board = Board(preset, parameters, asked)
+        self.clock: Clock = self.board.clock
+        self.info = DeviceInfo(
+            id=f"SIM-{preset.name}-{asked.seed}",
+            name=f"SIMULATED {preset.title}",
+            kind="gpu",
+            simulated=True,
+            driver="simulated",
+            power_limit_w=self.board.cap_w,
+            power_limits_w={"min": preset.cap_min_w, "max": preset.cap_w, "default": preset.cap_w},
+            memory_bytes=preset.memory_bytes,
+            details={"preset": preset.name, "seed": asked.seed, "run": asked.run, **dict(asked.given)},
+        )
+        self._sensors = SensorSet(self.board, preset, parameters, asked, self.info.id)
+
+    @property
+    def truth(self) -> Truth:
+        """The exact energies; for tests and benchmarks only."""
+        return self.board.truth
+
+    def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What a power channel says (W) of readings taken at given times of the past, shape as ``time_ns``.
+
+        For holding a simulated board against a recording of a real one.
+
+        Raises:
+            NotPossibleError: If the board has no such power channel.
+        """
+        return self._sensors.read_at(channel, time_ns)
+
+    def sampled(self) -> SampledStretch:
+        """A stretch of time in which the record sees kernels, by momentary samples."""
+        return self._sensors.sampled()
+
+    def sources(self) -> list[Source]:
+        """New sources over the board's instruments, the best power source first."""
+        return self._sensors.sources()
+
+    def capabilities(self) -> list[Capability]:
+        """One line for each channel, with what a read costs here and now."""
+        found = []
+        for source in self.sources():
+            start = time.perf_counter()
+            source.poll()
+            cost_s = time.perf_counter() - start
+            for channel in source.channels:
+                found.append(
+                    Capability(
+                        CHANNEL_UNITS[channel.name][1],
+                        available=True,
+                        source=channel.source,
+                        period_s=channel.period_s,
+                        cost_s=cost_s,
+                        note="SIMULATED",
+                    )
+                )
+        return found
+
+    def processes(self) -> list[Process]:
+        """Nobody else uses a simulated board."""
+        return []
+
+    def close(self) -> None:
+        """End the context, if there is one."""
+        self.board.release_context()

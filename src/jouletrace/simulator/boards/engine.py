@@ -1,0 +1,188 @@
+"""The physics of a simulated board, in cells of at most a millisecond.
+
+In each cell the load gives a power over idle, at the clock that the governor holds and what the
+board's state makes of it. Board power follows it through two first-order lags (the settling that a
+real board shows for some 80 ms after a load ends), and idle power with its leakage comes on top.
+Power is constant within a cell, so every energy is exact by construction.
+
+The lags are linear: they delay energy and lose none. What was caused but not drawn yet is their
+content times their time constant, kept as the trace's ``TAIL``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, sqrt
+
+import numpy as np
+
+from jouletrace.simulator.boards.governor import Governor
+from jouletrace.simulator.boards.load import Load
+from jouletrace.simulator.boards.parameters import Parameters
+from jouletrace.simulator.boards.presets import Preset
+from jouletrace.simulator.boards.states import STATES, States
+from jouletrace.simulator.boards.trace import Row, Trace
+
+CELL_NS = 1_000_000
+REFERENCE_C = 40.0
+_CELL_S = CELL_NS / 1e9
+_DRIFT_CELLS = 100
+_DEEP_LEAK = 0.35
+
+
+class Engine:
+    """A board from a moment on: ``run`` lets it live, idle or at work.
+
+    Args:
+        preset: What kind of board.
+        parameters: Its hidden parameters.
+        cap_w: Power limit in watts; None for none.
+        start_ns: When it starts, in nanoseconds since the Unix epoch.
+        rng: Source of all its noise.
+        states: The states of its own that it jumps between.
+        noise: Scale of all noise and drift; 0 for none.
+
+    Attributes:
+        context: Whether some process holds a context.
+        trace: Everything that happened so far.
+        cycles: Cycles of an SM so far, at the real clock.
+    """
+
+    def __init__(
+        self,
+        preset: Preset,
+        parameters: Parameters,
+        cap_w: float | None,
+        *,
+        start_ns: int,
+        rng: np.random.Generator,
+        states: States,
+        noise: float = 1.0,
+    ) -> None:
+        p = self._parameters = parameters
+        self._preset = preset
+        self.context = False
+        self.governor = Governor(p, cap_w, preset.clock_max_mhz, preset.clock_min_mhz, noise)
+        self._temperature_c = p.ambient_c + p.deep_idle_w * p.kelvin_per_w
+        self.trace = Trace(start_ns, self._temperature_c)
+        self.cycles = 0.0
+        self._states = states
+        self._state = states.at(start_ns)
+        self._rng = rng
+        self._normals = self._draw_normals()
+        self._noise = noise
+        self._now_ns = start_ns
+        self._energy_j = 0.0
+        self._busy_s = 0.0
+        self._fast_w = 0.0
+        self._slow_w = 0.0
+        self._cells = 0
+        self._tick_j = 0.0
+        self._tick_ns = round(p.governor_s * 1e9 / CELL_NS) * CELL_NS
+        self._tick_from_ns = start_ns
+        # autocorrelated noises: each is multiplied by keep and refreshed at every whole cell
+        self._load_noise, self._idle_noise_w, self._drift, self._run_offset = 0.0, 0.0, 0.0, 0.0
+        self._load_keep = exp(-_CELL_S / p.load_noise_s)
+        self._load_fresh = p.load_noise * noise * sqrt(1 - self._load_keep**2)
+        self._idle_keep = exp(-_CELL_S / p.load_noise_s)
+        self._idle_fresh = p.idle_noise_w * noise * sqrt(1 - self._idle_keep**2)
+        self._drift_keep = exp(-_DRIFT_CELLS * _CELL_S / p.drift_s)
+        self._drift_fresh = p.drift * noise * sqrt(1 - self._drift_keep**2)
+        self.new_run()
+
+    def new_run(self) -> None:
+        """Begin a run of its own: the load's power is off by a little from that of other runs."""
+        self._run_offset = self._parameters.run_spread * self._noise * next(self._normals)
+        self._drift = self._parameters.drift * self._noise * next(self._normals)
+
+    def idle_w(self, temperature_c: float | None = None, context: bool | None = None) -> float:
+        """Power with nothing running, leakage included; by default as things are now."""
+        p = self._parameters
+        heat = (self._temperature_c if temperature_c is None else temperature_c) - REFERENCE_C
+        leak = p.leak_w * (exp(heat / p.leak_scale_c) - 1)
+        if self.context if context is None else context:
+            return p.context_idle_w + leak
+        return p.deep_idle_w + _DEEP_LEAK * leak
+
+    def run(self, until_ns: int, load: Load | None = None) -> int:
+        """Let the board live until a time, or until its load is done.
+
+        Returns:
+            The time reached, in nanoseconds since the Unix epoch.
+        """
+        rows: list[Row] = []
+        if load is not None:
+            self._set_clock(load)
+        done = False
+        while self._now_ns < until_ns and not done:
+            grid_ns = (self._now_ns // CELL_NS + 1) * CELL_NS
+            edge_ns = min(grid_ns, until_ns)
+            if load is not None:
+                left_ns = load.left_s() * 1e9
+                if left_ns < 0.5:
+                    break
+                if left_ns <= edge_ns - self._now_ns:
+                    edge_ns, done = self._now_ns + max(round(left_ns), 1), True
+            rows.append(self._cell(edge_ns, load))
+            # noise and clock change on the grid alone: the cuts that reading makes change nothing
+            if edge_ns == grid_ns and self._whole_cell() and load is not None:
+                self._set_clock(load)
+        self.trace.extend(rows)
+        return self._now_ns
+
+    def _cell(self, edge_ns: int, load: Load | None) -> Row:
+        p = self._parameters
+        seconds = (edge_ns - self._now_ns) / 1e9
+        idle_w = self.idle_w() + self._idle_noise_w
+        active_w = 0.0
+        if load is not None:
+            active_w, busy = load.advance(seconds, idle_w)
+            active_w *= 1 + self._load_noise + self._drift + self._run_offset
+            self._busy_s += busy * seconds
+        fast_to, slow_to = (1 - p.slow_share) * active_w, p.slow_share * active_w
+        fast = fast_to + (self._fast_w - fast_to) * exp(-seconds / p.fast_s)
+        slow = slow_to + (self._slow_w - slow_to) * exp(-seconds / p.slow_s)
+        # exact integral of a first-order lag: what went in, less what it holds more than before
+        energy_j = (idle_w + active_w) * seconds - p.fast_s * (fast - self._fast_w) - p.slow_s * (slow - self._slow_w)
+        self._fast_w, self._slow_w = fast, slow
+        self._energy_j += energy_j
+        self._tick_j += energy_j
+        settled_c = p.ambient_c + p.kelvin_per_w * energy_j / seconds
+        self._temperature_c += (settled_c - self._temperature_c) * seconds / p.thermal_s
+        self._now_ns = edge_ns
+        clock = self.governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
+        self.cycles += clock * STATES[self._state].clock * seconds * 1e6
+        return (
+            edge_ns,
+            self._energy_j,
+            p.fast_s * fast + p.slow_s * slow,
+            self._busy_s,
+            clock,
+            self._temperature_c,
+            float(self.governor.holding),
+            self._state,
+        )
+
+    def _whole_cell(self) -> bool:
+        """Refresh state and noises at the end of a whole cell; True if the clock has changed."""
+        self._cells += 1
+        self._load_noise = self._load_noise * self._load_keep + self._load_fresh * next(self._normals)
+        self._idle_noise_w = self._idle_noise_w * self._idle_keep + self._idle_fresh * next(self._normals)
+        if self._cells % _DRIFT_CELLS == 0:
+            self._drift = self._drift * self._drift_keep + self._drift_fresh * next(self._normals)
+        state, self._state = self._state, self._states.at(self._now_ns)
+        if self._now_ns - self._tick_from_ns < self._tick_ns:
+            return self._state != state
+        before = self.governor.clock_mhz
+        mean_w = self._tick_j * 1e9 / (self._now_ns - self._tick_from_ns)
+        self.governor.tick(mean_w, next(self._normals), next(self._normals))
+        self._tick_j, self._tick_from_ns = 0.0, self._now_ns
+        return self._state != state or self.governor.clock_mhz != before
+
+    def _set_clock(self, load: Load) -> None:
+        ratio, state = self.governor.ratio, STATES[self._state]
+        load.set_clock(ratio * state.clock, self._parameters.voltage_squared(ratio) * state.voltage_squared)
+
+    def _draw_normals(self) -> Iterator[float]:
+        while True:
+            yield from self._rng.standard_normal(4096).tolist()

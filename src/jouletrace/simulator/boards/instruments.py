@@ -1,0 +1,194 @@
+"""The instruments on a board: they take readings whether or not anybody asks for them."""
+
+from __future__ import annotations
+
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.simulator.boards.response import Faults, Response
+from jouletrace.simulator.boards.trace import ENERGY, Trace
+
+RING_SIZE = 119
+_LATE = ((0.25, 0.08, 0.25), (0.05, 0.62, 0.72))
+"""Share of the stamps that come late, and by how much of a period at least and at most."""
+
+_SCATTER = 0.004
+_SLACK_PERIODS = 2
+
+
+class PowerInstrument:
+    """Takes readings of power with a period, from a random phase on.
+
+    Args:
+        trace: The life of the board.
+        period_s: Time between readings.
+        response: What a reading sees; a window shorter than the period leaves time unseen.
+        faults: What spoils it.
+        rng: Source of phase, jitter and noise.
+    """
+
+    def __init__(
+        self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
+    ) -> None:
+        self._trace = trace
+        self._period_ns = period_s * 1e9
+        self._response = response
+        self._faults = faults
+        self._rng = rng
+        self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+
+    def taken_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What readings taken at these times say (W), which must have been lived through."""
+        power = self._response.power_w(self._trace, time_ns)
+        return self._faults.apply(power, (time_ns - self._trace.start_ns) / 1e9, self._rng)
+
+
+class Ring(PowerInstrument):
+    """A record kept by the driver: the last 119 readings, each overwritten in its turn.
+
+    A reading is due every period; most are stamped at once and some later, as on the recorded
+    H100, where stamps lie 8 to 35 ms apart. There a late stamp doesn't mean a late reading.
+
+    Args:
+        trace, period_s, response, faults, rng: As those of ``PowerInstrument``.
+        parts: Readings are taken at multiples of period / ``parts`` only, the last before their
+            stamp; with 0 they are taken when they are stamped.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        period_s: float,
+        response: Response,
+        faults: Faults,
+        rng: np.random.Generator,
+        parts: int = 0,
+    ) -> None:
+        super().__init__(trace, period_s, response, faults, rng)
+        self._parts = parts
+        self._next = 0
+        # when readings are taken, and their stamps
+        self._ahead = np.empty((2, 0), dtype=np.int64)
+        self._stamps = np.empty(0, dtype=np.int64)
+        self._values = np.empty(0)
+        self._dropping = self._holding = False
+        self._instead = self._before = np.empty(0, dtype=np.int64), np.empty(0)
+
+    def newer_than(self, stamp_ns: int, now_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Stamps and readings (W) in the ring at ``now_ns`` that are newer than ``stamp_ns``."""
+        self._record(now_ns - self._response.ahead_ns)
+        if self._holding:
+            return self._stamps[:0].copy(), self._values[:0].copy()
+        # what was held back comes as a whole, as if somebody had asked all the while
+        (stamps, values), self._instead = self._instead, (self._stamps[:0], self._values[:0])
+        stamps, values = np.concatenate([stamps, self._stamps]), np.concatenate([values, self._values])
+        first = int(np.searchsorted(stamps, stamp_ns, "right"))
+        return stamps[first:].copy(), values[first:].copy()
+
+    def hold(self, now_ns: int) -> None:
+        """Give no readings until ``release``; those there are kept, though the ring goes on."""
+        self._record(now_ns - self._response.ahead_ns)
+        self._before = self._stamps.copy(), self._values.copy()
+        self._holding = True
+
+    def release(self, end_ns: int, stamp_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
+        """Give readings again, with these in place of its own of the time since ``hold``."""
+        self._record(end_ns - self._response.ahead_ns)
+        self._holding = False
+        later = self._stamps > end_ns
+        self._stamps, self._values = self._stamps[later], self._values[later]
+        mine = stamp_ns <= end_ns
+        self._instead = (
+            np.concatenate([self._before[0], stamp_ns[mine]]),
+            np.concatenate([self._before[1], watts[mine]]),
+        )
+
+    def _record(self, until_ns: int) -> None:
+        self._schedule(until_ns)
+        count = int(np.searchsorted(self._ahead[1], until_ns, "right"))
+        if count == 0:
+            return
+        due, self._ahead = self._ahead[:, :count], self._ahead[:, count:]
+        # the ring forgets all but its last readings, so there is no need to take the others
+        due = due[:, -RING_SIZE * 2 :]
+        taken, stamps = due[:, self._kept(due.shape[1])]
+        self._stamps = np.concatenate([self._stamps, stamps])[-RING_SIZE:]
+        self._values = np.concatenate([self._values, self.taken_at(taken)])[-RING_SIZE:]
+
+    def _schedule(self, until_ns: int) -> None:
+        """Draw the times of readings up to a little after ``until_ns``."""
+        last = int((until_ns - self._phase_ns) / self._period_ns) + _SLACK_PERIODS
+        if last <= self._next:
+            return
+        index = np.arange(self._next, last)
+        delay = np.abs(self._rng.normal(0.0, _SCATTER, len(index)))
+        kind = self._rng.random(len(index))
+        for share, least, most in _LATE:
+            delay += ((kind >= 0) & (kind < share)) * self._rng.uniform(least, most, len(index))
+            kind -= share
+        missed = np.floor(delay * self._parts) / self._parts if self._parts else delay
+        # the driver's stamps are whole microseconds
+        times = [np.rint((self._phase_ns + (index + late) * self._period_ns) / 1e3) for late in (missed, delay)]
+        self._ahead = np.concatenate([self._ahead, np.array(times, dtype=np.int64) * 1000], axis=1)
+        self._next = last
+
+    def _kept(self, count: int) -> NDArray[np.bool_]:
+        """Which readings are not dropped. Drops come alone and in runs."""
+        kept = np.ones(count, dtype=bool)
+        if self._faults.dropped <= 0:
+            return kept
+        for i, draw in enumerate(self._rng.random(count)):
+            self._dropping = draw < (0.6 if self._dropping else self._faults.dropped * 0.5)
+            kept[i] = not self._dropping
+        return kept
+
+
+class Held(PowerInstrument):
+    """A reading that is updated now and then and stands still in between."""
+
+    def __init__(
+        self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
+    ) -> None:
+        super().__init__(trace, period_s, response, faults, rng)
+        self._index = -1
+        self._value = 0.0
+        self._latest = -1
+
+    def read(self, now_ns: int) -> tuple[int, float]:
+        """Number of the last update at ``now_ns``, and its reading in watts."""
+        index = int((now_ns - self._response.ahead_ns - self._phase_ns) / self._period_ns)
+        if index > self._latest:
+            self._latest = index
+            if self._index >= 0 and self._rng.random() < self._faults.dropped:
+                return self._index, self._value
+            update = np.array([round(self._phase_ns + index * self._period_ns)], dtype=np.int64)
+            self._value = float(self.taken_at(update)[0])
+            self._index = index
+        return self._index, self._value
+
+
+class Counter:
+    """A true integral of board power, shown in steps, in millijoules since the driver came up.
+
+    Args:
+        trace: The life of the board.
+        period_s: Time between steps.
+        faults: Its gain.
+        rng: Source of its phase and of what it stood at when the board was opened.
+    """
+
+    def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
+        self._trace = trace
+        self._period_ns = period_s * 1e9
+        self._faults = faults
+        self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
+        self._base_j = float(rng.uniform(1e3, 1e7))
+
+    def read(self, now_ns: int) -> tuple[int, float]:
+        """Number of the last step at ``now_ns``, and the energy shown since, in joules."""
+        index = int((now_ns - self._phase_ns) / self._period_ns)
+        step_ns = round(self._phase_ns + index * self._period_ns)
+        energy = self._base_j + self._faults.gain * float(self._trace.reached(ENERGY, step_ns))
+        return index, floor(energy * 1000) / 1000

@@ -1,0 +1,124 @@
+"""What keeps a board busy: iterations of a schedule, or a plain load of a given power."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import inf
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.simulator.boards.kernels import Schedule
+
+
+class Load(Protocol):
+    """Something that the board works on until it is done."""
+
+    def set_clock(self, ratio: float, voltage_squared: float) -> None:
+        """Go on at another clock."""
+
+    def left_s(self) -> float:
+        """Seconds until it is done, at this clock."""
+
+    def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
+        """Go on for ``seconds``: mean power over context idle, and the share of time with a kernel."""
+
+
+class Iterations:
+    """A number of iterations of a schedule, back to back.
+
+    Args:
+        schedule: What to run.
+        count: How often.
+        timed: Whether to keep the end of every iteration for ``ends_s``.
+    """
+
+    def __init__(self, schedule: Schedule, count: int, timed: bool = False) -> None:
+        self._schedule = schedule
+        self._count = count
+        self._whole = 0
+        self._at_s = 0.0
+        self._at_j = 0.0
+        self._elapsed_s = 0.0
+        self._timeline = schedule.at(1.0, 1.0)
+        self._marks: list[tuple[float, float]] | None = [] if timed else None
+
+    def set_clock(self, ratio: float, voltage_squared: float) -> None:
+        """Go on at another clock, from the same point of the same kernel."""
+        new = self._schedule.at(ratio, voltage_squared)
+        old = self._timeline
+        if new is old:
+            return
+        edge = min(bisect_right(old.edges_s, self._at_s), len(old.edges_s) - 1)
+        begin, end = old.edges_s[edge - 1], old.edges_s[edge]
+        share = (self._at_s - begin) / (end - begin) if end > begin else 0.0
+        self._at_s = new.edges_s[edge - 1] + share * (new.edges_s[edge] - new.edges_s[edge - 1])
+        self._at_j = new.reached_j[edge - 1] + share * (new.reached_j[edge] - new.reached_j[edge - 1])
+        self._timeline = new
+
+    def left_s(self) -> float:
+        """Seconds until the last iteration ends, at this clock."""
+        return (self._count - self._whole) * self._timeline.period_s - self._at_s
+
+    def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
+        """Go on for ``seconds``: mean power over context idle, and the share of time with a kernel."""
+        line = self._timeline
+        period = line.period_s
+        self._mark()
+        at = self._at_s + seconds
+        passed = int(at / period)
+        at -= passed * period
+        if self._count <= self._whole + passed:
+            passed, at = self._count - self._whole, 0.0
+        reached = _between(line.edges_s, line.reached_j, at)
+        energy = passed * line.active_j + reached - self._at_j
+        self._whole += passed
+        self._at_s, self._at_j = at, reached
+        self._elapsed_s += seconds
+        self._mark()
+        return energy / seconds, line.busy_s / period
+
+    def ends_s(self) -> NDArray[np.float64]:
+        """When each iteration began and ended, seconds from the start, shape (count + 1,)."""
+        if not self._marks:
+            return np.zeros(self._count + 1)
+        elapsed, done = np.array(self._marks).T
+        # a change of clock moves the share of an iteration that is done by a hair, back too
+        ends: NDArray[np.float64] = np.interp(np.arange(self._count + 1), np.maximum.accumulate(done), elapsed)
+        return ends
+
+    def _mark(self) -> None:
+        if self._marks is not None:
+            self._marks.append((self._elapsed_s, self._whole + self._at_s / self._timeline.period_s))
+
+
+class Constant:
+    """A plain load of a given board power, as long as it lasts; a lower clock lowers its power."""
+
+    def __init__(self, watts: float, seconds: float = inf) -> None:
+        self._watts = watts
+        self._left_s = seconds
+        self._factor = 1.0
+
+    def set_clock(self, ratio: float, voltage_squared: float) -> None:
+        """Power of the part over idle goes with the clock and the square of the voltage."""
+        self._factor = ratio * voltage_squared
+
+    def left_s(self) -> float:
+        """Seconds until it ends."""
+        return self._left_s
+
+    def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
+        """Go on for ``seconds``: power over the present idle power, and 1."""
+        self._left_s -= seconds
+        return (self._watts - idle_w) * self._factor, 1.0
+
+
+def _between(edges: list[float], values: list[float], at: float) -> float:
+    """Linear interpolation of one point; numpy's costs ten times as much for one."""
+    edge = min(bisect_right(edges, at), len(edges) - 1)
+    begin, end = edges[edge - 1], edges[edge]
+    if end <= begin:
+        return values[edge - 1]
+    return values[edge - 1] + (at - begin) / (end - begin) * (values[edge] - values[edge - 1])

@@ -1,0 +1,140 @@
+"""A slice of a simulated board: its share of SMs, bandwidth, cache and memory, and no power of its own.
+
+A kernel does the same operations and moves the same bytes on a slice, in more time. Slices don't slow each
+other but by the power cap, which they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.mig import Profile
+from jouletrace.errors import BadInputError
+from jouletrace.run import DeviceInfo
+from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards.load import Iterations, Load
+from jouletrace.simulator.boards.mig_tables import BOARD_SMS, MEMORY_SLICES, profiles
+from jouletrace.simulator.boards.presets import Preset, find
+from jouletrace.simulator.boards.roofline import Roofline
+
+
+class SimulatedSlice(SimulatedGpu):
+    """An instance of a simulated board; implements ``devices.base.MigInstance``.
+
+    Its sources are those of the whole board and named as the board's, as on a real one.
+
+    Args:
+        gpu: The board, which other slices may share.
+        profile: What kind of slice.
+        uuid: How it is known.
+
+    Attributes:
+        parent: Id of the board.
+    """
+
+    def __init__(self, gpu: SimulatedGpu, profile: Profile, uuid: str) -> None:
+        preset = find(str(gpu.info.details["preset"]))
+        self.spec = gpu.spec
+        self.parent = gpu.info.id
+        self.board = copy(gpu.board)  # the same engine and clock, kernels of its own
+        self.board.roofline = Roofline(slice_preset(preset, profile), gpu.truth.parameters())
+        self.clock = gpu.clock
+        self._gpu = gpu
+        self._sensors = gpu._sensors
+        self.info = DeviceInfo(
+            id=uuid,
+            name=f"{gpu.info.name} MIG {profile.name}",
+            kind="mig",
+            simulated=True,
+            driver=gpu.info.driver,
+            memory_bytes=profile.memory_mib << 20,
+            details={
+                **gpu.info.details,
+                "no_power": "mig_no_power",
+                "no_power_note": f"a MIG instance has no power sensor of its own; its board is {gpu.info.id}",
+                "parent": gpu.info.id,
+                "parent_name": gpu.info.name,
+                "multiprocessors": profile.multiprocessors,
+                "profile": profile.name,
+            },
+        )
+
+
+class Together:
+    """Loads of several slices at once, each to its own end.
+
+    Args:
+        loads: One a slice; None for one that does nothing.
+
+    Attributes:
+        caused_j: Energy over context idle that each asked for, before the board's noise, shape (n,).
+        busy_s: Seconds in which each had a kernel running, shape (n,).
+    """
+
+    def __init__(self, loads: Sequence[Iterations | None]) -> None:
+        self._loads = loads
+        self.caused_j: NDArray[np.float64] = np.zeros(len(loads))
+        self.busy_s: NDArray[np.float64] = np.zeros(len(loads))
+
+    def set_clock(self, ratio: float, voltage_squared: float) -> None:
+        """Go on at another clock; all slices share it."""
+        for load in self._running():
+            load.set_clock(ratio, voltage_squared)
+
+    def left_s(self) -> float:
+        """Seconds until the last one is done."""
+        return max((load.left_s() for load in self._running()), default=0.0)
+
+    def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
+        """Go on: mean power over context idle of all of them, and the largest share of time with a kernel."""
+        busiest = 0.0
+        before = float(self.caused_j.sum())
+        for i, load in enumerate(self._loads):
+            own = min(seconds, load.left_s()) if load is not None else 0.0
+            if load is None or own <= 0:
+                continue
+            watts, busy = load.advance(own, idle_w)
+            self.caused_j[i] += watts * own
+            self.busy_s[i] += busy * own
+            busiest = max(busiest, busy * own / seconds)
+        return (float(self.caused_j.sum()) - before) / seconds, busiest
+
+    def _running(self) -> list[Load]:
+        return [load for load in self._loads if load is not None]
+
+
+def open_slice(spec: str, name: str) -> SimulatedSlice:
+    """The slice that ``sim:NAME?mig=PROFILE`` means, on a board of its own.
+
+    Raises:
+        BadInputError: If the board has no such profile.
+    """
+    gpu = SimulatedGpu(spec)
+    table = profiles(str(gpu.info.details["preset"]))
+    found = next((one for one in table if one.name == name), None)
+    if found is None:
+        there = ", ".join(one.name for one in table) or "none"
+        raise BadInputError(f"{spec}: {gpu.info.name} has no MIG profile {name!r}; there are: {there}")
+    return SimulatedSlice(gpu, found, f"MIG-{gpu.info.id}-{found.name}")
+
+
+def slice_preset(preset: Preset, profile: Profile) -> Preset:
+    """A board as a slice's kernels see it.
+
+    Power limits scale with the SMs here: the roofline states energies as shares of the limit, and an
+    operation takes as much energy on a slice as on the board.
+    """
+    sms = profile.multiprocessors / BOARD_SMS[preset.name]
+    memory = profile.placements[0].size / MEMORY_SLICES
+    return replace(
+        preset,
+        cap_w=preset.cap_w * sms,
+        bytes_per_s=preset.bytes_per_s * memory,
+        l2_bytes=round(preset.l2_bytes * memory),
+        peak_flops={dtype: peak * sms for dtype, peak in preset.peak_flops.items()},
+    )

@@ -1,0 +1,120 @@
+"""What a simulated board hides: drawn by its seed within the preset's ranges."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from jouletrace.simulator.boards.presets import Preset
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The hidden truth of one board. Nothing outside ``simulator.boards`` may look at it.
+
+    Powers are in watts at 40 °C, times in seconds; shares are of the load's power or of the
+    preset's power limit.
+
+    Attributes:
+        deep_idle_w: Power without a context.
+        context_idle_w: Power with a context and nothing running.
+        leak_w: Part of the idle power with a context that grows with heat.
+        leak_scale_c: Degrees in which leakage grows by a factor e.
+        ambient_c: Temperature of a board that draws nothing.
+        kelvin_per_w: Thermal resistance.
+        thermal_s: Thermal time constant.
+        fast_s: Time constant by which most of the board's power follows its load.
+        slow_s: Time constant of the rest.
+        slow_share: That rest, as a share.
+        load_noise: Standard deviation of the load's own noise, as a share of the load.
+        load_noise_s: Its correlation time.
+        idle_noise_w: Standard deviation of idle power.
+        drift: Standard deviation of the slow wander of the load's power, as a share.
+        drift_s: Its correlation time.
+        run_spread: Standard deviation of the load's power between runs, as a share.
+        voltage_floor: Voltage at clock zero over that at the highest clock.
+        governor_s: Tick of the loop that holds the power cap.
+        governor_gain: Its gain: relative change of clock for a relative excess of power.
+        governor_noise: Standard deviation of the power that it believes, as a share of the cap.
+        governor_noise_s: Correlation time of that.
+        governor_dither: Standard deviation of its clock around what it wants, from tick to tick, as a ratio.
+        pipe_share: Power of busy arithmetic pipes, as a share of the limit.
+        memory_share: Power of busy memory, as a share of the limit.
+        busy_share: Power of a kernel that does next to nothing, as a share of the limit.
+        pipe_efficiency: Share of the peak FLOP/s that large products reach.
+        memory_efficiency: Share of the peak bandwidth that kernels reach.
+        kernel_floor_s: Shortest time of a kernel.
+        kernel_gap_s: Time between two kernels of a graph.
+        launch_gap_s: Time between two launches of a graph.
+        host_launch_s: Time in which the host launches one operator in eager mode.
+        record_period_s: Update period of the best power source.
+        record_window_s: Its boxcar.
+        record_lag_s: Time from the end of the boxcar to the stamp; negative if stamped early.
+        record_rise_s: Mean of an exponential delay on top.
+        record_noise_w: White noise of a reading.
+        average_window_s: Boxcar of the long average.
+        instant_window_s: Boxcar of the instant reading, behind the record's rise as the average's is.
+        slow_period_s: Update period of those two and of the energy counter.
+        slow_lag_s: Time from the end of their boxcar to their update.
+    """
+
+    deep_idle_w: float
+    context_idle_w: float
+    leak_w: float
+    leak_scale_c: float
+    ambient_c: float
+    kelvin_per_w: float
+    thermal_s: float
+    fast_s: float
+    slow_s: float
+    slow_share: float
+    load_noise: float
+    load_noise_s: float
+    idle_noise_w: float
+    drift: float
+    drift_s: float
+    run_spread: float
+    voltage_floor: float
+    governor_s: float
+    governor_gain: float
+    governor_noise: float
+    governor_noise_s: float
+    governor_dither: float
+    pipe_share: float
+    memory_share: float
+    busy_share: float
+    pipe_efficiency: float
+    memory_efficiency: float
+    kernel_floor_s: float
+    kernel_gap_s: float
+    launch_gap_s: float
+    host_launch_s: float
+    record_period_s: float
+    record_window_s: float
+    record_lag_s: float
+    record_rise_s: float
+    record_noise_w: float
+    average_window_s: float
+    instant_window_s: float
+    slow_period_s: float
+    slow_lag_s: float
+
+    def voltage_squared(self, ratio: float) -> float:
+        """Square of the core's voltage over that at the highest clock, at ``ratio`` of the clock."""
+        return (self.voltage_floor + (1 - self.voltage_floor) * ratio) ** 2
+
+
+def generator(preset: Preset, seed: int, *tags: int) -> np.random.Generator:
+    """A stream of random numbers of its own for each board and use."""
+    return np.random.default_rng([seed, zlib.crc32(preset.name.encode()), *tags])
+
+
+def draw(preset: Preset, seed: int, given: Iterable[tuple[str, float]] = ()) -> Parameters:
+    """The parameters of board number ``seed`` of its kind, uniform in the preset's ranges but for those given."""
+    # a stream for each name: a board stays what it is when a parameter is added
+    streams = {field.name: generator(preset, seed, zlib.crc32(field.name.encode())) for field in fields(Parameters)}
+    drawn = {name: float(rng.uniform(*preset.ranges[name])) for name, rng in streams.items()}
+    return Parameters(**{**drawn, **dict(given)})

@@ -1,0 +1,106 @@
+"""How a sensor sees power: a mean over time before its stamp, and what spoils its readings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.simulator.boards.trace import ENERGY, Trace
+
+_PIECES_PER_RISE = 10
+_RISES = 10
+_MOST_PIECES = 1000
+_SHORTEST_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Response:
+    """A weighted mean of the power over pieces of time before the stamp.
+
+    Attributes:
+        bounds_s: Bounds of the pieces, as times before the stamp, increasing but for pieces of no
+            weight; negative where the stamp is early.
+        weights: Weight of the mean power of each piece; one less than there are bounds, of sum 1.
+    """
+
+    bounds_s: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def ahead_ns(self) -> int:
+        """How long after its stamp a reading can be known at the earliest."""
+        return max(0, -round(self.bounds_s[0] * 1e9))
+
+    def echoed(self, share: float, delay_s: float) -> Response:
+        """A reading that is made of this one and, to a share, of the same some time before."""
+        late = tuple(bound + delay_s for bound in self.bounds_s)
+        # Between both lies a piece of no weight; that it may run backwards in time changes no mean.
+        weights = (*((1 - share) * w for w in self.weights), 0.0, *(share * w for w in self.weights))
+        return Response(self.bounds_s + late, weights)
+
+    def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
+        before_ns = np.rint(np.array(self.bounds_s) * 1e9).astype(np.int64)
+        energy = trace.reached(ENERGY, stamp_ns[:, None] - before_ns)
+        mean = -np.diff(energy, axis=1) / (np.diff(before_ns) / 1e9)
+        return np.asarray(mean @ np.array(self.weights), dtype=np.float64)
+
+
+def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
+    """A boxcar that ends ``lag_s`` before the stamp, smeared by an exponential of mean ``rise_s``.
+
+    The exponential goes by pieces in which it hardly changes, so that its step response is smooth.
+    """
+    window_s = max(window_s, _SHORTEST_S)
+    if rise_s <= _SHORTEST_S:
+        return Response((lag_s, lag_s + window_s), (1.0,))
+    end_s = window_s + _RISES * rise_s
+    pieces = min(int(np.ceil(end_s / rise_s * _PIECES_PER_RISE)), _MOST_PIECES)
+    delay = np.linspace(0.0, end_s, pieces + 1)
+    past = np.maximum(delay - window_s, 0.0)
+    shown = (delay - past + rise_s * (np.exp(-delay / rise_s) - np.exp(-past / rise_s))) / window_s
+    weights = np.diff(shown) / (shown[-1] - shown[0])
+    return Response(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
+
+
+def sampled(window_s: float, lag_s: float, samples: int) -> Response:
+    """A mean of so many samples, evenly over the window, that sees nothing of what happens in between."""
+    middle = lag_s + (np.arange(samples) + 0.5) * window_s / samples
+    bounds = np.column_stack([middle - _SHORTEST_S, middle + _SHORTEST_S]).ravel()
+    weights = np.tile([1 / samples, 0.0], samples)[:-1]
+    return Response(tuple(bounds.tolist()), tuple(weights.tolist()))
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What spoils a reading after the response. All of it is hidden.
+
+    Attributes:
+        gain: True factor on the power.
+        noise_w: Standard deviation of white noise.
+        drift: Amplitude of a slow wander of the gain; 0 on a sensor that a model can describe.
+        drift_w: Amplitude of a slow wander of the zero.
+        drift_s: Period of both.
+        phase: Their phase.
+        dropped: Share of readings that go missing.
+    """
+
+    gain: float = 1.0
+    noise_w: float = 0.0
+    drift: float = 0.0
+    drift_w: float = 0.0
+    drift_s: float = 60.0
+    phase: float = 0.0
+    dropped: float = 0.0
+
+    def apply(
+        self, power_w: NDArray[np.float64], time_s: NDArray[np.float64], rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Readings in whole milliwatts of true powers at times since some start."""
+        turn = 2 * pi * time_s / self.drift_s + self.phase
+        gain = self.gain * (1 + self.drift * np.sin(turn))
+        noisy = power_w * gain + self.drift_w * np.cos(0.7 * turn) + self.noise_w * rng.standard_normal(len(power_w))
+        return np.asarray(np.round(np.maximum(noisy, 0.0), 3), dtype=np.float64)

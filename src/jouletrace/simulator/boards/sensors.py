@@ -1,0 +1,251 @@
+"""The readings of a simulated board as ``Source``s: what its driver would offer.
+
+Channels say no more than a driver's documentation does; what a sensor really is stays hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import pi
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.base import Samples, Source
+from jouletrace.errors import NotPossibleError
+from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
+from jouletrace.simulator.boards import trace as columns
+from jouletrace.simulator.boards.board import Board
+from jouletrace.simulator.boards.instruments import RING_SIZE, Counter, Held, PowerInstrument, Ring
+from jouletrace.simulator.boards.parameters import Parameters, generator
+from jouletrace.simulator.boards.presets import Preset
+from jouletrace.simulator.boards.response import Faults, Response, sampled, smoothed
+from jouletrace.simulator.boards.sampled import SampledStretch
+from jouletrace.simulator.boards.spec import SimSpec
+
+_ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
+_SAMPLES = 26
+"""Of a reading; the same number in both halves of a period, as readings may be taken after either."""
+
+_POLLED_POWER_S = 0.005
+_CONTEXT_BYTES = 620 << 20
+_DRIVER_BYTES = 510 << 20
+_UTILIZATION_NS = 200_000_000
+_IDLE_BIT = 0x1
+_POWER_CAP_BIT = 0x4
+
+
+class Reader(Protocol):
+    """An instrument that holds one reading until the next."""
+
+    def read(self, now_ns: int) -> tuple[int, float]:
+        """Number of the last update, and its reading."""
+
+
+class RingSource:
+    """The driver's record, read as a whole: misses what was overwritten since the last call."""
+
+    def __init__(self, board: Board, ring: Ring, channel: ChannelInfo) -> None:
+        self.channels: tuple[ChannelInfo, ...] = (channel,)
+        # half of what the ring holds, so that a late call loses nothing
+        self.interval_s = 1.0
+        self._board, self._ring = board, ring
+        self._last_ns = board.clock.time_ns() - round(RING_SIZE * (channel.period_s or 0.0) * 1e9)
+
+    def poll(self) -> list[Samples]:
+        """Readings newer than those of the last call, as far as the ring still has them."""
+        self._board.catch_up()
+        stamps, values = self._ring.newer_than(self._last_ns, self._board.clock.time_ns())
+        if len(stamps) == 0:
+            return []
+        self._last_ns = int(stamps[-1])
+        return [Samples(self.channels[0].name, stamps, values)]
+
+
+class HeldSource:
+    """A reading that stands still between updates: stamped with the time at which it was first seen."""
+
+    def __init__(self, board: Board, reader: Reader, channel: ChannelInfo, interval_s: float) -> None:
+        self.channels: tuple[ChannelInfo, ...] = (channel,)
+        self.interval_s = interval_s
+        self._board, self._reader = board, reader
+        self._seen = -1
+
+    def poll(self) -> list[Samples]:
+        """The reading, if it was updated since the last call."""
+        self._board.catch_up()
+        now_ns = self._board.clock.time_ns()
+        index, value = self._reader.read(now_ns)
+        if index <= self._seen:
+            return []
+        self._seen = index
+        return [Samples(self.channels[0].name, np.array([now_ns], dtype=np.int64), np.array([value]))]
+
+
+class StateSource:
+    """Clocks, temperature, throttle reasons, memory and utilisation, read together."""
+
+    interval_s = 0.1
+
+    def __init__(self, board: Board, preset: Preset, channels: tuple[ChannelInfo, ...]) -> None:
+        self.channels = channels
+        self._board, self._preset = board, preset
+
+    def poll(self) -> list[Samples]:
+        """One reading of each."""
+        board = self._board
+        board.catch_up()
+        now_ns = board.clock.time_ns()
+        trace = board.engine.trace
+        busy = np.diff(trace.reached(columns.BUSY, np.array([now_ns - _UTILIZATION_NS, now_ns])))[0]
+        utilization = round(100 * min(busy / (_UTILIZATION_NS / 1e9), 1.0))
+        capped = trace.held(columns.CAPPED, now_ns) > 0
+        values = {
+            "clock_sm_mhz": trace.held(columns.CLOCK, now_ns),
+            "clock_memory_mhz": self._preset.clock_memory_mhz,
+            "temperature_c": float(round(trace.held(columns.TEMPERATURE, now_ns))),
+            "throttle_bits": float((_IDLE_BIT if utilization == 0 else 0) | (_POWER_CAP_BIT if capped else 0)),
+            "memory_used_bytes": float(_DRIVER_BYTES + (_CONTEXT_BYTES if board.context_held else 0)),
+            "utilization_gpu_pct": float(utilization),
+        }
+        time = np.array([now_ns], dtype=np.int64)
+        return [Samples(channel.name, time, np.array([values[channel.name]])) for channel in self.channels]
+
+
+class SensorSet:
+    """All instruments of a board, and sources that read them.
+
+    Args:
+        board: The board.
+        preset: What kind it is.
+        parameters: Its hidden parameters.
+        spec: Gain, noise and the kind of misfit that were asked for.
+        device_id: For the channels.
+    """
+
+    def __init__(self, board: Board, preset: Preset, parameters: Parameters, spec: SimSpec, device_id: str) -> None:
+        self._board, self._preset, self._spec, self._device_id = board, preset, spec, device_id
+        p, trace = parameters, board.engine.trace
+        faults = _faults(p, preset, spec)
+        # a board that is opened for another run keeps its faults, while phases and noise are new
+        streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
+        # the reading that hides a loss is the driver's to keep: only the best record drops any
+        whole = replace(faults, dropped=0.0)
+        self._ring: Ring | None = None
+        self._sampling_s = p.record_period_s / _SAMPLES if spec.sensor == "sampled" else None
+        self._sparse = self._average = self._instant = None
+        if preset.record == "gapless":
+            # seen on Hopper: what is too late for its slot is read at the next half of it
+            parts = 2 if preset.average else 0
+            self._ring = Ring(trace, p.record_period_s, _record_response(p, spec), faults, streams[0], parts)
+        else:
+            self._sparse = Held(trace, p.record_period_s, _record_response(p, spec), faults, streams[0])
+        if preset.average:
+            # behind the same filter as the record, whatever it is that the driver does afterwards
+            lag_s = p.slow_lag_s + p.record_lag_s
+            average = smoothed(p.average_window_s, lag_s, p.record_rise_s)
+            instant = smoothed(p.instant_window_s, lag_s, p.record_rise_s)
+            self._average = Held(trace, p.slow_period_s, average, whole, streams[1])
+            self._instant = Held(trace, p.slow_period_s, instant, whole, streams[2])
+        self._counter = Counter(trace, p.slow_period_s, faults, streams[3])
+
+    def sampled(self) -> SampledStretch:
+        """A stretch whose record, if there is one, is that of a sensor that samples."""
+        seed = self._spec.seed
+        rate = float(generator(self._preset, seed, 6).uniform(1205.0, 1255.0))
+        return SampledStretch(self._board, self._ring, generator(self._preset, seed, 7, self._spec.run), rate)
+
+    def sources(self) -> list[Source]:
+        """New sources, the best power source first."""
+        found: list[Source] = []
+        if self._ring is not None:
+            # the boxcar of the older boards may be shorter than their period
+            window, gapless = (0.025, True) if self._preset.average else (None, None)
+            record = self._channel(POWER, "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)", 0.02, window, gapless)
+            record.sampling_s = self._sampling_s
+            found.append(RingSource(self._board, self._ring, record))
+        if self._sparse is not None:
+            sparse = self._channel(POWER, "nvmlDeviceGetPowerUsage", 0.1, 0.025, False)
+            found.append(HeldSource(self._board, self._sparse, sparse, _POLLED_POWER_S))
+        if self._average is not None:
+            average = self._channel("power_average_w", "nvmlDeviceGetPowerUsage", 0.1, 1.0, True)
+            found.append(HeldSource(self._board, self._average, average, 0.1))
+        if self._instant is not None:
+            instant = self._channel("power_instant_w", "NVML_FI_DEV_POWER_INSTANT", 0.1, None, False)
+            found.append(HeldSource(self._board, self._instant, instant, 0.05))
+        counter = self._channel("energy_counter_j", "nvmlDeviceGetTotalEnergyConsumption", 0.1, 0.1, True)
+        found.append(HeldSource(self._board, self._counter, counter, 1.0))
+        found.append(StateSource(self._board, self._preset, self._state_channels()))
+        return found
+
+    def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Readings (W) of a power channel at given times of the past.
+
+        Raises:
+            NotPossibleError: If there is no such channel.
+        """
+        instruments: dict[str, PowerInstrument | None] = {
+            POWER: self._ring or self._sparse,
+            "power_average_w": self._average,
+            "power_instant_w": self._instant,
+        }
+        found = instruments.get(channel)
+        if found is None:
+            raise NotPossibleError(f"simulated {self._preset.name} has no {channel}")
+        return found.taken_at(time_ns)
+
+    def _channel(
+        self, name: str, source: str, period_s: float, window_s: float | None, gapless: bool | None
+    ) -> ChannelInfo:
+        return ChannelInfo(
+            self._device_id,
+            name,
+            CHANNEL_UNITS[name][0],
+            f"SIMULATED {source}",
+            period_s=period_s,
+            window_s=window_s,
+            gapless=gapless,
+            gain_pct=GAIN_PCT,
+        )
+
+    def _state_channels(self) -> tuple[ChannelInfo, ...]:
+        calls = {
+            "clock_sm_mhz": "nvmlDeviceGetClockInfo(SM)",
+            "clock_memory_mhz": "nvmlDeviceGetClockInfo(MEM)",
+            "temperature_c": "nvmlDeviceGetTemperature",
+            "throttle_bits": "nvmlDeviceGetCurrentClocksEventReasons",
+            "memory_used_bytes": "nvmlDeviceGetMemoryInfo",
+            "utilization_gpu_pct": "nvmlDeviceGetUtilizationRates",
+        }
+        return tuple(
+            ChannelInfo(self._device_id, name, CHANNEL_UNITS[name][0], f"SIMULATED {call}", period_s=0.1)
+            for name, call in calls.items()
+        )
+
+
+def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
+    rng = generator(preset, spec.seed, 3)
+    gain, amplitude, zero, period, phase, share = rng.random(6)
+    faults = Faults(noise_w=p.record_noise_w * spec.noise)
+    if spec.gain:
+        faults = replace(faults, gain=1 + GAIN_PCT / 100 * (2 * gain - 1))
+    if spec.sensor == "drifting":
+        faults = replace(
+            faults,
+            drift=0.04 + 0.04 * amplitude,
+            drift_w=4.0 + 6.0 * zero,
+            drift_s=20.0 + 40.0 * period,
+            phase=2 * pi * phase,
+        )
+    if spec.sensor == "dropping":
+        faults = replace(faults, dropped=0.05 + 0.10 * share)
+    return faults
+
+
+def _record_response(p: Parameters, spec: SimSpec) -> Response:
+    if spec.sensor == "sampled":
+        return sampled(p.record_period_s, p.record_lag_s, _SAMPLES)
+    response = smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
+    return response.echoed(_ECHO_SHARE, _ECHO_PERIODS * p.record_period_s) if spec.sensor == "echo" else response

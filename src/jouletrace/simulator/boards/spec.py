@@ -1,0 +1,193 @@
+"""What ``sim:NAME?key=value&...`` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.simulator.boards.parameters import Parameters
+from jouletrace.simulator.boards.presets import Preset, find
+
+PREFIX = "sim:"
+_MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
+_SHORTEST_STATE_S = 0.1
+"""States change on a grid of milliseconds, and real ones last seconds."""
+
+_LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
+"""Beyond these the physics of a board means nothing: its die would boil."""
+
+SENSORS = ("modelled", "echo", "drifting", "dropping", "sampled")
+
+
+@dataclass(frozen=True)
+class SimSpec:
+    """A parsed specification of a simulated board.
+
+    Attributes:
+        name: Full name of the preset.
+        seed: Which board of its kind: its hidden parameters.
+        run: Which run on that board: its noise.
+        realtime: Whether it lives in real time.
+        load: What it does while nobody works on it: (seconds, watts of board power), repeated.
+        noise: Scale of all noise and drift, of board and sensors.
+        cap: Power limit in watts; None for the preset's, infinity for none.
+        sensor: "modelled", or a way in which its power sensors fit no model.
+        gain: Whether its power sensors have a gain error of up to 5 %.
+        states: Mean seconds that it stays in one of its two states; None for a board that has but one.
+        given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated board.
+        mig: Profile of the MIG instance that is meant, "" for the whole board.
+    """
+
+    name: str
+    seed: int = 0
+    run: int = 0
+    realtime: bool = False
+    load: tuple[tuple[float, float], ...] = ()
+    noise: float = 1.0
+    cap: float | None = None
+    sensor: str = "modelled"
+    gain: bool = False
+    states: float | None = None
+    given: tuple[tuple[str, float], ...] = ()
+    mig: str = ""
+
+    def cap_w(self, preset: Preset) -> float | None:
+        """The power limit in force in watts; None for none.
+
+        Raises:
+            BadInputError: If it is out of the preset's range.
+        """
+        if self.cap is None:
+            return preset.cap_w
+        if not isfinite(self.cap):
+            return None
+        if not preset.cap_min_w <= self.cap <= preset.cap_w:
+            raise BadInputError(
+                f"power cap of {self.cap:g} W is out of range for {preset.name}: "
+                f"{preset.cap_min_w:g}..{preset.cap_w:g} W, or cap=off"
+            )
+        return self.cap
+
+
+def parse(text: str) -> SimSpec:
+    """Read ``sim:NAME[?key=value&...]``.
+
+    Raises:
+        BadInputError: If the name or a key is unknown, or a value is out of range.
+    """
+    if not text.startswith(PREFIX):
+        raise BadInputError(f"a simulated board is written {PREFIX}NAME, not {text!r}")
+    name, _, query = text[len(PREFIX) :].partition("?")
+    values: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, value = part.partition("=")
+        if key not in _READERS:
+            raise BadInputError(f"{text}: unknown key {key!r}; there are: {', '.join(_READERS)}")
+        if not equals or key in values:
+            raise BadInputError(f"{text}: {key!r} needs one value, written {key}=VALUE")
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError as error:
+            raise BadInputError(f"{text}: bad value {value!r} for {key!r}: {error}") from None
+    preset = find(name)
+    spec = SimSpec(preset.name, **values)
+    spec.cap_w(preset)
+    return spec
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 on")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not isfinite(value):
+        raise ValueError("not a finite number")
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _noise(text: str) -> float:
+    value = _number(text)
+    if value > _MOST_NOISE:
+        raise ValueError(f"at most {_MOST_NOISE}")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in {"0", "1", "true", "false", "yes", "no"}:
+        raise ValueError("1 or 0")
+    return text.lower() in {"1", "true", "yes"}
+
+
+def _cap(text: str) -> float:
+    return float("inf") if text == "off" else _number(text)
+
+
+def _states(text: str) -> float:
+    value = _number(text)
+    if not _SHORTEST_STATE_S <= value <= _LONGEST_S:
+        raise ValueError(f"a state lasts {_SHORTEST_STATE_S} to {_LONGEST_S:g} s in the mean")
+    return value
+
+
+def _sensor(text: str) -> str:
+    if text not in SENSORS:
+        raise ValueError(f"one of {', '.join(SENSORS)}")
+    return text
+
+
+def _plan(text: str) -> tuple[tuple[float, float], ...]:
+    pieces = []
+    for piece in text.split(","):
+        seconds, colon, watts = piece.partition(":")
+        if not colon:
+            raise ValueError("SECONDS:WATTS,SECONDS:WATTS,...")
+        pieces.append((_number(seconds), _number(watts)))
+        if not 1e-3 <= pieces[-1][0] <= _LONGEST_S:
+            raise ValueError(f"each piece lasts 0.001 to {_LONGEST_S:g} s")
+        if not 0 < pieces[-1][1] <= _MOST_W:
+            raise ValueError(f"each piece draws more than 0 and at most {_MOST_W} W")
+    return tuple(pieces)
+
+
+def _given(text: str) -> tuple[tuple[str, float], ...]:
+    names = {field.name for field in fields(Parameters)}
+    given = {}
+    for piece in text.split(","):
+        name, colon, value = piece.partition(":")
+        if not colon or name in given:
+            raise ValueError("NAME:VALUE,NAME:VALUE,..., each name once")
+        if name not in names:
+            raise ValueError(f"no parameter {name!r}; there are: {', '.join(sorted(names))}")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise ValueError(f"{name} is not a number") from None
+        if not isfinite(given[name]) or (given[name] <= 0 and name not in _MAY_BE_NEGATIVE):
+            raise ValueError(f"{name} must be positive")
+    return tuple(given.items())
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "seed": _whole,
+    "run": _whole,
+    "realtime": _flag,
+    "load": _plan,
+    "noise": _noise,
+    "cap": _cap,
+    "sensor": _sensor,
+    "gain": _flag,
+    "states": _states,
+    "given": _given,
+    "mig": str,
+}

@@ -1,0 +1,166 @@
+"""95 % intervals: of means and medians, under autocorrelation, of differences, ratios and sums.
+
+An interval here is what chance and the sensor's model leave open. The gain of a board's sensor,
+which no software can see, is in none of them: it is stated apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.run import Estimate
+from jouletrace.stats.quantiles import normal, student
+
+LEVEL = 0.95
+_TAIL = (1 + LEVEL) / 2
+_Z = normal(_TAIL)
+
+
+def effective_n(values: ArrayLike) -> float:
+    """How many independent values a correlated series is worth for its mean.
+
+    The smaller of two: n / (1 + 2 ∑ρ) with the sum cut by the initial positive sequence of Geyer
+    (1992), and n (1 - ρ) / (1 + ρ) with the lag-one correlation corrected for its bias of
+    -(1 + 4ρ) / n (Marriott and Pope 1954), which short series need. Never more than n, since
+    negative correlation is too good to be believed, nor less than 1.
+    """
+    x = _finite(values)
+    n = len(x)
+    if n < 3:
+        return float(n)
+    x = x - x.mean()
+    variance = float(x @ x)
+    if variance <= 0:
+        return float(n)
+    rho = float(x[1:] @ x[:-1]) / variance
+    rho = min(max(rho + (1 + 4 * rho) / n, 0.0), 0.99)
+    worth = n * (1 - rho) / (1 + rho)
+    if n < 20:
+        return float(np.clip(worth, 1.0, n))
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.fft.rfft(x, size)
+    rho_all = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
+    pairs = rho_all[0 : len(rho_all) // 2 * 2 : 2] + rho_all[1 : len(rho_all) // 2 * 2 : 2]
+    negative = np.flatnonzero(pairs <= 0)
+    cut = negative[0] if len(negative) else len(pairs)
+    # Sums of neighbouring pairs of a reversible chain also decrease.
+    total = 2 * float(np.minimum.accumulate(pairs[:cut]).sum()) - 1
+    return float(np.clip(min(worth, n / max(total, 1.0)), 1.0, n))
+
+
+def mean_estimate(
+    values: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    correlated: bool = False,
+    common_sd: float = 0.0,
+    method: str = "windows",
+) -> Estimate:
+    """Mean with its t-interval.
+
+    Args:
+        values: One value a window, shape (n,), n >= 2.
+        weights: Weights such as durations, shape (n,); equal if None.
+        correlated: True if neighbours may be correlated (samples of a record, not windows).
+        common_sd: Standard uncertainty that all values share, such as ``sd_model_j``: it does not
+            shrink with n, and enters in quadrature.
+        method: Goes into the estimate.
+
+    Returns:
+        The estimate; without an interval, hence null, for fewer than two values ("too_few_values").
+
+    Raises:
+        BadInputError: If a value isn't finite or weights don't fit.
+    """
+    x = _finite(values)
+    if len(x) < 2:
+        return Estimate.null("too_few_values", method)
+    w = np.ones(len(x)) if weights is None else _finite(weights)
+    if w.shape != x.shape or np.any(w < 0) or w.sum() <= 0:
+        raise BadInputError(f"mean: {len(w)} weights do not go with {len(x)} values, or are negative or all zero")
+    w = w / w.sum()
+    mean = float(w @ x)
+    n = len(x)
+    worth = max(effective_n(x), 1.5) if correlated else float(n)
+    # Of a weighted mean, allowing for values whose spread differs; s²/n with equal weights, and
+    # with fewer degrees of freedom if they are worth fewer than n.
+    variance = float((w**2) @ (x - mean) ** 2) * n / (worth - 1)
+    half = float(np.hypot(student(_TAIL, max(worth - 1, 1.0)) * np.sqrt(variance), _Z * common_sd))
+    return Estimate(mean, mean - half, mean + half, n, method)
+
+
+def standard_error(estimate: Estimate) -> tuple[float, float]:
+    """Standard error and degrees of freedom behind an interval; infinitely many if n < 2."""
+    free = float(estimate.n - 1) if estimate.n >= 2 else np.inf
+    half = estimate.half_width or 0.0
+    return half / student(_TAIL, free), free
+
+
+def widened(estimate: Estimate, common_sd: float) -> Estimate:
+    """The same figure with one more independent standard uncertainty, in its unit, in its interval."""
+    if estimate.value is None:
+        return estimate
+    half = float(np.hypot(estimate.half_width or 0.0, _Z * common_sd))
+    return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n, estimate.method)
+
+
+def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, method: str = "sum") -> Estimate:
+    """Sum of independent estimates, each times its sign (or factor), by Welch and Satterthwaite.
+
+    Null if any of them is, with its reason.
+    """
+    factors = [1.0] * len(estimates) if signs is None else list(signs)
+    for estimate in estimates:
+        if estimate.value is None:
+            return Estimate.null(estimate.reason or "no_value", method)
+    parts = [standard_error(estimate) for estimate in estimates]
+    value = sum(f * (e.value or 0.0) for f, e in zip(factors, estimates, strict=True))
+    variances = [(f * sd) ** 2 for f, (sd, _) in zip(factors, parts, strict=True)]
+    variance = float(sum(variances))
+    shrink = sum(v**2 / free for v, (_, free) in zip(variances, parts, strict=True))
+    free = variance**2 / shrink if shrink > 0 else np.inf
+    half = float(student(_TAIL, max(free, 1.0)) * np.sqrt(variance))
+    n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
+    return Estimate(value, value - half, value + half, n, method)
+
+
+def difference(a: Estimate, b: Estimate, method: str = "difference") -> Estimate:
+    """A - b of independent estimates, by Welch."""
+    return total([a, b], [1.0, -1.0], method)
+
+
+def ratio(a: Estimate, b: Estimate, method: str = "ratio") -> Estimate:
+    """A / b of independent estimates, with Fieller's interval (Fieller 1954).
+
+    Null ("denominator_near_zero") if the interval of ``b`` holds zero: then no finite interval
+    covers the ratio. It is not symmetric about the value.
+    """
+    for estimate in (a, b):
+        if estimate.value is None:
+            return Estimate.null(estimate.reason or "no_value", method)
+    x, y = a.value or 0.0, b.value or 0.0
+    (sx, fx), (sy, fy) = standard_error(a), standard_error(b)
+    # Satterthwaite's degrees of freedom at the ratio itself.
+    vx, vy = sx**2, (x / y * sy) ** 2 if y else 0.0
+    shrink = vx**2 / fx + vy**2 / fy
+    free = max((vx + vy) ** 2 / shrink, 1.0) if shrink > 0 else np.inf
+    t = student(_TAIL, free)
+    g = (t * sy / y) ** 2 if y else np.inf
+    if g >= 1:
+        return Estimate.null("denominator_near_zero", method)
+    value = x / y
+    half = t / abs(y) * float(np.sqrt(max(sx**2 * (1 - g) + value**2 * sy**2, 0.0))) / (1 - g)
+    middle = value / (1 - g)
+    n = min(a.n, b.n) if not np.isfinite(free) else round(free) + 1
+    return Estimate(value, min(middle - half, value), max(middle + half, value), n, method)
+
+
+def _finite(values: ArrayLike) -> NDArray[np.float64]:
+    x = np.asarray(values, np.float64)
+    if x.ndim != 1 or not np.all(np.isfinite(x)):
+        raise BadInputError("interval: values must be one row of finite numbers; leave nulls out knowingly")
+    return x
