@@ -4,7 +4,7 @@
 
 Samples are those that the tests generate and, of FOLDER, the files that are recognised (the first
 256 KiB of each, unpacked). Of each format ``--count`` damaged copies are read, analysed, saved, loaded,
-shown and reported (``tests/damaged.py``): a partial import, or one line; anything else, a warning of
+shown and reported (``tests/support/damaged.py``): a partial import, or one line; anything else, a warning of
 NumPy too, is printed and ends with code 1. A copy has twenty seconds, a format 1 GB.
 
 "Cuts" breaks each sample off at so many random places. "Unsaid" counts what was then read with a value
@@ -44,7 +44,7 @@ _ENDS_AT = 3 << 30
 """Bytes at which what asks for more ends in a MemoryError, and not the machine."""
 
 _FOLDERS = ("jouletrace", "mig_folder")
-"""Formats of folders; Runs have ``tests/test_run_damage.py``."""
+"""Formats of folders; Runs have ``tests/run/test_damage.py``."""
 
 _OPTIONS = {"table": ImportOptions(map={"time_s": "1", "power_mw": "2"})}
 """Tables need a mapping, most of them; damaged ones are refused for it otherwise."""

@@ -1,13 +1,13 @@
 """What the documentation names is in the repository."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from jouletrace.run.reading import run_files
+from places import REPOSITORY
 
-ROOT = Path(__file__).parents[1]
+ROOT = REPOSITORY
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

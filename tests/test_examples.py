@@ -4,15 +4,16 @@ import csv
 import re
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
+
+from places import REPOSITORY
 
 pytestmark = pytest.mark.thorough
 
 pytest.importorskip("torch")
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = REPOSITORY / "examples"
 QUICK = ["--warmup", "1", "--detail-time", "20", "--max-time", "1"]
 
 

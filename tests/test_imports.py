@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import jouletrace
+from places import REPOSITORY
 
 PACKAGE = Path(jouletrace.__file__).parent
-TABLE = Path(__file__).parent.parent / "docs" / "architecture.md"
+TABLE = REPOSITORY / "docs" / "architecture.md"
 
 
 def allowed_imports() -> dict[str, set[str]]:

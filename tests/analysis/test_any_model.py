@@ -1,16 +1,15 @@
 """A line of docs/results/any-model-h200.md, from its recording."""
 
-from pathlib import Path
-
 import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.store import load
+from places import REPOSITORY
 
 pytestmark = pytest.mark.thorough
 
-RUN = Path(__file__).parents[2] / "docs" / "results" / "runs" / "qwen2-kernels-h200.zip"
+RUN = REPOSITORY / "docs" / "results" / "runs" / "qwen2-kernels-h200.zip"
 
 
 def test_the_page_says_of_qwen2_what_its_recording_says():

@@ -19,7 +19,7 @@ from jouletrace.run import Run, load, tables
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
-from support.recordings import load as load_recording
+from recordings import load as load_recording
 
 
 @pytest.fixture(scope="module")

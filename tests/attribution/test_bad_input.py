@@ -14,7 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
-from support.recordings import load
+from recordings import load
 
 pytestmark = pytest.mark.thorough
 SECONDS = 8.0

@@ -1,7 +1,6 @@
 """A Chrome trace in a real browser: what its own parser makes of the file, and names that stay text."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,8 @@ from jouletrace.analysis import analyse
 from jouletrace.formats.exporters import export
 from jouletrace.formats.importers import import_files
 from jouletrace.run import tables
+from places import DATA
 
-DATA = Path(__file__).parents[1] / "data"
 PAGES = [DATA / "ncu_h100_details.csv.gz", DATA / "ncu_h100_raw.csv.gz"]
 EVIL = "</script><img src=x onerror=\"document.title='broken'\"><b>x</b>"
 

@@ -29,7 +29,7 @@ def _of(path: str, tests: list[str], *changes: tuple[str, str, str]) -> list[Mut
 MUTANTS = [
     *_of(
         "stats/interval.py",
-        ["test_energy_interval.py"],
+        ["stats/test_interval.py"],
         (
             "sign of the bias of a lag-one correlation",
             "rho = min(max(rho + (1 + 4 * rho) / n,",
@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/baseline.py",
-        ["test_energy_baseline.py"],
+        ["sensor/test_baseline.py"],
         (
             "correlation dropped from a quiet level",
             "return mean_estimate(power_w, correlated=True, method=method)",
@@ -107,7 +107,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/counter.py",
-        ["test_energy_counter.py"],
+        ["sensor/test_counter.py"],
         ("sign of the sensor's delay", "found.end_ns]) + delay", "found.end_ns]) - delay"),
         ("times of steps dropped", "*(ends * found.time_sd_s)", "*(ends * 0)"),
         ("width in place of standard deviation of a step", "width / np.sqrt(12)", "width"),
@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/windows/energy.py",
-        ["test_energy_terms.py", "test_energy_windows.py::test_a_hole_is_never_bridged_silently"],
+        ["sensor/windows/test_terms.py", "sensor/windows/test_energy.py::test_a_hole_is_never_bridged_silently"],
         ("response dropped from the uncertainty of a window", "sd = np.hypot(statistical, model)", "sd = statistical"),
         ("chance dropped from the uncertainty of a window", "sd = np.hypot(statistical, model)", "sd = model"),
         ("one standard deviation in place of an interval", "mean - T95 * sd, mean + T95 * sd", "mean - sd, mean + sd"),
@@ -130,7 +130,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/windows/neighbourhood.py",
-        ["test_energy_terms.py"],
+        ["sensor/windows/test_terms.py"],
         ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
         ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),
         ("fluctuation that readings don't follow dropped", "+ shape_error**2 + unseen**2", "+ shape_error**2"),
@@ -145,7 +145,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/windows/posterior.py",
-        ["test_energy_terms.py"],
+        ["sensor/windows/test_terms.py"],
         (
             "widening by the scatter (Birge) removed",
             "variance *= np.where(strain > _BIRGE, strain, 1.0)",
@@ -175,7 +175,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/windows/segments.py",
-        ["test_energy_terms.py"],
+        ["sensor/windows/test_terms.py"],
         ("noise dropped from long sums", "(noise**2 + unseen**2) * response.period_s", "unseen**2 * response.period_s"),
         ("fluctuation dropped from long sums", "rate = wander**2 * sum_rate(time_s, response) + ", "rate = "),
         (
@@ -186,7 +186,7 @@ MUTANTS = [
     ),
     *_of(
         "sensor/windows/response.py",
-        ["test_energy_terms.py"],
+        ["sensor/windows/test_terms.py"],
         ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
         (
             "noise in proportion to power dropped",
@@ -196,7 +196,10 @@ MUTANTS = [
     ),
     *_of(
         "sensor/windows/repeated.py",
-        ["test_energy_terms.py", "test_energy_windows.py::test_intervals_of_repeated_blocks_hold_what_they_say"],
+        [
+            "sensor/windows/test_terms.py",
+            "sensor/windows/test_energy.py::test_intervals_of_repeated_blocks_hold_what_they_say",
+        ],
         ("response dropped from repeated windows", "1.96 * shift[k]))", "0 * shift[k]))"),
         ("freedom of all readings", "np.minimum(worth - 1, free)", "np.minimum(free, np.inf * worth)"),
         ("correlation of readings dropped", "meat += (1 - lag / (_HAC_LAGS + 1)) * (cross + cross.T)", "meat += 0"),
@@ -204,7 +207,7 @@ MUTANTS = [
     ),
     *_of(
         "analysis/model.py",
-        ["test_analysis_model.py"],
+        ["analysis/test_model.py"],
         (
             "response uncertainty dropped from the headline interval",
             'total = with_model_error(_mean(run, "energy_j"), energies)',
@@ -230,20 +233,20 @@ MUTANTS = [
     ),
     *_of(
         "analysis/baselines.py",
-        ["test_analysis_baselines.py"],
+        ["analysis/test_baselines.py"],
         ("drift between phases dropped", "half = math.hypot(statistical, apart)", "half = statistical"),
         ("chance dropped from an idle level", "half = math.hypot(statistical, apart)", "half = apart"),
     ),
     *_of(
         "analysis/monitor.py",
-        ["test_analysis_monitor.py"],
+        ["analysis/test_monitor.py"],
         ("rounding dropped from idle", "widened(levels.idle, rounding)", "levels.idle"),
         ("rounding dropped from work", "widened(levels.working, rounding)", "levels.working"),
         ("rounding of one level in their difference", "math.sqrt(2) * rounding", "0 * rounding"),
     ),
     *_of(
         "analysis/work.py",
-        ["test_analysis_work.py"],
+        ["analysis/test_work.py"],
         (
             "times of readings dropped from a block",
             "np.sqrt(variance + (power * blocks.edge_s) ** 2)",
@@ -254,7 +257,7 @@ MUTANTS = [
     ),
     *_of(
         "analysis/ranges.py",
-        ["test_live_figures.py"],
+        ["profiler/record/test_figures.py"],
         (
             "response dropped from ranges",
             "shared = float(weights @ (energies.sd_model_j[good] / counts[good]))",
@@ -264,13 +267,13 @@ MUTANTS = [
     ),
     *_of(
         "analysis/latency.py",
-        ["test_analysis_latency.py"],
+        ["analysis/test_latency.py"],
         ("one-sided median", "0.5), 0.025, side", "0.5), 0.05, side"),
         ("normal quantile for a mean", "half = student(0.975, n - 1) *", "half = 1.96 *"),
     ),
     *_of(
         "stats/stopping.py",
-        ["test_energy_stopping.py"],
+        ["stats/test_stopping.py"],
         (
             "freedom of all windows",
             "student(0.5 + CONFIDENCE / 2, dof_windows - 1) * sd / math.sqrt(n)",
@@ -294,7 +297,7 @@ MUTANTS = [
     ),
     *_of(
         "compare/contrast.py",
-        ["test_compare.py"],
+        ["compare/test_compare.py"],
         (
             "denominator's variance dropped from a change",
             "self.var_b * (1 - near) + value**2 * self.var_a",
@@ -326,7 +329,7 @@ MUTANTS = [
     ),
     *_of(
         "compare/spread.py",
-        ["test_compare.py"],
+        ["compare/test_compare.py"],
         (
             "spread of runs in place of their mean's",
             "variance * size_a**2 / len(a), variance * size_b**2 / len(b)",
@@ -353,7 +356,7 @@ MUTANTS = [
     ),
     *_of(
         "compare/paired.py",
-        ["test_ab.py::test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more"],
+        ["profiler/test_ab.py::test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more"],
         ("spread of blocks in place of their mean's", "/ math.sqrt(len(logs))", "/ len(logs)"),
         (
             "a wild second stage hidden",
@@ -364,7 +367,7 @@ MUTANTS = [
     ),
     *_of(
         "addons/fleet/variance.py",
-        ["test_fleet_variance.py"],
+        ["addons/fleet/test_variance.py"],
         (
             "levels below not taken out",
             "np.where(both, levels.expected, 0.0)",

@@ -4,14 +4,14 @@ import json
 import lzma
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from jouletrace.attribution.activity import Activity, Kind, activity_of
 from jouletrace.sensor.readout import Readings, on_grid
+from places import DATA
 
-FOLDER = Path(__file__).parent.parent / "data" / "attribution"
+FOLDER = DATA / "attribution"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""Processes that we start end with us, even if we are killed and can't end them."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import jouletrace
+from commands import FOREVER_S, PATIENCE_S, children_of, gone, wait_for
+from jouletrace.processes import with_parent
+from places import SUPPORT
+
+HERE = SUPPORT
+
+# What inherits the pipes and outlives the parent: the end of the input alone doesn't end a child then.
+HEIR = f"""
+import os, time
+if os.fork() == 0:
+    time.sleep({FOREVER_S})
+    os._exit(0)
+time.sleep({FOREVER_S})
+"""
+
+FLEET = """
+from pathlib import Path
+from fleet_data import gpus
+from jouletrace.addons.fleet import process
+from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet.plan import FleetSettings, Noise
+process.MODULE = "fake_fleet_child"
+boards = gpus(1, 2)
+node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, (), ".")
+begun = set()
+def hear(gpu, message):
+    begun.add((gpu.id, message["is"]))
+    if len({gpu for gpu, what in begun if what == "phase"}) == 2:
+        Path("up").touch()
+node.repeat(0, [gpu.id for gpu in boards], print, hear)
+"""
+
+MIG = f"""
+from pathlib import Path
+from jouletrace.addons.mig.child import Child
+child = Child("toy", None)
+child.ask({{"do": "memory"}}, {PATIENCE_S})
+Path("up").touch()
+{HEIR}
+"""
+
+REPEATS = """
+from pathlib import Path
+from jouletrace.profiler.repeats import in_fresh_process
+from jouletrace.profiler.settings import ProfileSettings
+in_fresh_process("gemm", ProfileSettings(device="cpu"), Path("up"))
+"""
+
+
+def at_work(parent):
+    """What a process has started but its watcher, which outlives it in order to clean up."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children_of(parent))}
+    return [pid for pid, text in commands.items() if b"profiler.watcher" not in text]
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize(("script", "count"), [(FLEET, 3), (MIG, 2), (REPEATS, 1)], ids=["fleet", "mig", "repeats"])
+def test_children_of_a_parent_that_is_killed_are_gone_too(script, count, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=environment, start_new_session=True)
+    try:
+        wait_for(lambda: (tmp_path / "up").exists() and len(at_work(parent.pid)) == count)
+        heirs = 1 if script == MIG else 0
+        started = at_work(parent.pid)[: count - heirs]
+        parent.kill()
+        parent.wait()
+        wait_for(lambda: all(gone(pid) for pid in started))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+
+
+def test_a_child_whose_parent_is_gone_before_it_could_ask_does_nothing():
+    said = subprocess.run(
+        [sys.executable, "-m", "jouletrace.processes.with_parent", "1073741824", "platform"],
+        capture_output=True,
+        check=False,
+    )
+    assert (said.returncode, said.stdout) == (137, b"")
+
+
+@pytest.mark.thorough
+def test_where_the_kernel_does_not_tell_a_thread_watches():
+    """As elsewhere than on Linux."""
+    child = (
+        "import os, time\nfrom jouletrace.profiler import with_parent\n"
+        "with_parent._told_the_kernel = lambda: False\nwith_parent.end_with_parent(os.getppid())\n"
+        f"print(os.getpid(), flush=True)\ntime.sleep({FOREVER_S})"
+    )
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        pid = int(started.stdout.readline())
+        started.kill()
+        wait_for(lambda: gone(pid))
+
+
+def test_every_process_of_ours_is_started_so():
+    """The recorder watches by itself: it puts away the last of what it saw. So does what puts a GPU back when its
+    holder has died (``locks``). What nsys starts isn't our child.
+    """
+    package = Path(jouletrace.__file__).parent
+    plain = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"our_module\(|sys\.executable", path.read_text())
+    }
+    assert plain == {"processes/children.py", "processes/locks.py", "recording/link.py", "addons/toolchain/loop.py"}
+    assert with_parent._LOOK_S < 1

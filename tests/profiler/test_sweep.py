@@ -1,0 +1,428 @@
+"""Grids of profiles: resumed, with points that fail, and under power limits that come back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from commands import PATIENCE_S, command, wait_for
+from fake_nvml import FakeNvml, NVMLError, h100
+from jouletrace.devices.nvml.api import Nvml
+from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
+from jouletrace.devices.power_limit import check_limit
+from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.processes import locks
+from jouletrace.processes.locks import journal_of
+from jouletrace.profiler.power_limits import changing, open_limiter, restore
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.sweep import Grid, entries, run_sweep
+from jouletrace.report.comparison.sweep import front, render
+from jouletrace.run import load, save
+from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
+from make_runs import profile_run
+from places import SUPPORT
+
+HERE = SUPPORT
+SETTINGS = ProfileSettings(device="sim:h100")
+GRID = Grid(("deit-t",), batch=(1, 8, 64))
+
+TOY = """
+import torch
+
+def toy(batch=16):
+    return torch.nn.Linear(256, 256).half(), torch.randn(batch, 256).half()
+
+def hangs(batch=16):
+    while True:
+        pass
+"""
+
+
+class Runner:
+    """Stands in for fresh processes: saves a Run, or fails as told by batch."""
+
+    def __init__(self, **failures):
+        self.failures = {int(key[1:]): error for key, error in failures.items()}
+        self.ran = []
+
+    def __call__(self, workload, settings, folder, limit_s):
+        self.ran.append((settings.batch, settings.device))
+        if settings.batch in self.failures:
+            raise self.failures[settings.batch]
+        run = profile_run(batch=settings.batch, scale=settings.batch / 64)
+        run.workload["items"] = settings.batch
+        save(run, folder)
+
+
+def test_every_point_gets_a_run_of_its_own(tmp_path):
+    runner = Runner()
+    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    assert [entry.point["batch"] for entry in found] == [1, 8, 64]
+    assert {entry.outcome for entry in found} == {"done"}
+    assert [load(entry.place).workload["batch"] for entry in found] == [1, 8, 64]
+    assert [device for _, device in runner.ran] == ["sim:h100?run=0", "sim:h100?run=1", "sim:h100?run=2"]
+
+
+def test_a_sweep_is_resumed_where_it_ended(tmp_path):
+    first = Runner(b8=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)
+    second = Runner()
+    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=second)
+    assert [batch for batch, _ in second.ran] == [8, 64]
+    assert {entry.outcome for entry in found} == {"done"}
+
+
+def test_out_of_memory_is_a_recorded_point_and_is_not_tried_again(tmp_path):
+    runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
+    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    assert [entry.outcome for entry in found] == ["done", "done", "out_of_memory"]
+    again = Runner()
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=again)
+    assert again.ran == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "said"),
+    [
+        (BadInputError("no such thing"), "failed", "no such thing"),
+        (RuntimeError("a run failed:\nTraceback\nValueError: bug"), "failed", "ValueError: bug"),
+        (TimeoutError("x"), "timed_out", "did not end within 5 s"),
+    ],
+)
+def test_a_point_that_fails_is_recorded_and_tried_again_when_resumed(tmp_path, error, outcome, said):
+    found = run_sweep(GRID, SETTINGS, tmp_path / "s", limit_s=5, runner=Runner(b8=error))
+    assert found[1].outcome == outcome
+    assert said in found[1].reason
+    assert found[2].outcome == "done"
+    again = Runner()
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=again)
+    assert [batch for batch, _ in again.ran] == [8]
+
+
+def test_a_run_that_has_gone_missing_is_measured_again(tmp_path):
+    import shutil
+
+    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    shutil.rmtree(found[0].place)
+    again = Runner()
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=again)
+    assert [batch for batch, _ in again.ran] == [1]
+
+
+def test_a_grid_can_grow(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    again = Runner()
+    found = run_sweep(Grid(("deit-t",), batch=(1, 8, 64, 128)), SETTINGS, tmp_path / "s", runner=again)
+    assert [batch for batch, _ in again.ran] == [128]
+    assert len(found) == len(entries(tmp_path / "s")) == 4
+
+
+def test_where_nothing_could_be_measured_the_reasons_are_said(tmp_path):
+    runner = Runner(b1=BadInputError("it is broken"))
+    with pytest.raises(NotPossibleError, match="not one of 1 points could be measured: it is broken"):
+        run_sweep(Grid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
+
+
+@pytest.mark.parametrize(
+    ("grid", "settings", "said"),
+    [
+        (Grid(()), SETTINGS, "no workload"),
+        (Grid(("nothing-like-it",)), SETTINGS, "unknown workload"),
+        (Grid(("deit-t",), batch=(0,)), SETTINGS, "--batch 0"),
+        (Grid(("deit-t",), dtype=("int3",)), SETTINGS, "--dtype int3"),
+        (Grid(("deit-t",), batch=(1, 1)), SETTINGS, "occurs twice"),
+        (Grid(("deit-t",), power_limit_w=(300.0,)), SETTINGS, "add --yes"),
+        (Grid(("deit-t",), power_limit_w=(50.0,)), SETTINGS, "allows 200 to 700 W"),
+        (Grid(("deit-t",), power_limit_w=(300.0,)), ProfileSettings(device="cpu"), "only a whole GPU"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_runs(tmp_path, grid, settings, said):
+    runner = Runner()
+    with pytest.raises(BadInputError, match=said):
+        run_sweep(grid, settings, tmp_path / "s", runner=runner)
+    assert runner.ran == []
+
+
+def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    with pytest.raises(BadInputError, match="a sweep with another --warmup"):
+        run_sweep(GRID, ProfileSettings(device="sim:h100", warmup_s=1.0), tmp_path / "s", runner=Runner())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("x")
+    with pytest.raises(BadInputError, match="something else than a sweep"):
+        run_sweep(GRID, SETTINGS, tmp_path / "other", runner=Runner())
+    (tmp_path / "s" / "sweep.json").write_text("{")
+    with pytest.raises(BadInputError, match="can't be read as the record"):
+        entries(tmp_path / "s")
+
+
+@pytest.mark.parametrize("folder", ["../../precious", "..", ".", "", "a/b", "/tmp", None, 3])
+def test_a_record_that_names_a_folder_outside_of_the_sweep_deletes_nothing(tmp_path, folder):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("x")
+    record = tmp_path / "s" / "sweep.json"
+    data = json.loads(record.read_text())
+    data["points"][0]["folder"] = str(tmp_path / "precious") if folder == "/tmp" else folder
+    record.write_text(json.dumps(data))
+    before = sorted(tmp_path.rglob("*"))
+    runner = Runner()
+    with pytest.raises(BadInputError, match=r"sweep\.json: the folder .* does not lie in .*points"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    with pytest.raises(BadInputError, match="does not lie in"):
+        entries(tmp_path / "s")
+    assert runner.ran == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_point_of_a_sweep_that_is_a_link_to_elsewhere_is_not_touched(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    home = tmp_path / "s" / "points"
+    home.rename(tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInputError, match="does not lie in"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 3
+
+
+def test_two_points_of_one_folder_are_refused(tmp_path):
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
+    record = tmp_path / "s" / "sweep.json"
+    data = json.loads(record.read_text())
+    data["points"][0]["folder"] = data["points"][1]["folder"]
+    record.write_text(json.dumps(data))
+    with pytest.raises(BadInputError, match="two points have one folder"):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+
+
+def test_two_sweeps_into_one_folder_do_not_both_run(tmp_path):
+    def runner(workload, settings, folder, limit_s):
+        with pytest.raises(NotPossibleError, match=r"is running a sweep into .*s: wait for it to end"):
+            run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
+        Runner()(workload, settings, folder, limit_s)
+
+    assert len(run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)) == 3
+
+
+def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, monkeypatch):
+    runner = Runner(b8=RecorderDiedError("a run was killed by signal 9"))
+    monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": runner})
+    said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s", "--json")
+    assert said.code == 3
+    assert [point["outcome"] for point in json.loads(said.out)["points"]] == ["done", "failed"]
+    line = "1 of 2 points could not be measured: a run was killed by signal 9; the same command with -o s tries again"
+    assert said.err.splitlines()[-1] == f"jouletrace: {line}"
+
+
+# the table
+
+
+def test_the_front_holds_what_nothing_else_beats(tmp_path):
+    grid = Grid(("deit-t",), batch=(1, 8, 64))
+    found = run_sweep(grid, SETTINGS, tmp_path / "s", runner=Runner(b8=BadInputError("x")))
+    assert front(found) == [True, False, False]  # by hand all scale alike: the smallest batch wins in latency
+    assert "★" in render(found)
+
+
+def test_the_table_says_why_points_are_missing(tmp_path):
+    runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
+    found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
+    for form in ("table", "markdown"):
+        text = " ".join(render(found, form).split())
+        assert "out of memory: deit: out of memory" in text
+        assert "batch" in text
+    data = json.loads(render(found, "json"))
+    assert [point["outcome"] for point in data["points"]] == ["done", "done", "out_of_memory"]
+    assert data["points"][0]["energy_per_sample_j"]["value"] == pytest.approx(4.652 / 64)
+    assert len(render(found, "csv").splitlines()) == 4
+
+
+# power limits
+
+
+def limited(tmp_path, runner, limits=(300.0, 400.0)):
+    grid = Grid(("deit-t",), batch=(1,), power_limit_w=limits)
+    return run_sweep(grid, SETTINGS, tmp_path / "s", permitted=True, runner=runner)
+
+
+def test_power_limits_are_set_in_turn_and_brought_back(tmp_path):
+    runner = Runner()
+    limited(tmp_path, runner)
+    assert [device for _, device in runner.ran] == ["sim:h100?cap=300&run=0", "sim:h100?cap=400&run=1"]
+    limiter = open_limiter("sim:h100")
+    assert limiter.limit_w() == 700.0
+    assert not journal_of(limiter.info).exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("a bug")])
+def test_the_power_limit_comes_back_after_ctrl_c_and_after_a_bug(tmp_path, error):
+    with pytest.raises(type(error)):
+        limited(tmp_path, Runner(b1=error))
+    assert open_limiter("sim:h100").limit_w() == 700.0
+
+
+CRASH = """
+import os
+from commands import children_of
+from jouletrace.profiler.power_limits import changing, open_limiter
+limiter = open_limiter("sim:h100")
+with changing(limiter, "sim:h100"):
+    limiter.set_limit(300.0)
+    for watcher in children_of(os.getpid()):
+        os.kill(watcher, 9)
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.thorough
+def test_after_a_crash_of_all_the_next_sweep_or_restore_brings_the_power_limit_back(tmp_path, capsys):
+    """As after a power cut: the watcher is gone too."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
+    limiter = open_limiter("sim:h100")
+    assert limiter.limit_w() == 300.0
+    assert command(capsys, "sweep", "--restore", "-d", "sim:h100").err == "the power limit is 700 W again\n"
+    assert limiter.limit_w() == 700.0
+    assert restore(limiter) is None
+    subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
+    assert limiter.limit_w() == 300.0
+    limited(tmp_path, Runner())
+    assert limiter.limit_w() == 700.0
+
+
+def test_two_at_once_are_refused(tmp_path):
+    limiter = open_limiter("sim:h100")
+    with (
+        changing(limiter, "sim:h100"),
+        pytest.raises(NotPossibleError, match="another jouletrace"),
+        changing(limiter, "sim:h100"),
+    ):
+        pass
+
+
+def test_without_permission_nothing_is_run_and_nothing_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(SimulatedPowerLimit, "permitted", False)
+    runner = Runner()
+    with pytest.raises(NotPossibleError, match="needs root"):
+        limited(tmp_path, runner)
+    assert runner.ran == []
+    assert not journal_of(open_limiter("sim:h100").info).exists()
+
+
+def test_a_damaged_journal_is_not_overwritten():
+    limiter = open_limiter("sim:h100")
+    journal_of(limiter.info).parent.mkdir(parents=True, exist_ok=True)
+    journal_of(limiter.info).write_text("{")
+    with pytest.raises(BadInputError, match="can't be read"), changing(limiter, "sim:h100"):
+        pass
+    assert journal_of(limiter.info).read_text() == "{"
+
+
+def test_a_journal_that_cannot_be_written_changes_nothing(monkeypatch):
+    limiter = open_limiter("sim:h100")
+    monkeypatch.setattr(locks.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "no space left")))
+    with pytest.raises(NotPossibleError, match="nothing was changed"), changing(limiter, "sim:h100"):
+        limiter.set_limit(300.0)
+    assert limiter.limit_w() == 700.0
+
+
+def test_limits_out_of_range_are_refused_with_what_is_allowed():
+    limiter = open_limiter("sim:a100")
+    with pytest.raises(BadInputError, match="allows 100 to 400 W"):
+        check_limit(limiter.info, 500.0)
+
+
+class Limited(FakeNvml):
+    """A driver that sets limits, or refuses."""
+
+    refusal = 0
+
+    def nvmlDeviceSetPowerManagementLimit(self, board, milliwatts):
+        if self.refusal:
+            raise NVMLError(self.refusal)
+        self.was_set = milliwatts
+
+    def nvmlDeviceGetPowerManagementLimit(self, board):
+        return getattr(self, "was_set", 700_000)
+
+
+def test_an_nvidia_board_takes_its_limit_in_milliwatts():
+    board = h100()
+    limiter = NvmlPowerLimit(board.uuid, Nvml(Limited(board)))
+    assert limiter.limit_w() == 700.0
+    limiter.set_limit(450.0)
+    assert limiter.limit_w() == 450.0
+    assert limiter.spec("cuda:0") == "cuda:0"
+    limiter.close()
+
+
+@pytest.mark.parametrize(("code", "said"), [(4, "needs root"), (3, "not supported")])
+def test_an_nvidia_board_that_refuses_a_limit_says_why(code, said):
+    board = h100()
+    library = Limited(board)
+    library.refusal = code
+    with pytest.raises(NotPossibleError, match=said):
+        NvmlPowerLimit(board.uuid, Nvml(library)).set_limit(450.0)
+
+
+# the command, with real processes
+
+
+@pytest.fixture
+def toy(workspace):
+    pytest.importorskip("torch")
+    (workspace / "toy.py").write_text(TOY)
+    return workspace
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
+    options = ("-d", "sim:h100", "--warmup", "0.3", "--max-time", "1", "-o", "s")
+    said = command(capsys, "sweep", "toy.py:toy", "--batch", "64,99999999999", *options, "--json")
+    assert said.code == 0
+    points = json.loads(said.out)["points"]
+    assert [point["outcome"] for point in points] == ["done", "out_of_memory"]
+    assert points[0]["pareto"] is True
+    assert command(capsys, "show", points[0]["run"]).code == 0
+
+
+@pytest.mark.thorough
+def test_a_point_that_hangs_is_ended(capsys, toy):
+    said = command(capsys, "sweep", "toy.py:hangs", "-d", "sim:h100", "--point-limit", "1", "-o", "s")
+    assert said.code == 3
+    assert "did not end within 1 s" in said.err
+
+
+@pytest.mark.thorough
+def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
+    arguments = [sys.executable, "-m", "jouletrace", "sweep", "toy.py:hangs", "-d", "sim:h100", "-o", "s"]
+    process = subprocess.Popen(
+        [*arguments, "--power-limit", "300", "--yes"], cwd=toy, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: journal_of(open_limiter("sim:h100").info).exists())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert open_limiter("sim:h100").limit_w() == 700.0
+    assert json.loads((toy / "s" / "sweep.json").read_text())["points"][0]["outcome"] == "pending"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["deit-t", "--batch", "1,x"], "'x' is not a number"),
+        (["deit-t", "--dtype", "fp16,"], "a value is missing"),
+        ([], "no workload"),
+        (["deit-t", "--format", "latex"], "it is one of table"),
+    ],
+)
+def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments, said):
+    found = command(capsys, "sweep", *arguments)
+    assert found.code == 2
+    assert said in found.complaint
+    assert not list(workspace.glob("runs/*"))

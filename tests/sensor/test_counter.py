@@ -1,0 +1,217 @@
+"""Stepping energy counters: only their own steps tell the truth."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from energy_signals import SENSORS, T0, Load, ns
+from jouletrace import recorded
+from jouletrace.analysis.analyse import analyse
+from jouletrace.errors import BadInputError
+from jouletrace.run.store import load as load_run
+from jouletrace.sensor.counter import FLOOR, bracket, find_steps, record_over_counter
+from jouletrace.sensor.record import clean
+from jouletrace.sensor.windows.response import Response
+from places import DATA
+
+
+def polled(load, poll=0.007, update=0.1, gain=1.0, offset=1000.0):
+    """Reads of a counter that is refreshed every ``update`` seconds."""
+    at = np.arange(0.5, load.duration - 0.5, poll)
+    fresh = np.floor(at / update) * update
+    energy = offset + gain * load.energy(np.zeros_like(fresh), fresh)
+    return T0 + np.round(at * 1e9).astype(np.int64), energy
+
+
+def make(seed=0):
+    rng = np.random.default_rng(seed)
+    edges = np.arange(2, 17, 1.5) + rng.uniform(0, 0.5, 10)
+    return rng, Load(rng, 20, edges, np.where(np.arange(11) % 2, 600.0, 120.0))
+
+
+def test_steps_are_found_where_the_value_changes():
+    _, load = make()
+    steps = find_steps(*polled(load))
+    assert steps.period_s == pytest.approx(0.1, abs=0.008)
+    assert np.all(steps.before_ns < steps.time_ns)
+    late = (steps.time_ns - T0) / 1e9 % 0.1
+    assert np.all(np.minimum(late, 0.1 - late) < 0.0075)
+    assert steps.issues == {}
+
+
+@pytest.mark.parametrize("glitch", [9e29, 1e300, 5e6, 0.0, -1.0])
+@pytest.mark.parametrize("reads", [1, 3])
+def test_a_read_that_jumps_and_comes_back_changes_nothing(glitch, reads):
+    _, load = make()
+    at, energy = polled(load)
+    broken = energy.copy()
+    broken[700 : 700 + reads] = glitch
+    steps = find_steps(at, broken, most_w=2100)
+    assert steps.issues == {"implausible": reads}
+    found, wanted = (bracket(one, T0 + 3 * 10**9, T0 + 12 * 10**9) for one in (steps, find_steps(at, energy)))
+    assert found.energy_j == pytest.approx(wanted.energy_j, rel=1e-3)
+
+
+def test_a_counter_that_jumps_for_good_has_started_anew():
+    _, load = make()
+    at, energy = polled(load)
+    steps = find_steps(at, np.where(np.arange(len(at)) < 1000, energy, energy + 5e6), most_w=2100)
+    assert steps.issues == {"counter_reset": 1}
+    assert bracket(steps, T0 + 3 * 10**9, T0 + 12 * 10**9) is None
+    assert bracket(steps, T0 + 8 * 10**9, T0 + 12 * 10**9).energy_j < 6000
+
+
+def test_a_glitch_in_a_counter_that_wraps_is_told_from_the_wrap():
+    at = T0 + np.arange(100) * 10**8
+    energy = (1000.0 + 20.0 * np.arange(100)) % 2000.0
+    broken = energy.copy()
+    broken[30] = 1.5e6
+    steps = find_steps(at, broken, 2000.0, most_w=1000)
+    assert steps.issues == {"implausible": 1, "counter_wrapped": 1}
+    assert steps.energy_j[-1] - steps.energy_j[0] == pytest.approx(98 * 20.0)
+
+
+def test_energy_between_own_steps_is_exact():
+    _, load = make()
+    steps = find_steps(*polled(load))
+    found = bracket(steps, T0 + 3 * 10**9, T0 + 8 * 10**9)
+    assert found is not None
+    start, end = np.round(np.array([found.start_ns - T0, found.end_ns - T0]) / 1e8) / 10
+    assert start <= 3 < 8 <= end
+    assert end - start < 5.3
+    assert found.energy_j == pytest.approx(load.energy(start, end), rel=1e-9)
+
+
+def ratio(sensor, response, load, rng, **reads):
+    return record_over_counter(clean(*SENSORS[sensor].read(rng, load)), response, find_steps(*polled(load, **reads)))
+
+
+def test_the_record_agrees_with_the_counter_and_its_interval_has_the_floor():
+    found = []
+    for seed in range(20):
+        rng, load = make(seed)
+        found.append(ratio("h100", Response(0.02, 0.025, origin="calibrated"), load, rng))
+    off = np.array([one.value for one in found]) - 1
+    # What the times of steps and readings leave open, measured beside the floor: two parts in a thousand.
+    assert np.sqrt(np.mean(off**2)) < 0.002
+    assert all(one.low <= 1 <= one.high for one in found)
+    assert all(FLOOR <= one.half_width / one.value < 1.1 * FLOOR for one in found)
+
+
+def test_a_run_of_a_real_board_agrees_with_its_counter_within_the_floor():
+    """It is 0.18 % off, three times what the times of steps and readings explain."""
+    found = analyse(load_run(Path(recorded.__file__).parent / "deit-b-64-graph-h100.zip")).result("counter_ratio")
+    assert found.value == pytest.approx(0.9982, abs=5e-5)
+    assert found.low < 1 < found.high
+
+
+def test_the_recording_of_copies_agrees_with_its_counter_as_the_method_page_says():
+    with np.load(DATA / "h100_copies.npz") as data:
+        record = clean(data["stamp_us"] * 1000, data["milliwatt"] / 1e3, 0.02)
+        steps = find_steps(data["energy_counter_j_ns"], data["energy_counter_j"])
+    found = record_over_counter(record, Response(0.02, 0.0018, rise_s=0.0128, lag_s=0.0027), steps)
+    assert found.value == pytest.approx(1.0006, abs=1e-4)
+    assert found.low < 1 < found.high
+
+
+def rising(level_w=100.0, at_work_w=600.0, seconds=20.0, rest_s=3.0):
+    """Rest, then work to the end: a record that is read too late or too early gains or loses there."""
+    rng = np.random.default_rng(7)
+    return rng, Load(rng, seconds, [rest_s], [level_w, at_work_w], relative=0.0)
+
+
+def test_a_slow_sensors_delay_is_taken_off_the_right_way():
+    """A mean over a second is half a second late: taken the wrong way round it would gain 5 %."""
+    rng, load = rising()
+    found = ratio("average", Response(0.1, 1.0, lag_s=0.02), load, rng)
+    assert found.value == pytest.approx(1.0, abs=0.004)
+
+
+def sparse_sd(**uncertain):
+    """Relative standard uncertainty of a ratio, the floor taken off, and the load it is of."""
+    response = Response(0.02, 0.025, **uncertain)
+    rng, load = rising()
+    found = ratio("h100", response, load, rng, poll=1.0, update=1.0)
+    return np.sqrt((found.half_width / found.value) ** 2 - FLOOR**2) / 1.96, load
+
+
+def test_steps_that_were_seen_a_second_apart_are_known_to_a_second_over_the_root_of_twelve():
+    sd, load = sparse_sd()
+    ends = np.hypot(100.0, 600.0) / np.sqrt(12)
+    assert sd == pytest.approx(ends / load.energy(2.5, 18.5), rel=0.1)
+
+
+def test_an_uncertain_delay_counts_by_how_much_more_is_drawn_at_the_end():
+    sharp, load = sparse_sd()
+    covariance = ((0.3**2, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    blurred, _ = sparse_sd(covariance=covariance)
+    assert np.sqrt(blurred**2 - sharp**2) == pytest.approx(0.3 * 500.0 / load.energy(2.5, 18.5), rel=0.1)
+
+
+def test_uneven_readings_count_wherever_the_power_changed():
+    """Readings of a square wave that come 20 ms apart, give or take 10 ms: each edge is off by so much."""
+    rng = np.random.default_rng(3)
+    at = 0.02 * np.arange(1000) + rng.uniform(-0.01, 0.01, 1000)
+    power = np.where(np.floor(at / 0.5) % 2, 600.0, 100.0)
+    reads = np.arange(0.5, 19.5, 0.005)
+    steps = find_steps(ns(reads), np.floor(reads / 0.1) * 0.1 * 350.0)
+    found = record_over_counter(clean(ns(at), power, 0.02), Response(0.02, 0.02, lag_s=-0.01), steps)
+    sd = np.sqrt((found.half_width / found.value) ** 2 - FLOOR**2) / 1.96
+    one_edge = 500.0 * np.hypot(0.01, 0.01) / np.sqrt(3) / np.sqrt(2)
+    assert sd == pytest.approx(one_edge * np.sqrt(37) / (350 * 18.5), rel=0.15)
+
+
+def test_a_counter_that_disagrees_shows():
+    rng, load = make()
+    record = clean(*SENSORS["h100"].read(rng, load))
+    found = record_over_counter(record, Response(0.02, 0.025), find_steps(*polled(load, gain=0.95)))
+    assert found.low < 1 / 0.95 < found.high
+    assert found.low > 1.03
+
+
+def test_a_wrap_is_unwrapped_and_named():
+    time = T0 + np.arange(100) * 10**8
+    energy = (250.0 + 12.0 * np.arange(100)) % 1000.0
+    steps = find_steps(time, energy, wrap_j=1000.0)
+    assert steps.issues == {"counter_wrapped": 1}
+    assert np.diff(steps.energy_j) == pytest.approx(12.0)
+    assert len(steps.resets) == 0
+
+
+@pytest.mark.parametrize("wrap", [None, 1e6])
+def test_a_reset_is_named_and_no_energy_is_given_across_it(wrap):
+    time = T0 + np.arange(100) * 10**8
+    energy = 5000 + 12.0 * np.arange(100)
+    energy[50:] -= 5500
+    steps = find_steps(time, energy, wrap_j=wrap)
+    assert steps.issues == {"counter_reset": 1}
+    assert bracket(steps, int(time[30]), int(time[70])) is None
+    after = bracket(steps, int(time[60]), int(time[70]))
+    assert after is not None
+    assert after.energy_j == pytest.approx(12 * 11, abs=13)
+
+
+def test_a_bracket_that_the_counter_does_not_cover_is_none():
+    steps = find_steps(T0 + np.arange(10) * 10**8, 12.0 * np.arange(10))
+    assert bracket(steps, T0 - 10**9, T0) is None
+    assert bracket(steps, T0, T0 + 10**10) is None
+
+
+def test_a_counter_that_stands_still_is_null():
+    record = clean(T0 + np.arange(100) * 20_000_000, np.full(100, 100.0))
+    still = find_steps(T0 + np.arange(10) * 10**8, np.full(10, 5.0))
+    assert record_over_counter(record, Response(0.02, 0.02), still).reason == "counter_did_not_step"
+    assert record_over_counter(clean([], []), Response(0.02, 0.02), still).reason == "no_samples"
+
+
+def test_nan_reads_and_clock_steps_are_counted():
+    time = T0 + np.arange(10) * 10**8
+    time[5] -= 3 * 10**8
+    energy = 12.0 * np.arange(10)
+    energy[2] = np.nan
+    issues = find_steps(time, energy).issues
+    assert issues["nan"] == 1
+    assert issues["clock_stepped_back"] == 1
+    with pytest.raises(BadInputError, match="do not go with"):
+        find_steps(time, energy[:3])

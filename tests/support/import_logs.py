@@ -1,0 +1,453 @@
+"""Small logs and reports as other tools write them, made up for tests: figures are round, so that they can be told."""
+
+import json
+
+import pytest
+
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
+from places import SAMPLES
+
+_FOLDER = SAMPLES
+
+real_files = pytest.mark.skipif(not _FOLDER.is_dir(), reason="no real files of other tools here")
+
+
+def real(name):
+    """The real files of that name or pattern; the test is skipped if there are none."""
+    found = sorted(_FOLDER.glob(name))
+    if not found:
+        pytest.skip(f"no {name} here")
+    return found
+
+
+def write(tmp_path, text, name="log.txt"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def read(tmp_path, form, text, **options):
+    """Read text as a format, which has to recognise it first."""
+    path = write(tmp_path, text)
+    assert importer(form).sniff(path.read_bytes()[:65536])
+    return importer(form).read(path, ImportOptions(**options))
+
+
+def codes(run):
+    return {warning.code for warning in run.warnings}
+
+
+def left_out(run):
+    return run.settings["imported"][0]["left_out"]
+
+
+def dmon(watts, *, time="", gpus=1):
+    """A log of ``nvidia-smi dmon``, its header anew every 44 rows; ``time`` is "", "T" or "DT"."""
+    names = {"": "# gpu", "T": "#Time        gpu", "DT": "#Date       Time        gpu"}[time]
+    marks = {"": "# Idx", "T": "#HH:MM:SS    Idx", "DT": "#YYYYMMDD   HH:MM:SS    Idx"}[time]
+    header = [
+        f"{names}    pwr  gtemp  mtemp     sm    mem   mclk   pclk ",
+        f"{marks}      W      C      C      %      %    MHz    MHz ",
+    ]
+    rows = []
+    for i, power in enumerate(watts):
+        clock = f"{23 + i // 3600:02d}:{59 - (i < 5):02d}:{(55 + i) % 60:02d}" if time else ""
+        if time and i >= 5:
+            clock = f"00:00:{(i - 5) % 60:02d}" if i < 65 else f"00:{(i - 5) // 60:02d}:{(i - 5) % 60:02d}"
+        elif time:
+            clock = f"23:59:{55 + i}"
+        day = ("20230512" if i < 5 else "20230513") if time == "DT" else ""
+        if i % 44 == 0:
+            rows += header
+        rows += [
+            f"{day} {clock}    {gpu}     {power + gpu}     38      -     40      3   1593    975 "
+            for gpu in range(gpus)
+        ]
+    return "\n".join(rows) + "\n"
+
+
+def query(watts, *, units="cells", step_ms=100, extra=False):
+    """CSV of ``--query-gpu``; ``units`` "cells", "header" only, or "none" (no header at all)."""
+    fields = ["timestamp", "power.draw [W]"]
+    if extra:
+        fields = [
+            "timestamp",
+            "index",
+            "uuid",
+            "name",
+            "power.draw [W]",
+            "temperature.gpu",
+            "memory.used [MiB]",
+            "pstate",
+        ]
+        fields += ["clocks_throttle_reasons.active", "utilization.gpu [%]"]
+    rows = [] if units == "none" else [", ".join(fields)]
+    for i, power in enumerate(watts):
+        at = i * step_ms
+        stamp = f"2025/04/24 16:{at // 60000:02d}:{at // 1000 % 60:02d}.{at % 1000:03d}"
+        w, mib, pct = ("", "", "") if units == "header" else (" W", " MiB", " %")
+        cells = [stamp, f"{power:.2f}{w}"]
+        if extra:
+            cells = [stamp, "1", "GPU-1234", "NVIDIA H100 80GB HBM3", f"{power:.2f}{w}", "41", f"512{mib}", "P0"]
+            cells += ["0x0000000000000004", f"97{pct}"]
+        rows.append(", ".join(cells))
+    return "\n".join(rows) + "\n"
+
+
+def boxes(watts):
+    """The plain table of ``nvidia-smi``, printed once a second."""
+    bar = "+-----------------------------------------------------------------------------+"
+    text = []
+    for i, power in enumerate(watts):
+        text += [
+            f"Fri Apr 25 10:11:{i:02d} 2025",
+            bar,
+            "| NVIDIA-SMI 535.54.03              Driver Version: 535.54.03    CUDA Version: 12.2     |",
+            "|   0  NVIDIA A100-SXM4-40GB          On  | 00000000:07:00.0 Off |                    0 |",
+            f"| N/A   31C    P0              {power}W / 400W |      4MiB / 40960MiB |      7%      Default |",
+            "|   1  NVIDIA A100-SXM4-40GB          On  | 00000000:0F:00.0 Off |                    0 |",
+            "| N/A   30C    P0              N/A / N/A  |      4MiB / 40960MiB |      0%      Default |",
+            bar,
+        ]
+    return "\n".join(text) + "\n"
+
+
+def scrape(power, *, mig=False, stamp=""):
+    """One scrape of dcgm-exporter."""
+    text = ["# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).", "# TYPE DCGM_FI_DEV_POWER_USAGE gauge"]
+    board = 'gpu="0",UUID="GPU-abcd",device="nvidia0",modelName="NVIDIA A100-SXM4-40GB",Hostname="node{1}"'
+    parts = [f',GPU_I_PROFILE="1g.5gb",GPU_I_ID="{i}"' for i in (7, 8)] if mig else [""]
+    for part in parts:
+        text.append(f"DCGM_FI_DEV_POWER_USAGE{{{board}{part}}} {power}{stamp}")
+        text.append(f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{board}{part}}} {power * 1000}{stamp}")
+        text.append(f"DCGM_FI_DEV_FB_USED{{{board}{part}}} 1024{stamp}")
+        text.append(f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{board}{part}}} 0.5{stamp}")
+    return "\n".join(text) + "\n"
+
+
+def dcgmi(watts):
+    """A log of ``dcgmi dmon``."""
+    rows = ["#Entity   POWER     TOTEC      GRACT", "ID        W         mJ         "]
+    for i, power in enumerate(watts):
+        rows += [
+            f"GPU 0     {power}.250    {1000 * (i + 1)}     0.500",
+            f"GPU 1     {power + 1}.000    {1000 * i}     N/A",
+        ]
+    return "\n".join(rows) + "\n"
+
+
+def dcgm_csv(n):
+    return "EntityId,POWER,FBUSD,TimeStamp\n" + "".join(f"0,{60 + i}.5,4,{1657289505 + i}\n" for i in range(n))
+
+
+NVPROF_SUMMARY = """==8554== NVPROF is profiling process 8554, command: ./app 1000 10
+==8554== Profiling application: ./app 1000 10
+==8554== Profiling result:
+            Type  Time(%)      Time     Calls       Avg       Min       Max  Name
+ GPU activities:   75.00%  300.00ms     77000  3.8960us  1.6310us  8.1920us  void reduce<float>(float*, unsigned int)
+                   25.00%  100.00ms     11022  9.0720us     639ns  7.6160us  [CUDA memcpy DtoH]
+      API calls:   99.00%  1.20000s     88041  5.4100us  1.6020us  706.81us  cudaLaunch
+                    1.00%  12.000ms         7  16.039ms  3.5190us  111.97ms  cudaMalloc
+"""
+
+NVPROF_SUMMARY_CSV = """==1== NVPROF is profiling process 1, command: ./app
+==1== Profiling result:
+"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"
+,%,ms,,us,us,us,
+"GPU activities",75.0,300.0,77000,3.896,1.631,8.192,"void reduce<float>(float*, unsigned int)"
+"API calls",99.0,1200.0,88041,5.41,1.602,706.81,"cudaLaunch"
+"""
+
+NVPROF_TRACE_CSV = """==1== NVPROF is profiling process 1, command: ./sgemm
+==1== Profiling result:
+"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread","Static SMem",\
+"Dynamic SMem","Size","Throughput","SrcMemType","DstMemType","SM Clock","Memory Clock","Temperature","Power","Device",\
+"Context","Stream","Name","Correlation_ID"
+ms,us,,,,,,,,KB,B,MB,GB/s,,,MHz,MHz,C,mW/mW,,,,,
+1.000000,2.000000,,,,,,,,,,8.0,4.0,"Pageable","Device",,,,,"Tesla V100-SXM2-16GB (0)","1","7","[CUDA memcpy HtoD]",10
+2.000000,1500.000000,80,2,1,256,1,1,128,49.152,16,,,,,,,,,"Tesla V100-SXM2-16GB (0)","1",\
+"7","volta_sgemm_128x64_nn [11]",11
+2.500000,,,,,,,,,,,,,,,1425,877,70,295702/300000,"Tesla V100-SXM2-16GB (0)",,,,
+52.500000,,,,,,,,,,,,,,,1417,877,71,290000/300000,"Tesla V100-SXM2-16GB (0)",,,,
+"""
+
+NVPROF_TRACE = """==1== Profiling result:
+   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  Throughput  \
+SrcMemType  DstMemType           Device   Context    Stream  Name
+212.42ms  1.3440us                    -               -         -         -         -       16B  11.353MB/s  \
+  Pageable      Device  GeForce GTX 107         1         7  [CUDA memcpy HtoD]
+213.00ms  20.000us              (4 2 1)       (128 1 1)        16       32B        0B         -           -  \
+         -           -  GeForce GTX 107         1         7  vecAdd(float const *, int) [109]
+
+Regs: Number of registers used per CUDA thread. This number includes registers used internally.
+"""
+
+NVPROF_METRICS = """==4269== NVPROF is profiling process 4269, command: ./native.o
+==4269== Profiling result:
+==4269== Metric result:
+Invocations                               Metric Name                        Metric Description         Min  \
+       Max         Avg
+Device "GeForce GTX 1070 (0)"
+    Kernel: blend(unsigned char*, int)
+         10                      dram_read_throughput             Device Memory Read Throughput  80.000GB/s  \
+90.000GB/s  85.000GB/s
+         10                             sm_efficiency                   Multiprocessor Activity      90.00%  \
+    99.00%      95.00%
+         10                          dram_utilization                 Device Memory Utilization     Mid (5)  \
+  Max (10)    High (7)
+"""
+
+NVPROF_METRICS_CSV = """==1== Metric result:
+"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
+"Tesla V100 (0)","gemm(float*, int)",3,"achieved_occupancy","Achieved Occupancy",0.25,0.75,0.5
+"""
+
+NVPROF_SYSTEM = """==1== NVPROF is profiling process 1, command: ./app
+==1== System profiling result:
+                                  Device        Count         Avg         Min         Max
+Device "Tesla K20c (0)"
+                            SM Clock (MHz)             4  705.000000  614.000000  705.000000
+                                Power (mW)             4   90000.00    50000.00   120000.00
+"""
+
+TRTEXEC_LOG = """&&&& RUNNING TensorRT.trtexec [TensorRT v8501] # trtexec --loadEngine=gpt2.engine
+[12/04/2022-02:01:30] [I] === Model Options ===
+[12/04/2022-02:01:30] [I] Model: models/gpt2.onnx
+[12/04/2022-02:01:30] [I] Selected Device: NVIDIA A100-SXM4-40GB
+[12/04/2022-02:01:36] [I] === Trace details ===
+[12/04/2022-02:01:36] [I] Trace averages of 10 runs:
+[12/04/2022-02:01:36] [I] Average on 10 runs - GPU latency: 31.0 ms - Host latency: 41.0 ms (enqueue 0.15 ms)
+[12/04/2022-02:01:36] [I] Average on 10 runs - GPU latency: 33.0 ms - Host latency: 43.0 ms (enqueue 0.25 ms)
+[12/04/2022-02:01:36] [I]
+[12/04/2022-02:01:36] [I] === Performance summary ===
+[12/04/2022-02:01:36] [I] Throughput: 31.25 qps
+[12/04/2022-02:01:36] [I] Latency: min = 41 ms, max = 44 ms, mean = 42 ms, median = 42.5 ms, percentile(90%) = 43 ms, \
+percentile(99%) = 44 ms
+[12/04/2022-02:01:36] [I] GPU Compute Time: min = 31 ms, max = 34 ms, mean = 32 ms, median = 32.5 ms
+[12/04/2022-02:01:36] [I] Total Host Walltime: 3.125 s
+[12/04/2022-02:01:36] [I] Total GPU Compute Time: 3 s
+"""
+
+
+TRTEXEC_PRINTED = """[01/20/2024-20:25:39] [I] === Profile (290 iterations ) ===
+[01/20/2024-20:25:39] [I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
+[01/20/2024-20:25:39] [I]       29.00       0.1000       0.0973       1.7   reformatter of {x + y} 0
+[01/20/2024-20:25:39] [I]     1667.50       5.7500       5.7308      97.7   {ForeignNode[a...b 2.0 3.0]}
+[01/20/2024-20:25:39] [I]     1696.50       5.8500       5.8281     100.0   Total
+[01/20/2024-20:25:39] [I]
+"""
+
+TRTEXEC_PRINTED_8 = """[11/29/2023-16:19:02] [I] === Profile (290 iterations ) ===
+[11/29/2023-16:19:02] [I]                     Layer   Time (ms)   Avg. Time (ms)   \
+Median Time (ms)   Time %
+[11/29/2023-16:19:02] [I]  reformatter of {x + y} 0       29.00           0.1000             \
+0.0973      1.7
+[11/29/2023-16:19:02] [I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50           5.7500             \
+5.7308     97.7
+[11/29/2023-16:19:02] [I]                                           Total     1696.50           5.8500             \
+5.8281    100.0
+[11/29/2023-16:19:02] [I]
+"""
+
+TRTEXEC_PRINTED_7 = """[I] === Profile (290 iterations ) ===
+[I]                                            Layer   Time (ms)   Avg. Time (ms)   Time %
+[I]  reformatter of {x + y} 0       29.00             0.10      1.7
+[I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50             5.75     97.7
+[I]                                           Total     1696.50             5.85    100.0
+[I]
+"""
+
+
+def trtexec_times(n=60, first=100.0):
+    """Queries of 10 ms: 1 ms to the device, 8 ms of computing, 1 ms back."""
+    rows = []
+    for i in range(n):
+        at = first + 10.0 * i
+        times = {
+            "startEnqMs": at,
+            "endEnqMs": at + 0.25,
+            "startH2dMs": at,
+            "endH2dMs": at + 1,
+            "startComputeMs": at + 1,
+        }
+        times |= {"endComputeMs": at + 9, "startD2hMs": at + 9, "endD2hMs": at + 10}
+        rows.append(times | {"h2dMs": 1.0, "computeMs": 8.0, "d2hMs": 1.0, "latencyMs": 10.0})
+    return "[\n  " + "\n, ".join(json.dumps(row) for row in rows) + "\n]\n"
+
+
+TRTEXEC_PROFILE = """[
+  { "count" : 4 }
+, { "name" : "Conv_0 + Relu_1", "timeMs" : 4, "averageMs" : 1, "medianMs" : 0.9, "percentage" : 80 }
+, { "name" : "say "hi" \\ there", "timeMs" : 1, "averageMs" : 0.25, "medianMs" : 0.25, "percentage" : 20 }
+, { "name" : "reshape", "timeMs" : 0, "averageMs" : 0, "medianMs" : 0, "percentage" : 0 }
+]
+"""
+
+TRTEXEC_LAYERS = json.dumps(
+    {
+        "Layers": [
+            {
+                "Name": "Conv_0",
+                "LayerType": "CaskConvolution",
+                "Inputs": [{"Name": "x", "Dimensions": [1, 3, 8, 8], "Format/Datatype": "FP16"}],
+            },
+            "Relu_1",
+        ],
+        "Bindings": ["x", "y"],
+    },
+    indent=1,
+)
+
+TORCH = """<torch.utils.benchmark.utils.common.Measurement object at 0x7f2a>
+y = model(x): batch_size 1 method pre-ln
+Base
+setup: from __main__ import model
+  Median: 4.37 ms
+  IQR:    0.06 ms (4.36 to 4.42)
+  226 measurements, 100 runs per measurement, 1 thread
+[-------------------  ------------------]
+                                  |  Base
+1 threads: ------------------------------
+      batch_size 1 method pre-ln  |  4.4
+
+Times are in milliseconds (ms).
+"""
+
+OPENVINO_REPORT = json.dumps(
+    {
+        "cmd_options": {"-m": "toy.xml"},
+        "configuration_setup": {"topology": "toy", "target device": "CPU", "batch size": "1"},
+        "execution_results": {
+            "total number of iterations": "200",
+            "latency (ms)": "5.00",
+            "avg latency": "5.50",
+            "throughput": "180.00",
+        },
+    }
+)
+
+
+def _node(name, status, ms):
+    return {
+        "name": name,
+        "node_type": "MatMul",
+        "status": status,
+        "real_time": f"{ms:.3f}",
+        "cpu_time": f"{ms:.3f}",
+        "exec_type": "jit",
+    }
+
+
+OPENVINO_LAYERS = json.dumps(
+    {
+        "report_type": "detailed",
+        "detailed_performance": [
+            {
+                "nodes": [_node("mm", "Status.EXECUTED", 2.0), _node("relu", "Status.NOT_RUN", 0.0)],
+                "total_real_time": "2.000",
+            },
+            {
+                "nodes": [_node("mm", "Status.EXECUTED", 4.0), _node("relu", "Status.NOT_RUN", 0.0)],
+                "total_real_time": "4.000",
+            },
+        ],
+    }
+)
+
+
+def onnxruntime(runs=3):
+    """A profile of a model of two nodes."""
+    events = [
+        {
+            "cat": "Session",
+            "pid": 1,
+            "tid": 1,
+            "dur": 900,
+            "ts": 5,
+            "ph": "X",
+            "name": "session_initialization",
+            "args": {},
+        }
+    ]
+    for i in range(runs):
+        at = 1000 + 100 * i
+        for name, offset in (("mm", 0), ("relu", 40)):
+            args = {"op_name": name.title(), "provider": "CPUExecutionProvider"}
+            events.append(
+                {
+                    "cat": "Node",
+                    "pid": 1,
+                    "tid": 1,
+                    "dur": 30,
+                    "ts": at + offset,
+                    "ph": "X",
+                    "name": f"{name}_kernel_time",
+                    "args": args,
+                }
+            )
+        events.append(
+            {"cat": "Session", "pid": 1, "tid": 1, "dur": 80, "ts": at, "ph": "X", "name": "model_run", "args": {}}
+        )
+    return "[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n"
+
+
+def meter(watts, *, decimal=".", delimiter=","):
+    """A power meter's CSV, in the numbers of some locale."""
+    rows = [delimiter.join(["Timestamp", "Power (W)", "Voltage (V)"])]
+    for i, power in enumerate(watts):
+        value = f"{power:.1f}".replace(".", decimal)
+        rows.append(delimiter.join([f"2024-03-01T12:00:{i:02d}Z", value, f"230{decimal}5"]))
+    return "\n".join(rows) + "\n"
+
+
+ORIN = (
+    "RAM 2265/30536MB (lfb 2x4MB) SWAP 0/15268MB (cached 0MB) CPU [5%@1190,off,1%@729] EMC_FREQ 2%@204 "
+    "GR3D_FREQ {load}%@[305,0] VIC_FREQ 729 APE 174 CV0@-256C CPU@46.843C Tboard@36C gpu@45.25C tj@49C "
+    "VDD_GPU_SOC {mw}mW/2400mW VDD_CPU_CV 400mW/400mW VIN_SYS_5V0 3244mW/3244mW NC 0mW/0mW"
+)
+NANO = (
+    "RAM 1903/3964MB (lfb 125x4MB) IRAM 0/252kB(lfb 252kB) CPU [27%@102,36%@307] EMC_FREQ 4%@1600 GR3D_FREQ {load}%@76 "
+    "APE 25 PLL@29C CPU@31.5C PMIC@100C GPU@31C AO@38.5C thermal@31.25C POM_5V_IN {mw}/1452 POM_5V_GPU 123/456 "
+    "POM_5V_CPU 166/162"
+)
+
+
+def tegrastats(milliwatts, line=ORIN, stamped=True):
+    """A log of ``tegrastats``, a line a second."""
+    stamps = [f"03-04-2024 12:00:{i:02d} " if stamped else "" for i in range(len(milliwatts))]
+    return "".join(
+        f"{stamp}{line.format(mw=mw, load=i)}\n" for i, (stamp, mw) in enumerate(zip(stamps, milliwatts, strict=True))
+    )
+
+
+SAMPLES = {
+    "tegrastats": ("tegrastats", tegrastats([2400] * 10 + [9000] * 10)),
+    "tegrastats of old": ("tegrastats", tegrastats([1532] * 10, NANO, stamped=False)),
+    "dmon": ("nvidia_smi", dmon([61] * 20 + [87] * 40)),
+    "dmon with dates": ("nvidia_smi", dmon([61] * 10 + [87] * 10, time="DT", gpus=2)),
+    "query": ("nvidia_smi", query([61] * 20 + [87] * 20, extra=True)),
+    "boxes": ("nvidia_smi", boxes([61] * 5 + [87] * 5)),
+    "scrapes": ("dcgm", "".join(scrape(60 + i, mig=True, stamp=f" {1657289505000 + 1000 * i}") for i in range(5))),
+    "dcgmi dmon": ("dcgm", dcgmi([60, 61, 62])),
+    "dcgm csv": ("dcgm", dcgm_csv(20)),
+    "nvprof summary": ("nvprof", NVPROF_SUMMARY),
+    "nvprof summary csv": ("nvprof", NVPROF_SUMMARY_CSV),
+    "nvprof trace": ("nvprof", NVPROF_TRACE),
+    "nvprof trace csv": ("nvprof", NVPROF_TRACE_CSV),
+    "nvprof metrics": ("nvprof", NVPROF_METRICS),
+    "nvprof metrics csv": ("nvprof", NVPROF_METRICS_CSV),
+    "nvprof system": ("nvprof", NVPROF_SYSTEM),
+    "trtexec log": ("trtexec", TRTEXEC_LOG),
+    "trtexec printed layers": ("trtexec", TRTEXEC_PRINTED),
+    "trtexec printed layers of old": ("trtexec", TRTEXEC_PRINTED_7),
+    "trtexec times": ("trtexec", trtexec_times()),
+    "trtexec profile": ("trtexec", TRTEXEC_PROFILE),
+    "trtexec layers": ("trtexec", TRTEXEC_LAYERS),
+    "torch": ("torch_benchmark", TORCH),
+    "openvino": ("openvino", OPENVINO_REPORT),
+    "openvino layers": ("openvino", OPENVINO_LAYERS),
+    "onnxruntime": ("onnxruntime", onnxruntime()),
+    "meter": ("table", meter([100.0 + i for i in range(20)])),
+}
+"""By name: the format and a text of it."""
