@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from gpu_recordings import load as load_recording
 from jouletrace.analysis import analyse, attributed
 from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
 from jouletrace.attribution.activity import Kind, activity_of
@@ -19,7 +20,6 @@ from jouletrace.run import Run, load, tables
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
-from recordings import load as load_recording
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import check_whole, checks, verdict
 from jouletrace.attribution.lock import lock
@@ -14,7 +15,6 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
-from recordings import load
 
 pytestmark = pytest.mark.thorough
 SECONDS = 8.0

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE, checks, verdict
 from jouletrace.attribution.lock import lock
@@ -14,7 +15,6 @@ from jouletrace.sensor.acquire import search
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
-from recordings import load
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0)}
 """Sample rates between which to look on each board: a search from 1200 to 1260 Hz takes some seconds."""

@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 
-from recordings import FOLDER, load
+from gpu_recordings import FOLDER, load
 
 
 def power_rows(name):

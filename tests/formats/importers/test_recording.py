@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import foreign
+from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse
 from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
 from jouletrace.attribution.activity import activity_of
@@ -21,7 +22,6 @@ from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, table
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR
 from places import REPOSITORY
-from recordings import load as load_recorded
 
 CHAIN, VIT = "chain-shuffled-h100", "vit-repeats-h200"
 DOCS = REPOSITORY / "docs" / "importing.md"
