@@ -9,6 +9,7 @@ import jouletrace as jt
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import prepare
+from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.environment import environment, versions
 from jouletrace.run import DeviceInfo
@@ -144,13 +145,13 @@ def test_every_public_name_is_there():
 def test_a_board_that_cuda_does_not_show_is_not_possible(monkeypatch):
     from types import SimpleNamespace
 
-    monkeypatch.setattr(prepare, "cuda_index", lambda uuid: None)
+    monkeypatch.setattr(torch_backend, "cuda_index", lambda uuid: None)
     board = SimpleNamespace(info=DeviceInfo("GPU-1", "H100"))
     with pytest.raises(NotPossibleError, match="CUDA_VISIBLE_DEVICES"):
-        prepare.torch_device_of(board)
-    monkeypatch.setattr(prepare, "cuda_index", lambda uuid: 3)
-    assert prepare.torch_device_of(board) == "cuda:3"
-    assert prepare.torch_device_of(SimpleNamespace(info=DeviceInfo("cpu", "CPU", "cpu"))) == "cpu"
+        torch_backend.torch_device_of(board)
+    monkeypatch.setattr(torch_backend, "cuda_index", lambda uuid: 3)
+    assert torch_backend.torch_device_of(board) == "cuda:3"
+    assert torch_backend.torch_device_of(SimpleNamespace(info=DeviceInfo("cpu", "CPU", "cpu"))) == "cpu"
 
 
 def test_a_gpu_takes_every_mode():

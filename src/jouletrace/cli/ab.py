@@ -11,25 +11,20 @@ from jouletrace.cli import options
 from jouletrace.cli.compare import FailIf, Format, Margin, Strict, check_comparison_form, check_expressions, conclude
 from jouletrace.cli.output import Place
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.settings import ProfileSettings
 
 WORKLOADS = "As of profile: a built-in name, hf:, torchvision:, timm:, file.py:callable, a transformers folder."
 
 
+@options.from_settings(ProfileSettings, "device", "task", "batch", "seq_len", "dtype", "mode", "warmup_s", "seed")
 def ab(
+    settings: ProfileSettings,
     a: Annotated[str, typer.Argument(metavar="A", help=WORKLOADS)],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one; may be the same, with --mode-b or --dtype-b.")],
-    device: options.Device = "auto",
-    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
-    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
-    dtype: Annotated[str | None, typer.Option(help="As of profile.")] = None,
     dtype_b: Annotated[str | None, typer.Option(help="Of B. [default: as A]")] = None,
-    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
     mode_b: Annotated[str | None, typer.Option(help="Of B. [default: as A]")] = None,
     margin: Margin = "1%",
     max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of windows.")] = 40.0,
-    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up of each.")] = 5.0,
-    seed: Annotated[int, typer.Option(help="Seed of weights, inputs and order.")] = 0,
     fail_if: FailIf = None,
     strict: Strict = False,
     output: options.Output = None,
@@ -45,17 +40,13 @@ def ab(
     from jouletrace.cli.quiet_output import aside
     from jouletrace.profiler.ab import AbSettings, run_ab
     from jouletrace.profiler.prepare import resolve
-    from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.recording.session import command_line
 
     form = check_comparison_form(form, json)
     check_expressions(fail_if or [])
     how = AbSettings(margin=options.parse_percent(margin, "--margin"), max_time_s=max_time)
-    settings = ProfileSettings(
-        task=task, device=device, batch=batch, seq_len=seq_len, dtype=dtype, mode=mode, warmup_s=warmup, seed=seed
-    )
     try:
-        settings_b = replace(settings, mode=mode_b or mode, dtype=dtype_b or dtype)
+        settings_b = replace(settings, mode=mode_b or settings.mode, dtype=dtype_b or settings.dtype)
     except BadInputError as error:
         raise BadInputError(f"of B: {error}") from None
     with aside():

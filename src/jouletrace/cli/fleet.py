@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.output import opened, say
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
     from jouletrace.addons.fleet.findings import Findings
@@ -29,7 +31,12 @@ Ask = Annotated[
 Top = Annotated[int, typer.Option(min=1, help="So many of the best and of the worst GPUs, where there are many.")]
 
 
+@options.from_settings(
+    ProfileSettings,
+    *("device", "task", "batch", "seq_len", "dtype", "mode", "detail", "config", "warmup_s", "idle_s", "seed"),
+)
 def run(
+    settings: ProfileSettings,
     workload: Annotated[str, typer.Argument(help="As of profile; also gemm, sgemm, dgemm, memcpy, allreduce.")],
     gpus: Annotated[
         str, typer.Option(help="all, or numbers or UUIDs with commas; with --device sim:NAME, how many a host.")
@@ -45,8 +52,6 @@ def run(
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="SECONDS", help="Length of what is measured of a repeat.")
     ] = 10.0,
-    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up, which is left out.")] = 5.0,
-    idle: Annotated[float, typer.Option(metavar="SECONDS", help="Length of each idle phase.")] = 1.5,
     cool_to: Annotated[
         float | None,
         typer.Option(metavar="°C", help="Wait until the die is so cool. [default: 5 above each GPU's first]"),
@@ -55,27 +60,12 @@ def run(
     limit: Annotated[float, typer.Option(metavar="SECONDS", help="A repeat that takes longer is ended.")] = 600.0,
     engine: Annotated[str, typer.Option(help="local (this host) or ray (a cluster).")] = "local",
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster. [default: the one this host is in]")] = None,
-    device: Annotated[
-        str, typer.Option("--device", "-d", help="auto, cpu, or sim:NAME for simulated boards.")
-    ] = "auto",
     nodes: Annotated[int, typer.Option(help="Hosts of simulated boards.")] = 1,
     allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Measure GPUs that others use, too.")] = False,
-    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
-    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
-    dtype: Annotated[str | None, typer.Option(help="fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16]")] = None,
-    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
-    detail: Annotated[
-        str, typer.Option(help="As of profile: layer or kernel puts these into each Run, and takes minutes a repeat.")
-    ] = "model",
     size: Annotated[
         str | None, typer.Option(help="Of gemm: rows, or auto for the best use of the GPU; of memcpy, allreduce: MiB.")
     ] = None,
     iterations: Annotated[int | None, typer.Option(help="Products or copies an iteration.")] = None,
-    config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the workload's configuration; repeatable.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, inputs and the order of GPUs.")] = 0,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="Folder or fsspec URL; the same again resumes. [default: under runs/]"),
@@ -93,43 +83,31 @@ def run(
     from jouletrace.addons.fleet.plan import FleetSettings, parse_noise
     from jouletrace.addons.fleet.store import open_store
     from jouletrace.cli.fleet_progress import FleetProgress
-    from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.recording.session import command_line
     from jouletrace.run.store import fresh_folder
 
     if output is not None and (Path(output) / "run.json").exists():
         raise BadInputError(f"--output {output}: it holds a Run, not a fleet")
-    given = options.parse_pairs(config or [], "--config")
     if size == "auto" and output is not None:
         size = _settled_size(output)
-    given |= {name: str(value) for name, value in (("size", size), ("iterations", iterations)) if value is not None}
-    profile = ProfileSettings(
-        task=task,
-        detail=detail,
-        batch=batch,
-        seq_len=seq_len,
-        dtype=dtype,
-        mode=mode,
-        config=given,
-        warmup_s=warmup,
-        idle_s=idle,
-        seed=seed,
-    )
-    settings = FleetSettings(
+    given = {name: str(value) for name, value in (("size", size), ("iterations", iterations)) if value is not None}
+    how = FleetSettings(
         workload=workload,
-        profile=profile,
+        profile=replace(settings, device="auto", config={**settings.config, **given}),
         repeats=repeats,
         placement=placement,
         seconds=seconds,
         noise=tuple(parse_noise(text) for text in noise or []),
-        noise_profile=ProfileSettings(task=noise_task, batch=noise_batch, seed=seed),
+        noise_profile=ProfileSettings(task=noise_task, batch=noise_batch, seed=settings.seed),
         cool_to_c=cool_to,
         cool_limit_s=cool_limit,
         limit_s=limit,
-        seed=seed,
+        seed=settings.seed,
     )
-    request = Request(device=device, gpus=gpus, nodes=nodes, engine=engine, address=address, allow_busy=allow_busy)
-    with open_fleet(settings, request) as fleet:
+    request = Request(
+        device=settings.device, gpus=gpus, nodes=nodes, engine=engine, address=address, allow_busy=allow_busy
+    )
+    with open_fleet(how, request) as fleet:
         place = output or str(fresh_folder("runs", f"fleet-{Path(workload).name}"))
         progress = FleetProgress(fleet.gpus, quiet=json)
         try:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
 
@@ -19,6 +24,67 @@ Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the N rows w
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where the Run goes: a folder, or a .zip. [default: under runs/]")
 ]
+
+
+def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The command's ``settings`` is a dataclass, whose fields the command line has as options.
+
+    Args:
+        kind: A dataclass whose fields are ``option.option``.
+        *names: Its fields that the command takes; none for all that are shown.
+        **defaults: Of fields that have another default here.
+    """
+    chosen = [one for one in fields(kind) if (one.name in names if names else one.metadata["shown"])]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "settings"]
+        arguments = [one for one in own if isinstance(one.annotation.__metadata__[0], ArgumentInfo)]
+        options = [_parameter(one, defaults.get(one.name, MISSING)) for one in chosen]
+        shown = [*arguments, *options, *(one for one in own if one not in arguments)]
+        shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
+
+        @wraps(command)
+        def run_command(**given: Any) -> None:
+            values = {one.name: _value(one, given.pop(_named(one))) for one in chosen}
+            command(settings=kind(**values), **given)
+
+        del run_command.__wrapped__  # typer would look at what that takes
+        run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        run_command.__annotations__ = {one.name: one.annotation for one in shown}
+        return run_command
+
+    return decorate
+
+
+def _named(one: Field[Any]) -> str:
+    """Its name on the command line, which leaves out the unit."""
+    return one.name.removesuffix("_s")
+
+
+def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
+    """What typer is to know of a field."""
+    how = one.metadata
+    if default is MISSING:
+        default = one.default if one.default is not MISSING else None
+    kind = {"str": str, "int": int, "float": float, "bool": bool}.get(str(one.type).removesuffix(" | None"))
+    flags = how["flags"] or ((f"--{_named(one).replace('_', '-')}",) if kind is bool else ())
+    annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
+    if how["percent"]:
+        annotation, default = str, f"{100 * default:g}%"
+    if how["pairs"]:
+        annotation = list[str] | None
+    shown = typer.Option(*flags, help=how["help"], metavar=how["metavar"])
+    return inspect.Parameter(
+        _named(one), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, shown]
+    )
+
+
+def _value(one: Field[Any], given: Any) -> Any:
+    """What was typed, as the field holds it."""
+    name = f"--{_named(one).replace('_', '-')}"
+    if one.metadata["percent"]:
+        return parse_percent(given, name)
+    return parse_pairs(given or [], name) if one.metadata["pairs"] else given
 
 
 def parse_percent(text: str, option: str) -> float:

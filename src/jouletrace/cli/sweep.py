@@ -13,13 +13,15 @@ from jouletrace.cli import options
 from jouletrace.cli.compare import Format
 from jouletrace.cli.output import say
 from jouletrace.errors import BadInputError, NotPossibleError, check_format
+from jouletrace.profiler.settings import ProfileSettings
 
 Value = TypeVar("Value", int, float, str)
 
 
+@options.from_settings(ProfileSettings, "device", "task", "target_ci", "max_time_s", "warmup_s", "seed")
 def sweep(
+    settings: ProfileSettings,
     workloads: Annotated[list[str] | None, typer.Argument(metavar="WORKLOAD...", help="As of profile.")] = None,
-    device: options.Device = "auto",
     batch: Annotated[str | None, typer.Option(metavar="N,N,...", help="Samples an iteration: 1,8,64.")] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="N,N,...", help="Tokens a sample.")] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
@@ -31,16 +33,9 @@ def sweep(
     restore: Annotated[
         bool, typer.Option("--restore", help="Only bring back the power limit that a killed sweep left.")
     ] = False,
-    task: Annotated[str, typer.Option(help="What an iteration does: infer or train.")] = "infer",
-    target_ci: Annotated[str, typer.Option(help="Wanted half-width of the energy's 95 % interval.")] = "1%",
-    max_time: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Most seconds of the energy pass of a point.")
-    ] = None,
-    warmup: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of warm-up of a point.")] = 5.0,
     point_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended and recorded so.")
     ] = 600.0,
-    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder; one that holds this sweep is resumed. [default: under runs/]"),
@@ -55,14 +50,13 @@ def sweep(
     """
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.cli.quiet_output import aside
-    from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.profiler.sweep import POINTS, SETTLED, Grid, restore_limit, run_sweep
     from jouletrace.recording.session import command_line
     from jouletrace.report.comparison.sweep import FORMATS, render
     from jouletrace.run.store import fresh_folder
 
     if restore:
-        before = restore_limit(device)
+        before = restore_limit(settings.device)
         say(
             "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
         )
@@ -77,14 +71,6 @@ def sweep(
         _values(dtype, "--dtype", str),
         _values(mode, "--mode", str),
         _values(power_limit, "--power-limit", float),
-    )
-    settings = ProfileSettings(
-        task=task,
-        device=device,
-        target_ci=options.parse_percent(target_ci, "--target-ci"),
-        max_time_s=max_time,
-        warmup_s=warmup,
-        seed=seed,
     )
     folder = output or fresh_folder("runs", "sweep")
     try:

@@ -8,6 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 TRACED = "cuda,cudnn,cublas,osrt,nvtx"
 
 
+@options.from_settings(ProfileSettings, "device", "batch", "seq_len", "dtype", "mode", "seed")
 def trace(
+    settings: ProfileSettings,
     target: Annotated[
         list[str],
         typer.Argument(
@@ -23,11 +26,6 @@ def trace(
         ),
     ],
     tool: Annotated[str, typer.Option("--with", help="nsys (a timeline) or ncu (counters of each kernel).")],
-    device: options.Device = "auto",
-    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
-    dtype: Annotated[str | None, typer.Option(help="As of profile.")] = None,
-    mode: Annotated[str, typer.Option(help="eager, graph (CUDA graph) or compile.")] = "eager",
     iterations: Annotated[int, typer.Option(help="Iterations of a workload that are traced.")] = 1,
     section: Annotated[
         list[str] | None,
@@ -41,7 +39,6 @@ def trace(
     launch_skip: Annotated[int, typer.Option(metavar="N", help="Launches that ncu lets go by before.")] = 0,
     traced: Annotated[str, typer.Option("--trace", metavar="WHAT,...", help="What nsys traces.")] = TRACED,
     time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="The tool is ended after so long.")] = 600.0,
-    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     output: options.Output = None,
     top: options.Top = 20,
     form: options.Format = "table",
@@ -55,7 +52,6 @@ def trace(
     from jouletrace.addons.toolchain.trace import TraceSettings, what
     from jouletrace.addons.toolchain.trace import trace as run_traced
     from jouletrace.cli.quiet_output import aside
-    from jouletrace.profiler.settings import ProfileSettings
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
@@ -63,7 +59,6 @@ def trace(
     how = TraceSettings(
         tool, iterations, launches=launch_count, skip=launch_skip, trace=traced, limit_s=time_limit, **chosen
     )
-    settings = ProfileSettings(device=device, batch=batch, seq_len=seq_len, dtype=dtype, mode=mode, seed=seed)
     with aside():
         found = what(target)
     name = found[0].rpartition("/")[2] if isinstance(found, list) else found.name

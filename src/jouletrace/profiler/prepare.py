@@ -36,6 +36,10 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
             what has none.
     """
     check_has_phases(workload, settings)
+    if settings.backend == "trtexec":
+        raise BadInputError(
+            f"{workload.name}: --backend trtexec times engines, by jouletrace profile on a command line"
+        )
     if isinstance(workload, ModelFile) and settings.backend == "auto":
         settings = replace(settings, backend=workload.backend)
     if settings.backend in RUNTIMES:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.modes import L2, MODES
-from jouletrace.workloads.checks import check_seed
-from jouletrace.workloads.options import TASKS
-from jouletrace.workloads.precision import DTYPES
-from jouletrace.workloads.training import check_loss_and_optimizer
+from jouletrace.option import option
 
 DETAILS = ("model", "phase", "layer", "kernel")
 RUNTIMES = ("onnxruntime", "openvino")
 """What runs a workload in place of torch (``profiler.backends``)."""
-RUN_BY = ("auto", "torch", *RUNTIMES)
+RUN_BY = ("auto", "torch", *RUNTIMES, "trtexec")
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
 MOST_THREADS = 1024
 """Of a runtime, and of its streams: more than any host has, which takes minutes to start, if it starts."""
@@ -27,75 +23,63 @@ _NUMBERS: dict[str, tuple[type, str]] = {"int": (Integral, "a whole number"), "f
 
 @dataclass(frozen=True)
 class ProfileSettings:
-    """How to profile.
+    """How to profile. Each field says what it is; times are in seconds, shares relative.
 
-    Attributes:
-        task: What an iteration does.
-        detail: How far the result is broken down.
-        device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
-        batch: Samples an iteration; None for the workload's default.
-        seq_len: Tokens a sample; None for the workload's default.
-        dtype: Number format; "fp32" is IEEE single precision, "tf32" is its own. None for fp16 on a
-            GPU and fp32 on a CPU.
-        mode: How an iteration is launched.
-        backend: One of ``RUN_BY``.
-        threads: Threads of a runtime; None for its own choice.
-        streams: Iterations that a runtime runs at once.
-        l2: Whether the L2 cache holds what the last iteration left ("warm") or is flushed.
-        target_ci: Wanted half-width of the energy's 95 % interval, relative.
-        max_time_s: Most seconds of the energy pass; None for 9, for 5 beside a recording of kernels, or 15 where the
-            sensor has long periods and so needs long windows.
-        window_s: Least length of an energy window; None to fit the sensor.
-        first_stage: Windows of the first stage, from which the number needed is computed.
-        warmup_s: Most seconds of warm-up.
-        idle_s: Seconds of each idle phase.
-        latency_iterations: Most iterations of the latency pass.
-        latency_s: Most seconds of the latency pass.
-        detail_time_s: Seconds of the recording behind a finer detail than "model".
-        block: Iterations in a block of block means (as ``torch.utils.benchmark`` reports).
-        seed: Seed of weights and inputs.
-        input_sets: Distinct random inputs to rotate among.
-        config: Overrides of the model's configuration.
-        optimizer: "adamw" or "sgd", of a training step.
-        label_smoothing: Of its loss.
-        data: Folder of images that it is trained on; None for random ones.
-        max_new_tokens: Tokens to generate for each sample; None for the usual number.
-        early_stop: Whether a sample may end before it has them.
-        random: Random weights in place of those in a model's files.
-        calibrated: Use a stored calibration of the board, where there is one.
+    Raises:
+        BadInputError: If a value makes no sense, or two don't go together.
     """
 
-    task: str = "infer"
-    detail: str = "model"
-    device: str = "auto"
-    batch: int | None = None
-    seq_len: int | None = None
-    dtype: str | None = None
-    mode: str = "eager"
-    backend: str = "auto"
-    threads: int | None = None
-    streams: int = 1
-    l2: str = "warm"
-    target_ci: float = 0.01
-    max_time_s: float | None = None
-    window_s: float | None = None
-    first_stage: int = 8
-    warmup_s: float = 5.0
-    idle_s: float = 1.5
-    latency_iterations: int = 2000
-    latency_s: float = 2.0
-    detail_time_s: float = 20.0
-    block: int = 100
-    seed: int = 0
-    input_sets: int = 1
-    config: dict[str, str] = field(default_factory=dict)
-    optimizer: str = "adamw"
-    label_smoothing: float = 0.0
-    data: str | None = None
-    max_new_tokens: int | None = None
-    early_stop: bool = False
-    random: bool = False
-    calibrated: bool = True
+    task: str = option("infer", "What an iteration does: infer, train or generate.")
+    detail: str = option("model", "How far the result is broken down: model, phase, layer or kernel.")
+    device: str = option(
+        "auto",
+        'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated board ("sim:h100").',
+        flags=("--device", "-d"),
+    )
+    batch: int | None = option(None, "Samples an iteration. [default: the workload's]")
+    seq_len: int | None = option(
+        None,
+        "Tokens a sample; of a workload that generates, of its prompt. [default: the workload's]",
+        flags=("--seq-len", "--prompt-len"),
+    )
+    max_new_tokens: int | None = option(None, "Tokens to generate for each sample: exactly so many. [default: 64]")
+    early_stop: bool = option(False, "Let a sample end where the model ends it; tokens are counted as made.")
+    dtype: str | None = option(None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
+    mode: str = option("eager", "How an iteration is launched: eager, graph (CUDA graph) or compile.")
+    backend: str = option("auto", "What runs it: torch, onnxruntime, openvino; trtexec for an engine of TensorRT.")
+    threads: int | None = option(None, "Threads of a runtime. [default: its own choice]")
+    streams: int = option(1, "Iterations that a runtime runs at once.")
+    l2: str = option("warm", "L2 cache between iterations: warm, or cold (flushed).")
+    config: dict[str, str] = option(
+        dict, "Change the model's configuration; repeatable.", metavar="KEY=VALUE", pairs=True
+    )
+    optimizer: str = option("adamw", "Of a training step: adamw or sgd.")
+    label_smoothing: float = option(0.0, "Of a training step's loss: at least 0, less than 1.")
+    data: str | None = option(
+        None, "Train on its images, a class a sub-folder. [default: random ones]", metavar="FOLDER"
+    )
+    target_ci: float = option(0.01, "Wanted half-width of the energy's 95 % interval.", percent=True)
+    max_time_s: float | None = option(
+        None,
+        "Most seconds of the energy pass. [default: 9; 5 beside a recording of kernels; 15 for a slow sensor]",
+        metavar="SECONDS",
+    )
+    detail_time_s: float = option(
+        20.0,
+        "Seconds of the recording behind a finer detail than model; on sim: boards of their own time.",
+        metavar="SECONDS",
+    )
+    warmup_s: float = option(5.0, "Most seconds of warm-up.", metavar="SECONDS")
+    block: int = option(100, "Iterations in a block of block means (as torch.utils.benchmark reports).")
+    random: bool = option(False, "Random weights for hf: and local folders: their configuration is enough.")
+    seed: int = option(0, "Seed of weights and inputs.")
+    input_sets: int = option(1, "Distinct random inputs to rotate among.")
+    window_s: float | None = option(None, "Least length of an energy window. [default: fits the sensor]", shown=False)
+    first_stage: int = option(8, "Windows of the first stage, from which the number needed follows.", shown=False)
+    idle_s: float = option(1.5, "Length of each idle phase.", metavar="SECONDS", shown=False)
+    latency_iterations: int = option(2000, "Most iterations of the latency pass.", shown=False)
+    latency_s: float = option(2.0, "Most seconds of the latency pass.", shown=False)
+    calibrated: bool = option(True, "Use a stored calibration of the board, where there is one.", shown=False)
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, naming the option.
@@ -103,6 +87,12 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and what it may be.
         """
+        from jouletrace.execution.steps.modes import L2, MODES
+        from jouletrace.workloads.checks import check_seed
+        from jouletrace.workloads.options import TASKS
+        from jouletrace.workloads.precision import DTYPES
+        from jouletrace.workloads.training import check_loss_and_optimizer
+
         self._check_numbers()
         for name, allowed in (
             ("task", TASKS),
@@ -137,13 +127,13 @@ class ProfileSettings:
 
     def _check_numbers(self) -> None:
         """Refuse what is no number, from Python: the command line has seen to its own."""
-        for option in fields(self):
-            value, kind = getattr(self, option.name), str(option.type).partition(" ")[0]
+        for one in fields(self):
+            value, kind = getattr(self, one.name), str(one.type).partition(" ")[0]
             if kind not in _NUMBERS or value is None:
                 continue
             allowed, words = _NUMBERS[kind]
             if isinstance(value, bool) or not isinstance(value, allowed):
-                name = option.name.removesuffix("_s").replace("_", "-")
+                name = one.name.removesuffix("_s").replace("_", "-")
                 raise BadInputError(f"--{name} {value!r}: must be {words}")
 
     def _check_together(self) -> None:
@@ -151,7 +141,7 @@ class ProfileSettings:
         cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in RUNTIMES
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
-        for asked, option, beside, why in (
+        for asked, given, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own way to run"),
             (runtime and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
@@ -174,7 +164,7 @@ class ProfileSettings:
             ),
         ):
             if asked:
-                raise BadInputError(f"{option} with {beside}: {why}")
+                raise BadInputError(f"{given} with {beside}: {why}")
 
     def to_dict(self) -> dict[str, Any]:
         """All options, defaults included, for ``Run.settings``."""

@@ -1,0 +1,42 @@
+"""Options stated once, as fields of a dataclass: what the command line shows and what Python takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, field
+from typing import Any
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    flags: tuple[str, ...] = (),
+    metavar: str | None = None,
+    percent: bool = False,
+    pairs: bool = False,
+    shown: bool = True,
+) -> Any:
+    """A field of a dataclass of options.
+
+    Args:
+        default: Its default; a callable makes one (as ``default_factory``).
+        help: One sentence: what it means, its unit, what it may be. A default that isn't plain follows in brackets.
+        flags: Its names on the command line; none for ``--name`` without a unit's suffix (``max_time_s``: --max-time).
+        metavar: What stands for its value in the help.
+        percent: A share, written as a percentage.
+        pairs: A dictionary, written as KEY=VALUE and repeatable.
+        shown: Whether the command line has it; else it is Python's alone.
+    """
+    factory: Callable[[], Any] | Any = default if callable(default) else MISSING
+    metadata = {
+        "help": help,
+        "flags": flags,
+        "metavar": metavar,
+        "percent": percent,
+        "pairs": pairs,
+        "shown": shown,
+    }
+    if factory is not MISSING:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
