@@ -1,7 +1,6 @@
-"""The latest readings of a monitor for Prometheus to scrape.
+"""The latest readings of a monitor for Prometheus to scrape, by ``prometheus_client``.
 
-Text format 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/. Names and units
-follow https://prometheus.io/docs/practices/naming/: base units, counters end in ``_total``. What a
+Names and units follow https://prometheus.io/docs/practices/naming/: base units, counters end in ``_total``. What a
 device doesn't report is left out, never 0.
 """
 
@@ -9,24 +8,23 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
-from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from socketserver import TCPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
+from jouletrace.version import __version__
 
 LOOPBACK = "127.0.0.1"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MOST_CLIENTS = 64
 _PREFIX = "jouletrace_"
+_OF_DEVICE = ("gpu", "uuid", "name", "simulated")
 
 _GAUGES: tuple[tuple[str, str, str, float], ...] = (
     ("power_w", "power_watts", "Board power, mean since the last update.", 1.0),
@@ -62,8 +60,67 @@ class Address:
         return cls(match[1] or match[2] or LOOPBACK, int(match[3]))
 
 
+class Readings(Collector):
+    """What a scrape gets: a metric a channel, a sample a device that reports it.
+
+    Attributes:
+        readings: The latest of each device.
+        work: Work counted so far; None where none is counted.
+    """
+
+    def __init__(self, readings: Sequence[Reading] = (), work: LiveWork | None = None) -> None:
+        self.readings, self.work = readings, work
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics; those without a sample are left out."""
+        about = GaugeMetricFamily(f"{_PREFIX}build_info", "Version of jouletrace.", labels=["version"])
+        about.add_metric([__version__], 1.0)
+        yield about
+        yield from (metric for metric in self._of_devices() if metric.samples)
+        work = self.work
+        if work is None:
+            return
+        label = [work.unit, _flag(any(reading.info.simulated for reading in self.readings))]
+        text = "Units of work counted since the monitor began."
+        counted = CounterMetricFamily(f"{_PREFIX}work", text, labels=["counter", "simulated"])
+        text = "Energy of all devices for one unit of work, lately."
+        each = GaugeMetricFamily(f"{_PREFIX}energy_per_work_joules", text, labels=["counter", "simulated"])
+        for metric, value in ((counted, work.done), (each, work.j_each)):
+            if value is not None:
+                metric.add_metric(label, value)
+                yield metric
+
+    def _of_devices(self) -> Iterator[Metric]:
+        readings = self.readings
+        text = "Energy of the board since the monitor began, summed from its power record."
+        yield self._filled(CounterMetricFamily, "energy_joules", text, (one.energy_j for one in readings))
+        text = "Time without readings, for which the energy takes the power read after it."
+        holes = (one.hole_s if one.energy_j is not None else None for one in readings)
+        yield self._filled(CounterMetricFamily, "record_hole_seconds", text, holes)
+        for channel, name, text, factor in _GAUGES:
+            values = (one.values.get(channel) for one in readings)
+            scaled = (None if value is None else float(value * factor) for value in values)
+            yield self._filled(GaugeMetricFamily, name, text, scaled)
+        limits = (one.info.power_limit_w for one in readings)
+        yield self._filled(GaugeMetricFamily, "power_limit_watts", "Enforced power limit.", limits)
+        text = "When the newest reading was taken, by the Unix clock."
+        stamps = (one.time_ns / 1e9 if one.time_ns else None for one in readings)
+        yield self._filled(GaugeMetricFamily, "last_reading_timestamp_seconds", text, stamps)
+
+    def _filled(
+        self, kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, values: Iterable[float | None]
+    ) -> Metric:
+        metric = kind(f"{_PREFIX}{name}", text, labels=_OF_DEVICE)
+        for reading, value in zip(self.readings, values, strict=True):
+            info = reading.info
+            if value is not None:
+                index = "" if info.index is None else str(info.index)
+                metric.add_metric([index, info.id, info.name, _flag(info.simulated)], value)
+        return metric
+
+
 class Exporter:
-    """Serves ``/metrics`` from a thread of its own, from ``with`` to its end; a ``monitor_watch.Display``.
+    """Serves ``/metrics`` from threads of its own, from ``with`` to its end; a ``watch.Display``.
 
     Attributes:
         url: Of the page.
@@ -74,18 +131,19 @@ class Exporter:
     """
 
     def __init__(self, address: Address) -> None:
+        self._page = Readings()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self._page)
         try:
-            self._server = _Server(address)
+            self._server, self._thread = start_http_server(address.port, address.host, registry)
         except OSError as error:
             where = f"{address.host}:{address.port}"
             raise BadInputError(f"--serve: cannot listen at {where}: {error.strerror or error}") from None
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        self.url = f"http://{host}:{self._server.server_address[1]}/metrics"
+        host = f"[{address.host}]" if self._server.address_family == socket.AF_INET6 else address.host
+        self.url = f"http://{host}:{self._server.server_port}/metrics"
         self.open_to_others = not ip_address(str(self._server.server_address[0]).partition("%")[0]).is_loopback
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="exporter", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -94,140 +152,9 @@ class Exporter:
         self._thread.join()
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
-        """Make this the page that is served."""
-        self._server.page = render(readings, work).encode()
-
-
-class _Server(ThreadingHTTPServer):
-    """Holds the page; a thread a client, so that a slow one keeps nobody waiting.
-
-    When there are more than ``MOST_CLIENTS``, the one that has been there longest must go: clients that say nothing
-    can't keep others out.
-    """
-
-    daemon_threads = True
-    request_queue_size = MOST_CLIENTS
-
-    def __init__(self, address: Address) -> None:
-        self.page = render([], None).encode()
-        self._clients: deque[socket.socket] = deque()
-        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        super().__init__((address.host, address.port), _Handler)
-
-    def server_bind(self) -> None:
-        """Bind without asking a name server who this host is, which http.server does."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own."""
-        self._clients.append(request)
-        if len(self._clients) > MOST_CLIENTS:
-            with suppress(OSError):  # gone already
-                self._clients.popleft().shutdown(socket.SHUT_RDWR)  # its thread ends by that
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """A client is done."""
-        with suppress(ValueError):  # one that had to go
-            self._clients.remove(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up in the middle is no news."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 10.0
-    server: _Server
-
-    def do_GET(self) -> None:
-        """Answer ``/metrics``, and say where it is."""
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            self._answer(200, CONTENT_TYPE, self.server.page)
-        elif path == "/":
-            self._answer(200, "text/html; charset=utf-8", b'<title>jouletrace</title><a href="/metrics">metrics</a>\n')
-        else:
-            self._answer(404, "text/plain; charset=utf-8", b"there is /metrics only\n")
-
-    do_HEAD = do_GET
-
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """The terminal is the monitor's."""
-
-
-def render(readings: Sequence[Reading], work: LiveWork | None) -> str:
-    """The page: every metric with its HELP and TYPE, a line a device that reports it."""
-    labels = [_labels(reading) for reading in readings]
-    lines: list[str] = []
-
-    def put(name: str, kind: str, text: str, rows: Iterable[tuple[str, float | None]]) -> None:
-        known = [(label, value) for label, value in rows if value is not None]
-        if known:
-            lines.append(f"# HELP {_PREFIX}{name} {_help(text)}")
-            lines.append(f"# TYPE {_PREFIX}{name} {kind}")
-            lines.extend(f"{_PREFIX}{name}{label} {value!r}" for label, value in known)
-
-    from jouletrace.version import __version__
-
-    put("build_info", "gauge", "Version of jouletrace.", [(_braces({"version": __version__}), 1.0)])
-    pairs = list(zip(labels, readings, strict=True))
-    put(
-        "energy_joules_total",
-        "counter",
-        "Energy of the board since the monitor began, summed from its power record.",
-        [(label, r.energy_j) for label, r in pairs],
-    )
-    put(
-        "record_hole_seconds_total",
-        "counter",
-        "Time without readings, for which the energy takes the power read after it.",
-        [(label, r.hole_s if r.energy_j is not None else None) for label, r in pairs],
-    )
-    for channel, name, text, factor in _GAUGES:
-        put(name, "gauge", text, [(label, _scaled(r.values.get(channel), factor)) for label, r in pairs])
-    put("power_limit_watts", "gauge", "Enforced power limit.", [(label, r.info.power_limit_w) for label, r in pairs])
-    stamps = [(label, r.time_ns / 1e9 if r.time_ns else None) for label, r in pairs]
-    put("last_reading_timestamp_seconds", "gauge", "When the newest reading was taken, by the Unix clock.", stamps)
-    if work is not None:
-        label = _braces({"counter": work.unit, "simulated": _flag(any(r.info.simulated for r in readings))})
-        put("work_total", "counter", "Units of work counted since the monitor began.", [(label, work.done)])
-        text = "Energy of all devices for one unit of work, lately."
-        put("energy_per_work_joules", "gauge", text, [(label, work.j_each)])
-    return "\n".join(lines) + "\n"
-
-
-def _labels(reading: Reading) -> str:
-    info = reading.info
-    gpu = "" if info.index is None else str(info.index)
-    return _braces({"gpu": gpu, "uuid": info.id, "name": info.name, "simulated": _flag(info.simulated)})
+        """Make these what is served."""
+        self._page.readings, self._page.work = readings, work
 
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else float(value * factor)
-
-
-def _braces(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items()) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
