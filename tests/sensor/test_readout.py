@@ -71,4 +71,16 @@ def test_another_record_is_not_taken_for_the_drivers():
     rng = np.random.default_rng(0)
     stamp = np.cumsum(rng.integers(5_000_000, 60_000_000, 400))
     with pytest.raises(BadInputError, match="grid of 20 ms"):
-        on_grid(stamp, np.ones(400))
+        on_grid(stamp, 300 + np.arange(400) % 7.0)
+
+
+def test_a_record_that_can_be_of_no_stretch_of_time_is_refused_with_its_cause():
+    place, stamp = stamps()
+    watts = 300 + place % 7.0
+    with pytest.raises(BadInputError, match=r"600 of its 1200 readings are of the same time .* in the file twice"):
+        on_grid(np.repeat(stamp, 2), np.repeat(watts, 2))
+    with pytest.raises(BadInputError, match="all its 600 readings are 300 W"):
+        on_grid(stamp, np.full(600, 300.0))
+    stray = np.append(stamp, stamp[-1] + 86_400_000_000_000)
+    with pytest.raises(BadInputError, match=r"span 8\.641e\+04 s; there is a gap of 8\.64e\+04 s after reading 600"):
+        on_grid(stray, np.append(watts, 300.0))

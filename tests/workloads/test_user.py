@@ -198,6 +198,13 @@ def test_an_object_that_can_not_be_called_is_refused():
         ObjectWorkload(torch.ones(1))
 
 
+def test_modules_that_contain_one_another_are_refused_in_one_line():
+    one, other = torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.nn.Sequential()
+    one.other, other.one = other, one
+    with pytest.raises(BadInputError, match="a module contains itself, perhaps by way of another"):
+        ObjectWorkload(one, torch.ones(3, 4)).build("cpu", WorkloadOptions())
+
+
 def test_random_weights_are_refused_where_the_callable_brings_its_own(user_file):
     with pytest.raises(BadInputError, match=r"--random: .*:make comes with its own weights"):
         resolve(f"{user_file}:make").build("cpu", WorkloadOptions(random=True))

@@ -16,6 +16,12 @@ _LEAST = 50
 _PERIODS = 1 + np.arange(-150e-6, 151e-6, 1e-6)
 """Candidate periods over the nominal one: boards read every 20.0000 to 20.0006 ms of the host's clock."""
 
+_MOST_SPARSE = 20
+"""A record with fewer than one in so many of its readings is none."""
+
+_MOST_DOUBLE = 0.8
+"""Of the readings, at least, are of a time of their own; a board whose readout slips has one in 700 of another's."""
+
 _LEAST_STEPS = 20
 _BINS = 400
 _ON_TIME_S = 0.4e-3
@@ -69,10 +75,12 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
         period_s: About that of the grid.
 
     Raises:
-        BadInputError: With fewer than 50 readings, if one is no number, or if they don't come every period.
+        BadInputError: With fewer than 50 readings, if one is no number, if they don't come every period, if all are
+            alike, if many are there twice, or if one stands far from the others.
     """
     stamps, values = _sorted(stamp_ns, watts)
     time = (stamps - stamps[0]) / 1e9
+    _check(time, values, period_s)
     period, phase = _mode(time, period_s)
     for _ in range(4):
         place = np.round(time / period - phase)
@@ -90,6 +98,11 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
         )
     taken = (place + phase) * period + _wander(time[punctual], late[punctual], time)
     keep = _best(place, np.abs(late))
+    if len(keep) < _MOST_DOUBLE * len(place):
+        raise BadInputError(
+            f"power record: {len(place) - len(keep)} of its {len(place)} readings are of the same time as another; "
+            "is it in the file twice, or of several GPUs?"
+        )
     return Readings(
         time_s=taken[keep],
         watts=values[keep],
@@ -99,6 +112,19 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
         missing=int(place[-1] - place[0] + 1 - len(keep)),
         double=len(place) - len(keep),
     )
+
+
+def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: float) -> None:
+    """Refuse what can be no record of one stretch of time, before anything is laid out over that time."""
+    if not np.ptp(values):
+        raise BadInputError(f"power record: all its {len(values)} readings are {values[0]:g} W; no sensor says that")
+    gaps = np.diff(time)
+    if time[-1] > _MOST_SPARSE * len(time) * period_s:
+        at = int(np.argmax(gaps))
+        raise BadInputError(
+            f"power record: its {len(time)} readings, one every {period_s * 1e3:.0f} ms, span {time[-1]:.4g} s; "
+            f"there is a gap of {gaps[at]:.4g} s after reading {at + 1}: give one stretch of time"
+        )
 
 
 def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> Readings:

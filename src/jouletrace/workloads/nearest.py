@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'a' or 'b'?"``, or ``""`` if nothing in ``known`` is near ``name``."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
+    by_lower = {candidate.lower(): candidate for candidate in known if candidate != name}
     near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
     if not near:
         return ""

@@ -69,6 +69,16 @@ class ObjectWorkload:
                 raise BadInputError(f"{option} {given}: {self.name} comes with its own inputs")
 
 
+def _check_options(options: WorkloadOptions, name: str) -> None:
+    """Refuse what what exists already can't honour."""
+    if options.config:
+        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
+    if options.random:
+        raise BadInputError(f"--random: {name} comes with its own weights")
+    if options.input_sets != 1:
+        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
+
+
 def build_object(
     target: Any, inputs: Any, device: str, options: WorkloadOptions, *, name: str, batch: int | None = None
 ) -> Built:
@@ -90,12 +100,7 @@ def build_object(
     import torch
 
     check_runs(target, name)
-    if options.config:
-        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
-    if options.random:
-        raise BadInputError(f"--random: {name} comes with its own weights")
-    if options.input_sets != 1:
-        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
+    _check_options(options, name)
     on = require_device(device)
     how = precision(options.dtype, device)
     # A bound method of a model (model.encode) brings its model along.
@@ -114,8 +119,11 @@ def build_object(
                 module.train(options.task == "train")
             args, kwargs = arguments(inputs)
             placed: Inputs = (map_tensors(place, args), map_tensors(place, kwargs))
-    except BaseException:
+    except BaseException as error:
         restore()
+        if isinstance(error, RecursionError):
+            text = "a module contains itself, perhaps by way of another: torch can't walk it"
+            raise BadInputError(f"{name}: {text}") from None
         raise
     if batch is None and module is not None:
         batch = _leading(placed)
