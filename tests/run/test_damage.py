@@ -210,6 +210,24 @@ def test_a_window_of_no_iteration_is_refused(run_folder):
     assert "windows.parquet is damaged: row 0: replays is none" in refusal(run_folder)
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("power_w", -5.0, "row 1: its power is not within"),
+        ("low_w", float("inf"), "row 1: its power"),
+        ("end_ns", 7, "row 1: it doesn't end"),
+    ],
+)
+def test_a_waveform_that_can_not_be_is_refused(tmp_path, column, value, said):
+    run = profile_run(kernels=2)
+    rows = run.waveform.to_pylist()
+    rows[1][column] = value
+    run.waveform = tables.from_rows(rows, "waveform")
+    folder = tmp_path / "run"
+    run.save(str(folder))
+    assert said in refusal(folder)
+
+
 def test_windows_of_no_block_are_of_one(run_folder, saved):
     write_windows(run_folder, "block", [None, 0])
     time, plain = (analyse(load(folder)).result("iteration_time_s") for folder in (run_folder, saved / "run"))

@@ -76,6 +76,17 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
     if name == "windows":
         yield _beyond(table, "multiplicity", -_MOST_COPIES, _MOST_COPIES), "multiplicity is no number of copies"
         yield _beyond(table, "replays", 1, _MOST_ID, null=1), "replays is none: a window has an iteration"
+    if name == "waveform":
+        yield from _bins(table)
+
+
+def _bins(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """Bins of a waveform follow one another, and a power lies in its interval."""
+    start, end = (pc.fill_null(table[column], 0).to_numpy() for column in ("start_ns", "end_ns"))
+    apart = np.append(start[1:] != end[:-1], False)[: len(start)]
+    yield apart | (end <= start), "it doesn't end where the next one begins"
+    low, power, high = (pc.fill_null(table[column], 0.0).to_numpy() for column in ("low_w", "power_w", "high_w"))
+    yield ~((low <= power) & (power <= high) & np.isfinite(high - low)), "its power is not within its interval"
 
 
 def _nulls(table: pa.Table, column: str) -> Mask:
