@@ -1,4 +1,4 @@
-"""Clocks as people and programs read them: told, and counted where they were."""
+"""Clocks as people and programs read them: reported, and measured where they were."""
 
 import json
 
@@ -33,19 +33,19 @@ def clocks(run):
 
 
 def test_both_clocks_are_said_where_both_are_known():
-    assert clocks(profile()) == "SM 1790 MHz told, 1652 MHz counted · memory 2619 MHz"
+    assert clocks(profile()) == "SM 1790 MHz reported, 1652 MHz measured · memory 2619 MHz"
 
 
 def test_a_clock_that_moved_has_its_range():
     counted = [1652.0] * 10 + [1646.0, 1658.0]
-    assert clocks(profile(counted)) == "SM 1790 MHz told, 1652 MHz (1646–1658) counted · memory 2619 MHz"
+    assert clocks(profile(counted)) == "SM 1790 MHz reported, 1652 MHz (1646–1658) measured · memory 2619 MHz"
 
 
 @pytest.mark.parametrize(
     ("counted", "told", "said"),
     [
         (None, 1790.0, "SM 1790 MHz · memory 2619 MHz"),
-        (1652.0, None, "SM 1652 MHz counted · memory 2619 MHz"),
+        (1652.0, None, "SM 1652 MHz measured · memory 2619 MHz"),
         (None, None, "memory 2619 MHz"),
     ],
 )
@@ -68,13 +68,13 @@ def test_both_are_in_what_is_printed(form):
     else:
         text = render([profile()], form)
     said = " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
-    assert "1790 MHz told, 1652 MHz counted" in said
+    assert "1790 MHz reported, 1652 MHz measured" in said
 
 
 def test_windows_have_a_column_for_the_counted_clock_where_some_were_counted():
     table = sections.windows(profile([1652.0] * 6 + [None] * 6))
     names = [heading.name for heading in table.headings]
-    told, counted = (next(i for i, name in enumerate(names) if word in name) for word in ("told", "counted"))
+    told, counted = (next(i for i, name in enumerate(names) if word in name) for word in ("reported", "measured"))
     assert counted == told + 1
     assert [row[counted].value for row in table.rows] == [1652.0] * 6 + [None] * 6
     assert not any(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from jouletrace.analysis.clocks import warn_if_not_as_told
 from jouletrace.analysis.communication import add_communication
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
@@ -56,7 +55,6 @@ def analyse(run: Run) -> Run:
         add_imported(run, figures)
     else:
         energies = add_model(run, figures)
-        warn_if_not_as_told(run)
         add_generation(run, figures, energies)
         if has_recording(run):
             from jouletrace.analysis.attributed import add_attributed  # scipy takes a second to come in

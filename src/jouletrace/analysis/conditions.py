@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.clocks import counted
 from jouletrace.analysis.spans import phase_edges
+from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run
 from jouletrace.run.channels import throttle_names
 
 PHASE = "energy"
 """The phase whose conditions count; the whole Run where there is no such phase."""
+
+WHOLE = ("untouched", "a", "b")
+"""Variants of windows in which a workload ran as it is: of a profile, and of the two sides of ``ab``."""
 
 ACTIVITY = {
     "graphics": "graphics_active",
@@ -33,8 +36,9 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         device: ``DeviceInfo.id``; the first device if None.
 
     Returns:
-        ``clocks_mhz``: {"sm", "sm_counted", "memory"}, each {"mean", "min", "max"} in MHz: "sm" and "memory" of
-        what the driver tells, "sm_counted" of windows of the workload as it is, by the SMs' own cycle counters;
+        ``clocks_mhz``: {"sm", "sm_counted", "memory"}, each {"mean", "min", "max"} in MHz: "sm" and "memory" as
+        the driver reports them, "sm_counted" as measured by the SMs' own cycle counters around windows of the whole
+        workload: what ran, where the driver reports what was asked for;
         ``temperature_c``: {"start", "end", "mean", "max"} in °C;
         ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
         ``power_limit_w``: enforced limit in watts.
@@ -55,13 +59,19 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         **({"activity": active} if active else {}),
         "clocks_mhz": {
             "sm": _spread(_readings(run, info.id, "clock_sm_mhz")),
-            "sm_counted": _spread(counted(run)) if info is run.devices[0] else None,  # whose windows they are
+            "sm_counted": _spread(measured_mhz(run)) if info is run.devices[0] else None,  # whose windows they are
             "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),
         },
         "temperature_c": _course(_readings(run, info.id, "temperature_c")),
         "throttle_reasons": _shares(_readings(run, info.id, "throttle_bits")),
         "power_limit_w": info.power_limit_w,
     }
+
+
+def measured_mhz(run: Run) -> NDArray[np.float64]:
+    """Mean SM clock of each window of a workload as it is, in MHz, by cycle counters; unmeasured ones left out."""
+    found = np.concatenate([of_variant(run, variant)["counted_mhz"].to_numpy() for variant in WHOLE]).astype(float)
+    return np.asarray(found[np.isfinite(found)])
 
 
 def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.clocks import warn_if_not_as_told
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.rows import Figures as Results
@@ -110,7 +109,6 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
     """
     options = options or CompareOptions(margin=float(run.settings.get("margin", CompareOptions().margin)))
     blocks = blocks_of(run)
-    warn_if_not_as_told(run)
     scale = _per_sample(run)
     name = str(run.workload.get("name") or "ab")
     entries, contrasts = [], []

@@ -158,11 +158,11 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     return lines
 
 
-def _sm(told: dict[str, float] | None, counted: dict[str, float] | None) -> str:
-    """The SM clock as the driver tells it, and as it was counted where it was; "" if neither is known."""
-    if counted is None:
-        return _range(told) if told else ""
-    return ", ".join([*([f"{_range(told)} told"] if told else []), f"{_range(counted)} counted"])
+def _sm(reported: dict[str, float] | None, measured: dict[str, float] | None) -> str:
+    """The SM clock as the driver reports it, and as measured by cycle counters; "" if neither is known."""
+    if measured is None:
+        return _range(reported) if reported else ""
+    return ", ".join([*([f"{_range(reported)} reported"] if reported else []), f"{_range(measured)} measured"])
 
 
 def _range(spread: dict[str, float]) -> str:

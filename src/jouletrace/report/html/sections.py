@@ -114,7 +114,7 @@ def windows(run: Run) -> Table | None:
     names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
     clock = {"clock_mhz": "clock"}
     if run.windows["counted_mhz"].null_count < len(run.windows):
-        clock = {"clock_mhz": "clock told", "counted_mhz": "clock counted"}
+        clock = {"clock_mhz": "clock reported", "counted_mhz": "clock measured"}
     rows = []
     for row in run.windows.to_pylist():
         n = row["replays"]
