@@ -25,8 +25,8 @@ def sampled(sampling_s):
     return [channel(sampling_s=sampling_s)]
 
 
-@pytest.mark.parametrize(("sampling_s", "beats"), [(0.01, True), (0.005, True), (0.0123, False), (None, False)])
-def test_iterations_as_long_as_the_samples_are_apart_are_flagged(sampling_s, beats):
+@pytest.mark.parametrize(("sampling_s", "aliased"), [(0.01, True), (0.005, True), (0.0123, False), (None, False)])
+def test_iterations_as_long_as_the_samples_are_apart_are_flagged(sampling_s, aliased):
     edges = [(5.0 + 0.5 * i, 5.5 + 0.5 * i) for i in range(8)]
     run = analyse(
         make_run(
@@ -36,7 +36,7 @@ def test_iterations_as_long_as_the_samples_are_apart_are_flagged(sampling_s, bea
             channels=sampled(sampling_s),
         )
     )
-    assert [flagged(run, 0, metric) for metric in ("energy_total_j", "power_w")] == [beats, beats]
+    assert [flagged(run, 0, metric) for metric in ("energy_total_j", "power_w")] == [aliased, aliased]
     assert not flagged(run, 0, "iteration_time_s")
 
 
@@ -58,18 +58,18 @@ def loop(jitter=0.0, n=800):
 
 
 @pytest.mark.parametrize(
-    ("sampling_s", "jitter", "beats"),
+    ("sampling_s", "jitter", "aliased"),
     [(LOOP_S, 0.0, True), (LOOP_S, 0.02, True), (LOOP_S / 2, 0.0, True), (LOOP_S, 0.06, False), (0.0123, 0.0, False)],
 )
-def test_regular_steps_of_a_program_are_checked_like_iterations(sampling_s, jitter, beats):
+def test_regular_steps_of_a_program_are_checked_like_iterations(sampling_s, jitter, aliased):
     spans, seconds = loop(jitter)
     run = marked(spans, 300.0, seconds, channels=sampled(sampling_s))
-    assert range_flagged(run, "epoch/step") == beats
-    assert range_flagged(run, "epoch/forward") == beats, "it comes as often as the step"
-    assert range_flagged(run, "epoch") == beats, "it consists of them"
+    assert range_flagged(run, "epoch/step") == aliased
+    assert range_flagged(run, "epoch/forward") == aliased, "it comes as often as the step"
+    assert range_flagged(run, "epoch") == aliased, "it consists of them"
     assert not range_flagged(run, "evaluation")
     (device,) = (row for row in run.units.to_pylist() if row["level"] == "device")
-    assert [flagged(run, device["id"], metric) for metric in ("energy_total_j", "power_w")] == [beats, beats]
+    assert [flagged(run, device["id"], metric) for metric in ("energy_total_j", "power_w")] == [aliased, aliased]
 
 
 def test_few_steps_in_a_long_recording_flag_themselves_alone():

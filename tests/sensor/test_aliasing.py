@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.aliasing import beats, left
+from jouletrace.sensor.aliasing import aliased, left
 
 SAMPLING_S = 0.8e-3
 
@@ -11,19 +11,19 @@ SAMPLING_S = 0.8e-3
 @pytest.mark.parametrize("period_ms", [0.7974, 0.798, 0.8, 0.8005, 0.803, 0.399, 0.4, 1.2, 1.6])
 def test_a_load_in_step_with_the_samples_beats_with_them(period_ms):
     for total_s in (1.0, 10.0, 60.0, 600.0):
-        assert beats(period_ms / 1e3, SAMPLING_S, total_s)
+        assert aliased(period_ms / 1e3, SAMPLING_S, total_s)
 
 
 @pytest.mark.parametrize("period_ms", [0.5, 0.7, 0.86, 0.9, 1.0, 1.5, 3.1, 26.0])
 def test_another_does_not(period_ms):
-    assert not beats(period_ms / 1e3, SAMPLING_S, 10.0)
+    assert not aliased(period_ms / 1e3, SAMPLING_S, 10.0)
 
 
 def test_nothing_is_said_where_the_sampling_or_the_load_is_not_known():
-    assert not beats(0.8e-3, None, 10.0)
-    assert not beats(0.0, SAMPLING_S, 10.0)
-    assert not beats(float("nan"), SAMPLING_S, 10.0)
-    assert not beats(0.8e-3, SAMPLING_S, 0.0)
+    assert not aliased(0.8e-3, None, 10.0)
+    assert not aliased(0.0, SAMPLING_S, 10.0)
+    assert not aliased(float("nan"), SAMPLING_S, 10.0)
+    assert not aliased(0.8e-3, SAMPLING_S, 0.0)
 
 
 @pytest.mark.parametrize("period_ms", [0.76, 0.84, 0.87, 1.26, 0.43])

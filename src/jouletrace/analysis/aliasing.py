@@ -1,7 +1,7 @@
 """Loads of a Run that repeat in step with the samples behind readings of power (``sensor.aliasing``).
 
 Iterations of a profile repeat themselves exactly. Forwards of a generation grow longer token by token, and steps of a
-program take what they take: those beat only as far as their period is regular.
+program take what they take: those alias only as far as their period is regular.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jouletrace.analysis.power import sampling
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
-from jouletrace.sensor.aliasing import beats
+from jouletrace.sensor.aliasing import aliased
 
-FLAG = "beats_with_sensor"
+FLAG = "aliased_with_sensor"
 
 SEGMENT = "segment"
 """Variant of the windows of a generation's pieces; their unit says which."""
@@ -33,7 +33,7 @@ seen of a swing averages out from there on.
 """
 
 _PART = 0.1
-"""Share of a time from which on what beats in it can be told in its energy: power swings by a half at most."""
+"""Share of a time from which on what aliases in it can be told in its energy: power swings by a half at most."""
 
 _FEWEST = 20
 """Periods from which on a program's spans may be called regular."""
@@ -61,27 +61,27 @@ class Repeated(Protocol):
 
 
 def of_whole(run: Run, device: str) -> list[str]:
-    """The flag, if the iterations of a profile beat, or the decode steps of which they consist."""
+    """The flag, if the iterations of a profile alias, or the decode steps of which they consist."""
     seconds, replays = _lengths(of_variant(run, "untouched"))
     if not len(seconds):
         return []
     period_s = float(np.median(seconds / replays))  # with the flush of a cache, if there is one
     decoding = _decode_steps(run)
     periods = [period_s, *(decoding if _regular(decoding) else [])]
-    return _flag(any(beats(one, sampling(run, device), float(seconds.sum())) for one in periods))
+    return _flag(any(aliased(one, sampling(run, device), float(seconds.sum())) for one in periods))
 
 
 def of_pieces(run: Run, device: str, pieces: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The flag, if one of these pieces of a generation (as ``Run.workload`` tells them) beats while it is measured."""
+    """The flag, if one of these pieces of a generation (as ``Run.workload`` tells them) aliases while it is measured."""
     known = sampling(run, device)
     found = ((_forward_s(run, piece), _lengths(_windows_of(run, piece))[0]) for piece in pieces)
-    return _flag(any(beats(forward_s, known, float(seconds.sum())) for forward_s, seconds in found))
+    return _flag(any(aliased(forward_s, known, float(seconds.sum())) for forward_s, seconds in found))
 
 
 def of_paths(
     run: Run, kinds: Sequence[Repeated], devices: Callable[[tuple[str, ...]], Iterable[str]]
 ) -> set[tuple[str, ...]]:
-    """Paths of the ranges that beat with the sensor of one of their devices, and of those that consist of such.
+    """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such.
 
     Args:
         run: For the sensors.
@@ -92,14 +92,14 @@ def of_paths(
     found = set()
     for kind in kinds:
         known = [sampled for device in devices(kind.path) if (sampled := sampling(run, device))]
-        if any(_repeat_beats(kind.start, kind.lane, sampled) for sampled in known):
+        if any(_repeat_aliased(kind.start, kind.lane, sampled) for sampled in known):
             around = [kind.path[:depth] for depth in range(1, len(kind.path) + 1)]
             found |= {path for path in around if total[kind.path] >= _PART * total.get(path, np.inf)}
     return found
 
 
 def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
-    """The flag, if steps that a program marked beat and take a good part of the time that a device was watched."""
+    """The flag, if steps that a program marked alias and take a good part of the time that a device was watched."""
     sampled = sampling(run, device)
     if not sampled:
         return []
@@ -108,17 +108,17 @@ def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
         spans = spans.filter(pc.equal(spans["device"].cast(pa.string()), device))
     start, end = (spans[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
     lane, _ = tables.decoded(spans["lane"])
-    return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_beats(start, lane, sampled))
+    return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_aliased(start, lane, sampled))
 
 
-def _repeat_beats(start: Ints, lane: NDArray[Any], sampling_s: float) -> bool:
+def _repeat_aliased(start: Ints, lane: NDArray[Any], sampling_s: float) -> bool:
     """Whether spans that begin then, each thread's with a period of its own, come in step with the samples."""
     order = np.lexsort((start, lane))
     apart = (np.diff(start[order]) / 1e9)[lane[order][1:] == lane[order][:-1]]
     if len(apart) < _FEWEST or not _regular(apart):
         return False
     period_s = float(np.median(apart))
-    return beats(period_s, sampling_s, period_s * len(start))
+    return aliased(period_s, sampling_s, period_s * len(start))
 
 
 def _flag(found: bool) -> list[str]:

@@ -117,7 +117,7 @@ class _Costs:
         self._idle = figures.get(MODEL_UNIT, "baseline_context_idle_w")
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
-        # What the whole beats with, pieces that are run by themselves needn't.
+        # What the whole aliases with, pieces that are run by themselves needn't.
         self._flags = [flag for flag in figures.flags(MODEL_UNIT, "energy_total_j") if flag != aliasing.FLAG]
 
     def flags(self, pieces: list[dict[str, Any]]) -> list[str]:

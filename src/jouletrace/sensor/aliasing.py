@@ -31,7 +31,7 @@ _NOTHING_S = 1e-9
 """Period that stands for none."""
 
 
-def beats(period_s: float, sampling_s: float | None, total_s: float) -> bool:
+def aliased(period_s: float, sampling_s: float | None, total_s: float) -> bool:
     """Whether the mean power of a load may be that of one phase of it.
 
     Args:
