@@ -72,7 +72,7 @@ def of_whole(run: Run, device: str) -> list[str]:
 
 
 def of_pieces(run: Run, device: str, pieces: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The flag, if one of these pieces of a generation (as ``Run.workload`` tells them) aliases while it is measured."""
+    """The flag, if one of these pieces of a generation (as ``Run.workload`` has them) aliases while it is measured."""
     known = sampling(run, device)
     found = ((_forward_s(run, piece), _lengths(_windows_of(run, piece))[0]) for piece in pieces)
     return _flag(any(aliased(forward_s, known, float(seconds.sum())) for forward_s, seconds in found))
