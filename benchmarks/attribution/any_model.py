@@ -89,7 +89,7 @@ def figures(run: Run) -> dict[str, object]:
         "large_within_5": sum(width[id] <= 0.05 for id in large),
         "closure": closure.value,
         "closure_half_width": closure.half_width,
-        "left_w": left.value,
+        "residual_w": left.value,
         "warnings": [f"{w.code}: {w.message}" for w in run.warnings],
     }
 
@@ -104,7 +104,7 @@ def line(name: str, seconds: float, row: dict[str, object]) -> str:
     return (
         f"| {name} | {seconds:.0f} s | {number('iteration_ms', '.3g')} ms | {row['kernels']} "
         f"| {number('unmatched', '.2%')} | {row['fine_rows']} of {row['rows']} | {number('fine_share', '.0%')} "
-        f"| {row['large_within_5']} of {row['large']} | {closure} | {number('left_w', '.1f')} W |"
+        f"| {row['large_within_5']} of {row['large']} | {closure} | {number('residual_w', '.1f')} W |"
     )
 
 

@@ -175,7 +175,7 @@ def line(name, run, cpu_s):
         return f"{head} {'; '.join(w.message for w in run.warnings if w.code == 'not_attributed')} |"
     return (
         f"{head} {row['fine_rows']} of {row['rows']} | {row['fine_share']:.0%} | {row['closure']:.4f} "
-        f"± {row['closure_half_width'] or 0:.4f} | {row['left_w']:.1f} W | {cpu_s:.0f} s |"
+        f"± {row['closure_half_width'] or 0:.4f} | {row['residual_w']:.1f} W | {cpu_s:.0f} s |"
     )
 
 

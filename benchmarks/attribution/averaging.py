@@ -81,7 +81,7 @@ def survey(name, program, seeds, seconds, verbose):
             table += made
         if verbose:
             place = found.fit.observer.delay_s, found.fit.observer.stretch
-            print(f"   {seed}: {says}; {place}, left {found.fit.left_rms_w:.2f} W")
+            print(f"   {seed}: {says}; {place}, left {found.fit.residual_rms_w:.2f} W")
             for names, true, value, low, _ in made:
                 off = (value - true) / (value - low)
                 print(f"      {value:9.2f} ± {value - low:7.2f} J of {true:9.2f} {off:+.2f} {names}")

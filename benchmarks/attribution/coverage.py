@@ -75,7 +75,7 @@ def survey(group, seeds, seconds, verbose):
             print(f"   {group} {seed}: {error}")
             continue
         used.append(cpu)
-        wrong = abs(found.found.rate_hz - rate) > 0.6
+        wrong = abs(found.search.rate_hz - rate) > 0.6
         false, unflagged, passed = false + wrong, unflagged + (wrong and trusted), passed + trusted
         table += made if trusted else []
         if verbose:
@@ -98,8 +98,8 @@ def describe(what, made, found, rate, cpu, says):
     """One recording, and each of its rows whose interval misses."""
     held = np.mean([low <= true <= high for true, _, low, high, *_ in made]) if made else np.nan
     print(
-        f"   {what}: rate {found.found.rate_hz:.2f} of {rate:.2f} Hz, evidence {found.found.evidence:.0f}, "
-        f"left {found.fit.left_rms_w:.1f} W, rows {len(made)} hold {held:.2f}, {cpu:.1f} s; {says}",
+        f"   {what}: rate {found.search.rate_hz:.2f} of {rate:.2f} Hz, evidence {found.search.evidence:.0f}, "
+        f"left {found.fit.residual_rms_w:.1f} W, rows {len(made)} hold {held:.2f}, {cpu:.1f} s; {says}",
         flush=True,
     )
     for true, value, low, high, relative, _, names in made:

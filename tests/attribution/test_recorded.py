@@ -28,7 +28,7 @@ def analysed(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "rate_hz", "left_w"),
+    ("name", "rate_hz", "residual_w"),
     [
         ("chain-shuffled-h100", 1224.3, 4.5),
         ("vit-h100", 1224.3, 3.0),
@@ -37,10 +37,10 @@ def analysed(name):
         ("pulses-h200", 1238.9, 2.6),
     ],
 )
-def test_the_sensors_rate_is_found_and_its_readings_are_explained(name, rate_hz, left_w):
+def test_the_sensors_rate_is_found_and_its_readings_are_explained(name, rate_hz, residual_w):
     found = analysed(name)
-    assert found.found.rate_hz == pytest.approx(rate_hz, abs=0.4)
-    assert found.fit.left_rms_w < left_w
+    assert found.search.rate_hz == pytest.approx(rate_hz, abs=0.4)
+    assert found.fit.residual_rms_w < residual_w
 
 
 def test_the_rate_is_found_among_all_that_boards_have():
@@ -105,11 +105,11 @@ def test_a_timeline_of_another_time_is_not_locked():
 
 def test_names_that_are_mixed_up_leave_more():
     recorded = load("chain-shuffled-h100")
-    true = analysed("chain-shuffled-h100").fit.left_rms_w
+    true = analysed("chain-shuffled-h100").fit.residual_rms_w
     mixed = np.random.default_rng(0).permutation(recorded.kind)
     wrong = activity_of(recorded.start_ns, recorded.end_ns, mixed, recorded.kinds, recorded.readings.origin_ns)
     sensor = replace(HOPPER_SENSOR, rates_hz=(1223.0, 1226.0))
-    assert lock(wrong, sensor, recorded.readings).fit.left_rms_w > 1.3 * true
+    assert lock(wrong, sensor, recorded.readings).fit.residual_rms_w > 1.3 * true
 
 
 def test_rows_hold_for_a_sensor_with_another_response_and_average():

@@ -365,7 +365,7 @@ class Attributed:
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             self.figures.add(MODEL_UNIT, name, closure, flags)
         fit = self.powers.contrasts.fit
-        self.figures.add(MODEL_UNIT, "residual_w", Estimate(fit.left_rms_w, None, None, len(fit.watts), METHOD))
+        self.figures.add(MODEL_UNIT, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
         if isinstance(fit.observer, Sampled):
             rate = fit.observer.track.rate_hz
             self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))
@@ -400,7 +400,7 @@ class Attributed:
         if self.powers is not None and not reason:
             amounts = self._amounts(kinds, idle_s)
             row = self.powers.contrasts.mixture(amounts)
-            known = self.powers.contrasts.tells(amounts) and (not idle_s or amounts[-1] > 0)
+            known = self.powers.contrasts.determines(amounts) and (not idle_s or amounts[-1] > 0)
             reason = "" if known else "not_resolved"
             flags = ["overlapped"] if row.overlapped > OVERLAPPED else []
         energy = Estimate.null(reason, METHOD)

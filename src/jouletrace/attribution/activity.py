@@ -1,4 +1,4 @@
-"""What ran when: a timeline of kernels as disjoint intervals, and what a power sensor sees of each kind."""
+"""The timeline of kernels as disjoint intervals, and the share of each kind in samples and windows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 NEGLIGIBLE_OVERLAP = 2e-3
-"""Share of busy time below which overlaps are cut off: launches that begin while the last block before still runs."""
+"""Share of busy time below which overlaps are cut off: launches that begin during the previous one's last block."""
 
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
-"""Kernels that take longer have a head and a tail of their own power; the sensor sees some 120 us at once."""
+"""Longer kernels have a head and a tail with separate powers; the response of the sensor spans 120 us."""
 
 _CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
-"""Of ``slowness_of``: share of the time, gap between classes and scatter within one (logarithms), instances,
-and half of the time over which it is a mean."""
+"""Parameters of ``slowness_of``: least share of the time, gap between classes and scatter within one (logarithms),
+least instances, and half of the averaging time."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Kind:
 
     Attributes:
         name: Of the kernel.
-        operator: That launched it, with its shapes; "" where unknown.
-        module: In which it ran; "" where unknown or several.
-        copy: Whether it is of copies, run for what they tell of this kind: they find their data in caches, and draw
-            nearly what it draws.
+        operator: The operator that launched it, with its shapes; "" where unknown.
+        module: The module in which it ran; "" where unknown or several.
+        copy: Whether these are repetitions in place, run as an excitation: their data are in caches, so their power
+            differs slightly.
     """
 
     name: str
@@ -46,17 +46,17 @@ class Kind:
 
 @dataclass(frozen=True)
 class Activity:
-    """Disjoint intervals in which one kind ran, in order; idle is what they leave.
+    """Disjoint intervals in which one kind ran, in order; the rest is idle.
 
     Attributes:
         start_s, end_s: Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``.
         kind: Index into ``members``, shape (n,).
         kinds: Kinds of kernels.
-        members: What runs in each kind of interval: one kind of kernel, or several where kernels overlap.
-        part: Which part of its kernels a kind of interval is: 0 the whole or its middle, 1 the head, 2 the tail.
-        begin_s, finish_s: Of the timeline as a whole.
-        slowness: How much longer kernels around each interval took than at other times, by the logarithm, shape (n,).
-        overlap: Share of busy time in which several kernels ran.
+        members: Kinds of kernels in each kind of interval: one, or several where kernels overlap.
+        part: Part of the kernels in each kind of interval: 0 whole or middle, 1 head, 2 tail.
+        begin_s, finish_s: Start and end of the timeline.
+        slowness: Logarithm of the duration of the kernels around each interval over their mean, shape (n,).
+        overlap: Share of busy time with several kernels.
     """
 
     start_s: Array
@@ -78,28 +78,28 @@ class Activity:
 
     @cached_property
     def of(self) -> tuple[tuple[int, ...], ...]:
-        """As ``members``, with kernels in place of their copies."""
+        """``members`` with kernels in place of their copies."""
         own = {kind: place for place, kind in enumerate(self.kinds) if not kind.copy}
         like = [own.get(replace(kind, copy=False), place) for place, kind in enumerate(self.kinds)]
         return tuple(tuple(sorted(like[kind] for kind in members)) for members in self.members)
 
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
-        """Whether a copy is among what runs in each kind of interval, shape (members,)."""
+        """Whether a copy runs in each kind of interval, shape (members,)."""
         return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
 
     def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
-        """What momentary samples see.
+        """Regressors of momentary samples.
 
         Args:
-            at_s: When they are taken, shape (m,).
-            response: Of a sample.
-            value: Of each interval, 0 between them, shape (n,).
-            watts: As ``value``, for the change.
+            at_s: Times of the samples, shape (m,).
+            response: Response of a sample.
+            value: Value of each interval, 0 between them, shape (n,).
+            watts: Power of each interval above idle, for the derivative, shape (n,).
 
         Returns:
             Share of each kind of interval, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
-            shape (m,); and the change of that of ``watts`` per second of the samples' time, shape (m,).
+            shape (m,); and the derivative of the mean of ``watts`` by the time of the samples, W/s, shape (m,).
         """
         first = np.searchsorted(self.end_s, at_s - response.latest_s)
         count = np.searchsorted(self.start_s, at_s - response.earliest_s) - first
@@ -116,9 +116,9 @@ class Activity:
         return table.astype(float), total.astype(float), slope.astype(float)
 
     def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
-        """Up to each time: seconds of each kind, idle last, shape (m, members + 1); and the integral of ``value``."""
+        """Integrals up to each time: seconds of each kind, idle last, shape (m, members + 1), and of ``value``."""
         order, width = np.argsort(at_s), len(self.members) + 1
-        done = np.searchsorted(self.end_s, at_s[order])  # intervals that are over by then
+        done = np.searchsorted(self.end_s, at_s[order])  # intervals that have ended
         which = np.searchsorted(done, np.arange(len(self.kind)), side="right") * width + self.kind
         between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
         sums = np.cumsum(between.reshape(-1, width)[:-1], axis=0, dtype=np.float64)
@@ -131,25 +131,25 @@ class Activity:
         return table, self.integral(at_s, value)
 
     def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each bin of a regular grid that kinds fill.
+        """Share of each kind in each bin of a regular grid.
 
         Args:
             edges_s: Shape (m + 1,).
-            most: Kinds to tell apart, those that fill most time.
+            most: Kinds to distinguish, those with most time.
 
         Returns:
             A column for each of these, then other kinds, idle, and ``slowness`` while busy.
         """
         numbers: dict[tuple[tuple[int, ...], int], int] = {}
         like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.of, self.part, strict=True)])
-        kind = like[self.kind]  # copies tell of what they are copies of
+        kind = like[self.kind]  # copies count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
         columns = [self.power(edges_s, kind == k) for k in apart]
         columns.append(self.power(edges_s, ~np.isin(kind, apart)))
         return np.column_stack([*columns, 1 - np.sum(columns, axis=0), self.power(edges_s, self.slowness)])
 
     def between(self, start_s: float, finish_s: float) -> Activity:
-        """The part of it that lies within a span; kinds stay the same."""
+        """The part of the timeline within a span, with the same kinds."""
         mine = (self.start_s >= start_s) & (self.end_s <= finish_s)
         return replace(
             self,
@@ -162,13 +162,13 @@ class Activity:
         )
 
     def power(self, edges_s: Array, value: Array | NDArray[np.bool_]) -> Array:
-        """Mean of ``value`` (of each interval, 0 between them) in each bin of a regular grid; shape (m,)."""
+        """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
         sums = _integral(edges_s, self.start_s[near], self.end_s[near], value[near])
         return np.asarray(np.diff(sums) / (edges_s[1] - edges_s[0]))
 
     def integral(self, at_s: Array, value: Array) -> Array:
-        """Integral up to each time of what is ``value`` while an interval lasts and 0 between them."""
+        """Integral up to each time of ``value``, given per interval and 0 between them."""
         return _integral(at_s, self.start_s, self.end_s, value)
 
 
@@ -181,11 +181,11 @@ def _integral(at: Array, start: Array, end: Array, value: Array | NDArray[np.boo
 
 
 def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
-    """How much longer kernels around each interval take than at other times, by the logarithm; shape (n,).
+    """Logarithm of the duration of the kernels around each interval over their mean; shape (n,).
 
-    The clock of the SMs shows in the durations of the kernels themselves: at a power cap it swings by percents, and
-    power with more than its square. A class is what a kind takes at one shape; those that scatter are left out.
-    Smoothed over 10 ms; its mean over busy time is 0.
+    It shows the SM clock, which swings by percents at a power cap, and power with more than its square. A class holds
+    the instances of a kind with one shape; classes that scatter are left out. The result is smoothed over 10 ms and has
+    mean 0 over busy time.
     """
     length = end - start
     log, value, weight = np.log(length), np.zeros(len(length)), np.zeros(len(length))
@@ -208,24 +208,24 @@ def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
 
 
 def _classes(log: Array) -> list[Ints]:
-    """Instances of a kind by duration: apart where sorted durations leave a gap."""
+    """Instances of a kind by duration, separated at gaps of the sorted durations."""
     order = np.argsort(log)
     cuts = np.flatnonzero(np.diff(log[order]) > _CLASS_GAP) + 1
     return [part for part in np.split(order, cuts) if len(part) >= _CLASS_LEAST]
 
 
 def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:
-    """The intervals of a timeline; kernels that overlap make a kind of their own while they do.
+    """The intervals of a timeline; overlapping kernels form a separate kind.
 
     Args:
-        start_ns: Of each kernel, since the Unix epoch, shape (n,).
-        end_ns: Likewise.
-        kind: Of each kernel, shape (n,).
-        kinds: Of kernels.
+        start_ns: Start of each kernel since the Unix epoch, shape (n,).
+        end_ns: End of each kernel, shape (n,).
+        kind: Index into ``kinds`` of each kernel, shape (n,).
+        kinds: Kinds of kernels.
         origin_ns: Zero of the seconds, that of the readings.
 
     Raises:
-        BadInputError: If there is no kernel, one ends before it starts, or none lasts any time.
+        BadInputError: If there is no kernel, one ends before it starts, or all have zero length.
     """
     if not len(start_ns):
         raise BadInputError("timeline: it has no kernel")
@@ -263,10 +263,10 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
 
 
 def _in_parts(start: Array, end: Array, kind: Ints, slowness: Array, kinds: int) -> tuple[Array, Array, Ints, Array]:
-    """Cut head and tail off intervals of kinds that last long enough for a sensor to see them apart.
+    """Separate head and tail of intervals of long kinds.
 
-    Kernels draw more when they begin, and less when their last blocks run: at a constant power of the whole kernel,
-    what is left of the readings goes into the powers of others.
+    A kernel draws more at its start and less during its last blocks. With one constant power per kernel that difference
+    would bias the powers of its neighbours.
     """
     length = end - start
     mean = np.bincount(kind, length, kinds) / np.maximum(np.bincount(kind, minlength=kinds), 1)
@@ -285,9 +285,9 @@ def _in_parts(start: Array, end: Array, kind: Ints, slowness: Array, kinds: int)
 
 
 def _apart(start: Array, end: Array, kind: Ints, kinds: int) -> tuple[Array, Array, Ints, tuple[tuple[int, ...], ...]]:
-    """Cut overlapping kernels where others start and end; each set of kinds that run together is a kind.
+    """Cut overlapping kernels at each start and end; each set of kinds that run together is a kind.
 
-    A set is recognised by the sum of random codes of its members: equal sums, equal sets.
+    The sum of random codes of its members identifies a set.
     """
     codes = np.random.default_rng(1).integers(1 << 40, 1 << 56, kinds)
     times = np.concatenate([start, end])

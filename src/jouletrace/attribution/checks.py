@@ -1,4 +1,4 @@
-"""Whether to believe a table: few checks, in plain words, and one verdict."""
+"""Whether to trust a table: a few checks in plain words, and one verdict."""
 
 from __future__ import annotations
 
@@ -10,47 +10,44 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import TAIL_S, Fit, fit
 from jouletrace.attribution.lock import Lock
-from jouletrace.attribution.rows import total
-from jouletrace.errors import BadInputError
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Sensor, Track
 
 EVIDENCE = 20.0
-"""Logarithm of the likelihood ratio against another sample rate. In recordings of known rate the true one had 51 and
-more; between false ones it stays below 12 (docs/results/attribution-h100.md)."""
+"""Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
+rate; between false rates the ratio stays below 12 (docs/results/attribution-h100.md)."""
 
 FOREIGN = 0.5
-"""Sum of what the response's bins differ by from the known one. Simulated sensors with other responses and averages
-came to 0.39, and their intervals held (docs/results/attribution-sim.md)."""
+"""Sum of absolute differences of the response's bins from the nominal one. Simulated sensors with other responses and
+averages reach 0.39 with valid intervals (docs/results/attribution-sim.md)."""
 
 UNSEEN = 0.03
-"""Share of the time that readings saw of other kinds than ran. Simulated programs came to 0.014 in 10 s; those whose
-steps are held at a multiple of the sample period, and whose rows miss, to 0.034 and more."""
+"""Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs
+locked to a multiple of the sample period, whose rows miss, reach 0.034 and more."""
 
 HOLD_S = 2.0
-"""Blocks that are held out in turn."""
+"""Length of the blocks that are held out in turn."""
 
 GAIN = 0.9
-"""What held-out readings leave, over what busy against idle leaves of them, in a model that holds."""
+"""Largest prediction error of held-out readings relative to that of a model of busy and idle alone."""
 
 PLACEBO = 1.15
-"""What another phase must leave at least, over what the true one leaves."""
+"""Smallest residual at a wrong phase relative to that at the true one."""
 
-CLOSE = 0.02
 SHORTEST_S, COVERED = 5.0, 0.8
-"""Of a recording, and the share of it that has readings."""
+"""Least length of a recording, and least share of it with readings."""
 
 DROPPED = 1e-3
-"""Share of the kernels that may be missing."""
+"""Largest share of missing kernels."""
 
-BUSY_REST_W = 280.0
-"""Between kernels no GPU draws this: then kernels are missing, something else runs, or the phase is wrong."""
+BUSY_IDLE_W = 280.0
+"""No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question that a table must answer.
+    """One test of a table.
 
     Attributes:
         name: Short, for machines.
@@ -66,12 +63,12 @@ class Check:
 
 
 def check_lock(lock: Lock) -> Check:
-    """Whether the sensor's sample rate is found without doubt."""
-    found = lock.found
+    """Whether the sample rate is unambiguous."""
+    found = lock.search
     assert found is not None
     says = (
-        f"the power sensor takes {found.rate_hz:.1f} samples per second: {found.left_w:.1f} W are left, "
-        f"{found.other_w:.1f} W at the best other rate (evidence {found.evidence:.0f}, needed {EVIDENCE:.0f})"
+        f"the power sensor takes {found.rate_hz:.1f} samples per second: the residual is {found.residual_w:.1f} W, "
+        f"and {found.runner_up_w:.1f} W at the second best rate (evidence {found.evidence:.0f}, needed {EVIDENCE:.0f})"
     )
     return Check(
         "sample_rate", found.evidence >= EVIDENCE, says, "record for longer, or with pauses between iterations"
@@ -79,97 +76,72 @@ def check_lock(lock: Lock) -> Check:
 
 
 def check_sensor(lock: Lock) -> Check:
-    """Whether the sensor is like the ones that are known: rows with another response were tried only to some extent."""
+    """Whether the sensor resembles the known ones; intervals are validated for such responses only."""
     observer, expected = lock.fit.observer, lock.expected
     assert isinstance(observer, Sampled)
     assert isinstance(expected, Sensor)
     moved, averages = float(np.abs(observer.change).sum()), observer.sensor.averages
     says = (
-        f"the response of a sample differs by {moved:.2f} from the known one (at most {FOREIGN:.2f}), "
+        f"the response of a sample differs by {moved:.2f} from the nominal one (at most {FOREIGN:.2f}), "
         f"its average is over {averages} samples (expected: {expected.averages})"
     )
-    return Check(
-        "sensor", moved <= FOREIGN, says, "this board's sensor isn't known: there are no rows of kernels for it"
-    )
+    return Check("sensor", moved <= FOREIGN, says, "this GPU's sensor is unknown: it gives no rows of kernels")
 
 
 def check_seen(fitted: Fit) -> Check:
-    """Whether readings saw kinds for as long as they ran: steps in time with a sensor show it the same part of each."""
+    """Whether samples cover kinds in proportion to their time; a step locked to the sensor hides a part of itself."""
     table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.kind)))
     ran = (table[1] - table[0]) / (fitted.time_s[-1] - fitted.time_s[0])
     missed = float(np.abs(fitted.seen - ran).sum() / 2)
-    says = f"the sensor saw {missed:.1%} of the time of other kernels than ran (at most {UNSEEN:.0%})"
-    return Check("seen", missed <= UNSEEN, says, "steps are in time with the sensor: record with pauses between them")
+    says = f"the samples show {missed:.1%} of the time of other kernels than ran (at most {UNSEEN:.0%})"
+    return Check("seen", missed <= UNSEEN, says, "steps are aliased with the sensor: record with pauses between them")
 
 
-def check_rest(fitted: Fit) -> Check:
-    """Whether the GPU rests between kernels, as far as that can be seen."""
+def check_idle(fitted: Fit) -> Check:
+    """Whether the power between kernels is that of an idle GPU."""
     rest, error = float(fitted.power_w[-1]), fitted.errors95 * float(np.sqrt(fitted.covariance[-2, -2]))
     says = f"between kernels the GPU draws {rest:.0f} ± {error:.0f} W"
     advice = "kernels are missing from the timeline, or another process uses the GPU"
-    return Check("rest", rest - error <= BUSY_REST_W, says, advice)
+    return Check("rest", rest - error <= BUSY_IDLE_W, says, advice)
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Check:
-    """Whether powers and phase from half of the readings foretell the other half better than busy and idle alone."""
+    """Whether powers and phase from half of the readings predict the other half better than busy and idle alone."""
     if fitted.time_s[-1] - fitted.time_s[0] < 2 * HOLD_S:
         return Check("held_out", False, "the recording is too short to hold readings out", "record for longer")
     turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
-    kinds = _foretold(fitted, fitted.activity, readings, turn)
-    plain = _foretold(fitted, _busy(fitted.activity), readings, turn)
-    says = f"held-out readings: {kinds:.1f} W are left by kernels, {plain:.1f} W by busy and idle alone"
+    kinds = _prediction_error(fitted, fitted.activity, readings, turn)
+    plain = _prediction_error(fitted, _busy(fitted.activity), readings, turn)
+    says = f"held-out readings are predicted to {kinds:.1f} W by kernels and to {plain:.1f} W by busy and idle alone"
     return Check(
         "held_out",
         kinds < GAIN * plain,
         says,
-        "record for longer; else kernels differ little in power, or the sensor isn't known",
+        "record for longer; otherwise kernels differ little in power, or the sensor is unknown",
     )
 
 
 def check_placebo(fitted: Fit, readings: Readings) -> Check:
-    """Whether the phase matters: samples half a period later must leave more."""
+    """Whether the phase matters: samples half a period later must have a larger residual."""
     assert isinstance(fitted.observer, Sampled)
     track = fitted.observer.track
     late = replace(
         fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
     )
-    wrong = fit(fitted.activity, late, readings, free=False).left_rms_w
-    says = f"samples half a period later leave {wrong:.1f} W in place of {fitted.left_rms_w:.1f} W"
+    wrong = fit(fitted.activity, late, readings, free=False).residual_rms_w
+    says = f"samples half a period later have a residual of {wrong:.1f} W in place of {fitted.residual_rms_w:.1f} W"
     return Check(
-        "placebo", wrong > PLACEBO * fitted.left_rms_w, says, "record for longer, or with pauses between iterations"
+        "placebo", wrong > PLACEBO * fitted.residual_rms_w, says, "record for longer, or with pauses between iterations"
     )
 
 
-def check_whole(fitted: Fit, untraced_j: float, iterations: int) -> Check:
-    """Whether the rows add up to what the program draws when nobody traces it.
-
-    Args:
-        fitted: Of the traced recording.
-        untraced_j: Energy of an iteration without tracing.
-        iterations: In the traced recording.
-
-    Raises:
-        BadInputError: If one of the two is 0 or less.
-    """
-    if not (untraced_j > 0 and iterations > 0):
-        raise BadInputError(f"untraced run: {untraced_j} J and {iterations} iterations; both have to be above 0")
-    whole = total(fitted).value or 0.0
-    ratio = whole / iterations / untraced_j
-    says = f"the rows add up to {ratio:.3f} of the energy of an untraced iteration"
-    return Check("whole", abs(ratio - 1) <= CLOSE, says, "tracing slows this program: read its shares, not its joules")
-
-
-def checks(
-    lock: Lock, readings: Readings, untraced_j: float | None = None, iterations: int = 0, dropped: int = 0
-) -> list[Check]:
-    """All that can be asked of a recording; only part of it of a sensor that averages.
+def checks(lock: Lock, readings: Readings, dropped: int = 0) -> list[Check]:
+    """The checks of a recording; those of the sample clock need a sampling sensor.
 
     Args:
         lock: Of the recording.
         readings: The record.
-        untraced_j: Energy of an iteration without tracing, if it was measured.
-        iterations: In the recording.
-        dropped: Kernels that the tracer knows it missed.
+        dropped: Kernels that the tracer reports as missed.
     """
     fitted = lock.fit
     span = fitted.activity.finish_s - fitted.activity.begin_s
@@ -184,34 +156,34 @@ def checks(
     traced = Check(
         "traced", missed <= DROPPED, f"the tracer missed {missed:.1%} of the kernels", "trace with larger buffers"
     )
-    asked = [long, traced, check_rest(fitted), check_seen(fitted), check_held_out(fitted, readings)]
-    if lock.found is not None:
+    asked = [long, traced, check_idle(fitted), check_seen(fitted), check_held_out(fitted, readings)]
+    if lock.search is not None:
         asked[2:2] = [check_lock(lock), check_sensor(lock)]  # the cause before its effects
         asked.append(check_placebo(fitted, readings))
-    return asked if untraced_j is None else [*asked, check_whole(fitted, untraced_j, iterations)]
+    return asked
 
 
 def verdict(found: list[Check]) -> str:
-    """One line: whether there may be rows of kernels, and if not why and what to do."""
+    """One line: whether rows of kernels can be trusted, and if not, why and what to do."""
     failed = [check for check in found if not check.passed]
     if not failed:
         return f"trust: yes, {len(found)} of {len(found)} checks passed"
     return f"trust: no, {failed[0].says}; {failed[0].advice}"
 
 
-def _foretold(fitted: Fit, activity: Activity, readings: Readings, turn: NDArray[np.bool_]) -> float:
-    """Root mean square of what readings differ from what a fit to the others foretells, both ways round."""
+def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn: NDArray[np.bool_]) -> float:
+    """Root mean square error of predicting each half of the readings from the other."""
     wrong = []
     for use in (turn, ~turn):
         half = fit(activity, fitted.observer, readings, use=use)
         tested = readings.between(half.time_s[0], half.time_s[-1]) & ~use
         time, none = readings.time_s[tested], np.zeros(len(activity.kind))
         seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
-        foretold = seen.kinds @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
-        wrong.append(readings.watts[tested] - foretold)
+        predicted = seen.kinds @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
+        wrong.append(readings.watts[tested] - predicted)
     return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2)))
 
 
 def _busy(activity: Activity) -> Activity:
-    """The same with all kinds as one."""
+    """The timeline with all kinds as one."""
     return replace(activity, kind=np.zeros_like(activity.kind), kinds=(Kind("busy"),), members=((0,),), part=(0,))

@@ -1,4 +1,4 @@
-"""The regression: readings on what they saw of each kind, with the sampler's phase as further unknowns."""
+"""The regression of readings on the share of each kind in them, with the sampler's phase as further unknowns."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quan
 Array = NDArray[np.float64]
 
 LEAD_S = 0.35
-"""Readings this soon after the timeline begins hold what ran before, and the ramp of the power."""
+"""Readings this soon after the start contain what ran before it, and the ramp of the power."""
 
 TAIL_S, LEAST = 0.06, 10
 SPEED_SPREAD = 5.0
-"""Of the exponent by which power goes with the clock, expected at 0 before: dynamic power goes with its 2nd to 3rd."""
+"""Prior standard deviation of the exponent of power in the clock, about 0; dynamic power has an exponent of 2 to 3."""
 
 DRIFT_KNOT_S, DRIFT_SPREAD_W = 4.0, 50.0
-"""Of a slow drift of the whole, by temperature; its mean over the recording is 0."""
+"""Knot spacing and prior of the slow drift with temperature, whose mean over the recording is 0."""
 
 PART_SPREAD = 0.4
-"""How much heads and tails differ from the middle of their kernels, as a share of the power above idle."""
+"""Prior difference of heads and tails from the middle of their kernels, as a share of the power above idle."""
 
 COPY_SPREAD = 0.035
-"""How much copies of a kernel differ from it, likewise: 51 pairs from eight recordings of H200s differ by 2 to 4 % of
-their power beyond what the readings leave open."""
+"""Prior difference of copies of a kernel from it, likewise: 51 pairs in eight recordings of H200s differ by 2 to 4 % of
+their power beyond their uncertainty."""
 
 RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
-"""How much bins of the response (some 0.08 at most) differ from the expected one, and how little it bends."""
+"""Priors of the response: difference of a bin (0.08 at most) from the nominal one, and its second difference."""
 
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
-"""It has converged where the observer's place moves less than this, or what is left shrinks less: the last samples
-of readings come and go as a track moves, so it never stands quite still. Steps are at most the last."""
+"""Convergence: the place moves by less than ``STILL``, or the residual shrinks to no less than ``GAINED``. A step is at
+most ``STEP``. Samples enter and leave readings as a track moves, so the place never comes to rest."""
 
 CLUSTER_S, MEANS_CLUSTER_S, SHRUNK = 1.0, 1.5, 0.1
-"""Time over which residuals are taken to be correlated: the swings of a power cap last some 60 ms, regimes of a clock
-for longer; sensors that average see excitation that lasts for several of their windows. With so few stretches of that
-length a sandwich scatters: it is shrunk by a tenth to the covariance by independent noise."""
+"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer, and averaging sensors see
+an excitation in several windows. A recording has few such times, so the sandwich scatters; it is shrunk by a tenth
+towards the covariance for independent noise."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Powers that fit the readings best, with all that was fitted beside them.
+    """The powers that fit the readings best, with the nuisance parameters.
 
     Attributes:
         activity: What ran.
         observer: The sensor, with the track that fits.
         time_s, watts: The readings that were used, shape (n,).
         power_w: Of each kind of interval, idle last, shape (k,).
-        speed: Change of the power of what runs for a change of the logarithm of its duration by 1; about -2.
+        speed: Change of the power above idle per unit of the logarithm of duration, relative; about -2.
         covariance: Of ``power_w`` and then ``speed`` (times ``power_w``), shape (k + 1, k + 1).
-        prior_covariance, design_covariance: The same before any reading, and with readings whose noise is independent.
+        prior_covariance, design_covariance: The same without readings, and with readings of independent noise.
         seen: Mean share of each kind in the readings, idle last, shape (k,).
         drift_w: Slow drift of the whole, of mean 0, shape (n,).
-        left_w: What the readings leave, shape (n,).
-        noise_w: Standard deviation of independent noise that says as little.
-        errors95: Standard errors that hold 95 %.
+        residual_w: Reading minus prediction, shape (n,).
+        noise_w: Standard deviation of equivalent independent noise.
+        errors95: Standard errors in a 95 % half-width.
     """
 
     activity: Activity
@@ -77,26 +77,26 @@ class Fit:
     design_covariance: Array
     seen: Array
     drift_w: Array
-    left_w: Array
+    residual_w: Array
     noise_w: float
     errors95: float
 
     @property
     def begun_s(self) -> float:
-        """How long after the timeline begins readings are used."""
+        """Time from the start of the timeline to the first reading used."""
         return max(LEAD_S, self.observer.reach_s)
 
     @property
-    def left_rms_w(self) -> float:
-        """Root mean square of what the readings leave."""
-        return float(np.sqrt(np.mean(self.left_w**2)))
+    def residual_rms_w(self) -> float:
+        """Root mean square of the residuals."""
+        return float(np.sqrt(np.mean(self.residual_w**2)))
 
     def steady_w(self) -> Array:
-        """Power above idle of each interval at the recording's usual clock, shape (intervals,)."""
+        """Power above idle of each interval at the mean clock, shape (intervals,)."""
         return np.asarray((self.power_w[:-1] - self.power_w[-1])[self.activity.kind])
 
     def above_w(self) -> Array:
-        """Power above idle of each interval at the clock that it had, shape (intervals,)."""
+        """Power above idle of each interval at its own clock, shape (intervals,)."""
         return np.asarray(self.steady_w() * (1 + self.speed * self.activity.slowness))
 
 
@@ -109,15 +109,15 @@ def fit(
     free: bool = True,
     shape: bool = False,
 ) -> Fit:
-    """Gauss-Newton on powers, clock's exponent, drift, and of a sampler its track and response, together.
+    """Gauss-Newton on powers, exponent of the clock, drift and, for a sampler, its track and response.
 
     Args:
         activity: What ran.
-        observer: The sensor; of one that samples, with a track within some 50 us of the true one.
+        observer: The sensor; the track of a sampler must be within 50 us of the true one.
         readings: The record.
-        use: Which readings count, by their place in the record; those while the timeline lasts if None.
-        free: Whether the track may move.
-        shape: Whether the response may differ from the expected one.
+        use: Mask of the readings to use, shape (readings,); all within the timeline if None.
+        free: Whether the track is fitted.
+        shape: Whether the response is fitted.
 
     Raises:
         BadInputError: With fewer than 10 readings while the timeline lasts.
@@ -134,23 +134,23 @@ def fit(
     count = len(power) + 1
     prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
     noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if free else 3
-    left = watts
+    residual = watts
     for round_ in range(rounds):
         if round_ > 0:
             above = (power[:-1] - power[-1])[activity.kind]
             seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), free and shape)
-        moves = _Moves(observer, free, shape, seen)
-        design = np.column_stack([seen.kinds, seen.value, drift, moves.columns])
-        both = prior.beside(moves.prior)
-        target = watts + moves.columns @ moves.now  # linear in what moves about where it is
+        nuisance = _Nuisance(observer, free, shape, seen)
+        design = np.column_stack([seen.kinds, seen.value, drift, nuisance.columns])
+        both = prior.beside(nuisance.prior)
+        target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
         x = solve(design, target, both, noise)
-        left, before = target - design @ x, left
-        noise = equivalent_noise(left)
-        still = moves.still(x[count + drift.shape[1] :]) or np.std(left) > GAINED * np.std(before)
+        residual, before = target - design @ x, residual
+        noise = equivalent_noise(residual)
+        still = nuisance.still(x[count + drift.shape[1] :]) or np.std(residual) > GAINED * np.std(before)
         if round_ == rounds - 1 or (still and round_ >= 2):
             break
         power, speed = x[: len(power)], float(x[len(power)])
-        observer = moves.made(x[count + drift.shape[1] :])
+        observer = nuisance.made(x[count + drift.shape[1] :])
     independent = posterior(design, both, noise)[:count, :count]
     cluster = CLUSTER_S if isinstance(observer, Sampled) else max(MEANS_CLUSTER_S, observer.reach_s)
     lags = max(1, round(cluster / float(np.median(np.diff(time)))))
@@ -161,19 +161,19 @@ def fit(
         watts=watts,
         power_w=x[: count - 1],
         speed=float(x[count - 1]),
-        covariance=(1 - SHRUNK) * sandwich(design, left, both, noise, lags)[:count, :count] + SHRUNK * independent,
+        covariance=(1 - SHRUNK) * sandwich(design, residual, both, noise, lags)[:count, :count] + SHRUNK * independent,
         prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
         design_covariance=independent,
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
-        left_w=left,
+        residual_w=residual,
         noise_w=noise,
         errors95=quantile95(min(lags / len(time), 1.0)),
     )
 
 
 def enough(activity: Activity, readings: int, kinds: bool = True) -> None:
-    """Check that a timeline has readings, and, of a whole recording, more than it has ``kinds``.
+    """Check that a timeline has readings, and a whole recording more readings than ``kinds``.
 
     Raises:
         BadInputError: With fewer than 10 readings, or than kinds of intervals.
@@ -190,13 +190,13 @@ def enough(activity: Activity, readings: int, kinds: bool = True) -> None:
         )
 
 
-class _Moves:
-    """What of an observer is fitted beside the powers: its place in time, and of a sampler the bins of its response.
+class _Nuisance:
+    """The nuisance parameters of an observer: its place in time and, for a sampler, the bins of its response.
 
     Attributes:
-        columns: Change of the readings with each, shape (n, m).
-        now: What each is about which the columns are taken, shape (m,).
-        prior: On each.
+        columns: Derivative of the readings, shape (n, m).
+        now: Values at which the derivatives are taken, shape (m,).
+        prior: Of the parameters.
     """
 
     def __init__(self, observer: Observer, free: bool, shape: bool, seen: Observed) -> None:
@@ -213,11 +213,11 @@ class _Moves:
             self.prior = self.prior.beside(_response_prior(len(observer.change)))
 
     def still(self, x: Array) -> bool:
-        """Whether a solution is where the columns were taken."""
+        """Whether a solution is at the point of linearisation."""
         return not self._places or float(np.abs(x - self.now)[: self._places].max()) < STILL
 
     def made(self, x: Array) -> Observer:
-        """The observer as a solution has it; its steps are bounded."""
+        """The observer at a solution, in a bounded step."""
         if not self._places:
             return self._observer
         step = np.clip(x[: self._places] - self.now[: self._places], -STEP, STEP)
@@ -228,7 +228,7 @@ class _Moves:
 
 
 def _response_prior(bins: int) -> Prior:
-    """A response is smooth, about the expected one, and its weights sum to 1."""
+    """A response is smooth and near the nominal one, and its weights sum to 1."""
     away = np.eye(bins) / RESPONSE_SPREAD
     bend = np.diff(np.eye(bins), 2, axis=0) / RESPONSE_BEND
     rows = np.vstack([away, bend, np.full((1, bins), 1e5)])
@@ -236,9 +236,9 @@ def _response_prior(bins: int) -> Prior:
 
 
 def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[Array, float, Prior]:
-    """Powers to start from: one for all that runs; and a prior round it, as wide as it is above idle.
+    """Initial powers, one for all kernels, and a prior about them that is as wide as their power above idle.
 
-    Parts of the same kernels differ less from each other than kernels do, and copies of them least.
+    Parts of a kernel differ less from each other than kernels do, and copies differ least.
     """
     prior = Prior.of(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
     busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
@@ -253,7 +253,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
 
 
 def _drift(time: Array) -> Array:
-    """Quadratic splines of mean 0, shape (n, m); none for recordings of a few seconds."""
+    """Quadratic splines of mean 0, shape (n, m); no columns for a recording of a few seconds."""
     span = float(time[-1] - time[0])
     pieces = round(span / DRIFT_KNOT_S)
     if pieces < 2:

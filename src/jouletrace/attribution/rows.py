@@ -1,4 +1,4 @@
-"""Rows of a table: energies of operators, kernels and idle, which add up; what can't be distinguished is one row."""
+"""Rows of a table: energies of operators, kernels and idle, which add up; indistinguishable ones share a row."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ RESOLVED = 0.5
 """A row is resolved where its half-width is at most this share of it ..."""
 
 PRIOR_SHARE = 0.25
-"""... and the design leaves at most this share of the standard deviation that the prior alone had: the readings, not
-what was assumed before them, give the figure."""
+"""... and its standard deviation is at most this share of the prior's: readings determine the figure, not the prior."""
 
 SMALL = 0.01
-"""Share of busy time that may stay without figures."""
+"""Largest share of busy time without figures."""
 
 IDLE = "idle"
 METHOD = "regression on the kernel timeline"
@@ -31,15 +30,15 @@ METHOD = "regression on the kernel timeline"
 
 @dataclass(frozen=True)
 class Row:
-    """Energy of one thing, or of several that the readings can't tell apart.
+    """Energy of one thing, or of several that the readings can't distinguish.
 
     Attributes:
-        names: What it is of; several where they are pooled.
+        names: One name, or several where they are pooled.
         seconds: Time in which it ran.
-        energy: J, of the whole board while it ran; null where the readings don't tell.
-        power: W, mean while it ran.
-        bound: Half-width that independent noise of the same size would allow, J.
-        overlapped: Share of its time in which other kinds ran too; its energy there is an equal share.
+        energy: Energy of the board while it ran, J; null where it isn't resolved.
+        power: Mean power while it ran, W.
+        bound: Half-width for independent noise of the same size, J.
+        overlapped: Share of its time in which other kinds ran too; it gets an equal share of the energy there.
     """
 
     names: tuple[str, ...]
@@ -51,7 +50,7 @@ class Row:
 
     @property
     def pooled(self) -> bool:
-        """Whether it stands for several things."""
+        """Whether it is the sum of several things."""
         return len(self.names) > 1
 
     @property
@@ -62,11 +61,10 @@ class Row:
 
 
 class Contrasts:
-    """Sums of energies that a fit supports, with their covariance.
+    """Linear combinations of a fit's powers, with their covariance.
 
-    Every kernel's energy is the power of its kind times its time, with its clock; where several kernels run at once
-    the board's power is shared equally among them. So rows of any grouping add up to the whole, less what copies drew
-    that were run to tell their power.
+    A kernel's energy is the power of its kind times its time, corrected for the clock; kernels that run at the same
+    time share the power equally. So the rows of any grouping add up to the whole, less the energy of copies.
 
     Args:
         fit: Of the recording.
@@ -109,10 +107,10 @@ class Contrasts:
         return self.mixture(self._once(which))
 
     def mixture(self, amounts: Array) -> Row:
-        """So many times each row of the grouping, together.
+        """A linear combination of rows of the grouping.
 
         Args:
-            amounts: Of each row, idle last, shape (rows,).
+            amounts: Coefficient of each row, idle last, shape (rows,).
         """
         weight = amounts @ self.weights
         which = np.flatnonzero(amounts)
@@ -130,19 +128,19 @@ class Contrasts:
         )
 
     def resolved(self, which: Sequence[int]) -> bool:
-        """Whether the readings tell a sum of rows."""
-        return self.tells(self._once(which))
+        """Whether the readings determine a sum of rows."""
+        return self.determines(self._once(which))
 
     def _once(self, which: Iterable[int]) -> Array:
-        """Some rows of the grouping once each, as amounts of all."""
+        """Coefficient 1 for some rows of the grouping, 0 for the others."""
         amounts = np.zeros(len(self.names))
         amounts[list(which)] = 1.0
         return amounts
 
-    def tells(self, amounts: Array) -> bool:
-        """Whether the readings tell a mixture: its interval is narrow enough, and not by the prior.
+    def determines(self, amounts: Array) -> bool:
+        """Whether the readings determine a combination: its interval is narrow, and not by the prior alone.
 
-        What the board draws at rest may well be known by the prior alone: it is a measurement where it is narrow.
+        Idle power may be determined by its prior alone, which is a measurement.
         """
         weight = amounts @ self.weights
         prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
@@ -152,17 +150,17 @@ class Contrasts:
 
 
 def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:
-    """The table of a grouping, largest energy first, idle last; what isn't resolved is pooled.
+    """The table of a grouping, largest energy first, idle last; unresolved rows are pooled.
 
-    Unresolved rows with the same ``near`` (their operator, their module) are one row; what isn't resolved then is one
-    row together, and if that takes more than ``SMALL`` of the time it joins the rows with which its sum is known best,
-    until it is resolved. So short kernels that always follow each other end in one row, whose energy is well known
-    though theirs isn't. Less than ``SMALL`` stays a row of its own without figures.
+    Unresolved rows of the same ``near`` (operator, module) become one row. What is still unresolved becomes one row
+    too. If it takes more than ``SMALL`` of the time, it joins the row with which its sum is known best, until it is
+    resolved: short kernels in fixed order end in one row, whose energy is well known though theirs isn't. A rest below
+    ``SMALL`` stays a row without figures.
 
     Args:
         fit: Of the recording.
         group: Name of the row to which a kind belongs.
-        near: What a row belongs to, within which it is pooled first; "" for nothing.
+        near: Family within which a row is pooled first; "" for none.
     """
     contrasts = Contrasts(fit, group)
     idle = len(contrasts.names) - 1
@@ -186,7 +184,7 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
 
 
 def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:
-    """A row of the table; without figures where even all kinds together aren't resolved."""
+    """A row of the table, without figures if it isn't resolved."""
     row = contrasts.row(pool)
     if contrasts.resolved(pool):
         return row
@@ -195,18 +193,18 @@ def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:
 
 
 def total(fit: Fit) -> Estimate:
-    """Energy of the whole recording by the fit, J: what all rows add up to."""
+    """Energy of the whole recording by the fit, J: the sum of all rows."""
     contrasts = Contrasts(fit, lambda kind: kind.name)
     return contrasts.row(range(len(contrasts.names))).energy
 
 
 def by_operator(kind: Kind) -> str:
-    """Groups kernels by the operator that launched them, by themselves where it isn't known."""
+    """Groups kernels by operator, or by name where the operator is unknown."""
     return kind.operator or kind.name
 
 
 def by_kernel(kind: Kind) -> str:
-    """Groups kernels by their name, apart for each operator."""
+    """Groups kernels by operator and name."""
     return f"{kind.operator} | {kind.name}" if kind.operator else kind.name
 
 

@@ -1,4 +1,4 @@
-"""Finding when a sampler took its samples: a search over rate and phase, then a track through the recording."""
+"""Acquisition of a sampler's clock: a search over rate and phase, then a track through the recording."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from jouletrace.sensor.sampler import Sensor, Track
 Array = NDArray[np.float64]
 
 GRID_S = 10e-6
-"""Spacing at which what samples could see is tabled: far finer than a response."""
+"""Spacing of the table of possible samples: far finer than a response."""
 
 WINDOWS, WINDOW_S = 3, 3.0
-"""Parts of a recording that are searched, each by itself: a rate must hold in all."""
+"""Parts of a recording that are searched separately; a rate must hold in all."""
 
 RATE_STEP_HZ = 0.3
-"""Half a step off, the phase slips by a quarter of a period from the middle of a window to its ends."""
+"""An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
 
 PHASES = 8
 KINDS = 9
-"""Kinds that the search tells apart, those that fill most time; coarser ones lock falsely."""
+"""Kinds that the search distinguishes, those with most time; coarser kinds cause false locks."""
 
 APART_HZ = 1.0
-"""Rates this near are one: the search's windows are short, and the rate drifts by some 0.3 Hz as a die warms."""
+"""Rates this close count as one: windows are short, and the rate drifts by 0.3 Hz as a die warms."""
 
 BLOCK_S = 1.0
 BINS = 80
-"""Phases of a sample period among which the track is followed, block by block."""
+"""Phases of a sample period in the dynamic programme, per block."""
 
 TURN, MOVES = 2, 16
-"""Bins by which the phase's move from block to block may change, and how often: 0.025 Hz a second, up to 0.4 Hz."""
+"""Bins by which the step of the phase may change per block, and how often: 0.025 Hz per second, up to 0.4 Hz."""
 
 SETTLE_S = 0.12
-"""Readings this soon after the start still hold what was before: e^-9 of it."""
+"""Readings later than this after the start contain at most e^-9 of what was before it."""
 
 CANDIDATES = 6
-"""Rates that are looked at closely after the search."""
+"""Rates that are refined after the search."""
 
 _RIDGE, _LIKELY_W = 0.05, 500.0
 
 
 class Timeline(Protocol):
-    """What a search must know of what ran."""
+    """The timeline as the search needs it."""
 
     @property
     def begin_s(self) -> float:
@@ -59,39 +59,39 @@ class Timeline(Protocol):
         """When it ends."""
 
     def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each bin that each kind fills, and what else readings may go by; shape (bins, columns)."""
+        """Share of each kind in each bin, and other regressors; shape (bins, columns)."""
 
     def power(self, edges_s: Array, value: Array) -> Array:
-        """Mean of a value that intervals have in each bin, shape (bins,)."""
+        """Mean over each bin of a value per interval, shape (bins,)."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search came to.
+class Search:
+    """Result of a rate search.
 
     Attributes:
-        rate_hz: The rate that leaves least.
-        left_w: Root mean square of what it leaves, with the best phase of each window.
-        other_w: The same of the best rate that is another.
+        rate_hz: The rate with the smallest residual.
+        residual_w: Its root mean square residual, at the best phase of each window.
+        runner_up_w: The same of the second best rate.
         evidence: Logarithm of the likelihood ratio of the two.
-        start_s, end_s: The window in which it leaves least.
-        one_s: When a sample is taken there.
+        start_s, end_s: The window with the smallest residual.
+        one_s: Time of one sample in it.
     """
 
     rate_hz: float
-    left_w: float
-    other_w: float
+    residual_w: float
+    runner_up_w: float
     evidence: float
     start_s: float
     end_s: float
     one_s: float
 
 
-def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS) -> Found:
-    """Try every rate of the sensor's range and every phase on parts of a recording; powers are fitted for each.
+def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS) -> Search:
+    """Fit powers at every rate of the sensor's range and every phase, on parts of a recording.
 
     Args:
-        sensor: What is known of the sensor.
+        sensor: The nominal sensor.
         timeline: What ran.
         readings: The record.
         windows: How many parts, from start to end.
@@ -103,20 +103,22 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
-    coarse = _total(parts, [part.left(rates, PHASES).min(axis=1) for part in parts])
+    coarse = _total(parts, [part.mean_squares(rates, PHASES).min(axis=1) for part in parts])
     best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
     for rate in _apart(rates, coarse):
         near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
         fits = [part.best(near) for part in parts]
-        best.append((float(_total(parts, [np.array([left]) for left, _, _ in fits])[0]), rate, fits))
+        best.append((float(_total(parts, [np.array([square]) for square, _, _ in fits])[0]), rate, fits))
     best.sort(key=lambda one: one[0])
     (first, _, fits), (second, _, others) = best[0], best[min(1, len(best) - 1)]
     weights = [len(part.watts) for part in parts]
-    w = int(np.argmin([left / max(part.watts.var(), 1e-12) for (left, _, _), part in zip(fits, parts, strict=True)]))
-    return Found(
+    w = int(
+        np.argmin([square / max(part.watts.var(), 1e-12) for (square, _, _), part in zip(fits, parts, strict=True)])
+    )
+    return Search(
         rate_hz=fits[w][1],
-        left_w=float(np.sqrt(np.average([left for left, _, _ in fits], weights=weights))),
-        other_w=float(np.sqrt(np.average([left for left, _, _ in others], weights=weights))),
+        residual_w=float(np.sqrt(np.average([square for square, _, _ in fits], weights=weights))),
+        runner_up_w=float(np.sqrt(np.average([square for square, _, _ in others], weights=weights))),
         evidence=second - first,
         start_s=parts[w].start_s,
         end_s=parts[w].end_s,
@@ -124,15 +126,15 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     )
 
 
-def _total(parts: Sequence[_Window], left: Sequence[Array]) -> Array:
-    """Minus the logarithm of the likelihood, from the mean squares that are left in each part."""
+def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:
+    """Negative logarithm of the likelihood, from the mean square residual of each part."""
     return np.asarray(
-        np.sum([len(part.watts) / 2 * np.log(one) for part, one in zip(parts, left, strict=True)], axis=0)
+        np.sum([len(part.watts) / 2 * np.log(one) for part, one in zip(parts, square, strict=True)], axis=0)
     )
 
 
 def _apart(rates: Array, total: Array) -> list[float]:
-    """The likeliest rates, ``APART_HZ`` from each other."""
+    """The most likely rates, ``APART_HZ`` from each other."""
     chosen: list[float] = []
     for i in np.argsort(total):
         if all(abs(rates[i] - other) > APART_HZ for other in chosen):
@@ -145,16 +147,16 @@ def _apart(rates: Array, total: Array) -> list[float]:
 def follow(
     sensor: Sensor, timeline: Timeline, readings: Readings, rate_hz: float, idle_w: float, above_w: Array
 ) -> Track:
-    """The track through a recording whose powers are about known, by dynamic programming over the phase.
+    """The track through a recording of roughly known powers, by dynamic programming over the phase.
 
-    The path of phases with the least sum of squares is taken among those whose rate changes slowly, so a block that
-    says little (nothing ran) or misleads is bridged by its neighbours.
+    It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
+    block with little information (nothing ran) or a misleading one.
 
     Args:
-        sensor: What is known of the sensor.
+        sensor: The nominal sensor.
         timeline: What ran.
         readings: The record.
-        rate_hz: About the sample rate.
+        rate_hz: Approximate sample rate.
         idle_w: Power between intervals.
         above_w: Power of each interval above that.
     """
@@ -182,9 +184,9 @@ def follow(
 
 
 def _cheapest(cost: Array) -> NDArray[np.int64]:
-    """The cheapest path through (blocks, phases), unwound, whose rate changes little; shape (blocks,).
+    """The cheapest path through (blocks, phases), unwound, of slowly changing rate; shape (blocks,).
 
-    A state is a phase and how much it moves in a block: by ``TURN`` bins times a number that may change by one.
+    A state is a phase and its step per block: ``TURN`` bins times a number that changes by at most one.
     """
     moves = TURN * np.arange(-MOVES, MOVES + 1)
     total = np.broadcast_to(cost[0], (len(moves), cost.shape[1])).copy()
@@ -205,7 +207,7 @@ def _cheapest(cost: Array) -> NDArray[np.int64]:
 
 
 class _Window:
-    """A part of a recording that is searched by itself."""
+    """A part of a recording that is searched separately."""
 
     def __init__(self, sensor: Sensor, timeline: Timeline, readings: Readings, start_s: float, end_s: float) -> None:
         self.start_s, self.end_s = float(start_s), float(end_s)
@@ -217,24 +219,24 @@ class _Window:
         self._first = edges[0]
         self._seen = _responded(sensor.response, timeline.table(edges, KINDS))
 
-    def left(self, rates_hz: Array, phases: int) -> Array:
-        """Mean square left by rate and phase, shape (rates, phases)."""
+    def mean_squares(self, rates_hz: Array, phases: int) -> Array:
+        """Mean square residual by rate and phase, shape (rates, phases)."""
         offsets = np.arange(phases) / phases
-        return np.stack([self._left(float(rate), offsets) for rate in rates_hz])
+        return np.stack([self._mean_squares(float(rate), offsets) for rate in rates_hz])
 
     def best(self, rates_hz: Array) -> tuple[float, float, float]:
-        """The least mean square among some rates, its rate, and when a sample is taken then."""
-        left = self.left(rates_hz, 2 * PHASES)
-        rate, phase = np.unravel_index(int(np.argmin(left)), left.shape)
-        return float(left.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
+        """The least mean square residual among some rates, its rate, and the time of a sample."""
+        square = self.mean_squares(rates_hz, 2 * PHASES)
+        rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
+        return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
 
-    def _left(self, rate_hz: float, offsets: Array) -> Array:
+    def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
         design = _designs(self._sensor, self._seen, self._first, self.start_s, self.end_s, rate_hz, offsets, self._time)
-        return _left(design, self.watts)
+        return _mean_squares(design, self.watts)
 
 
 def _responded(response: Response, values: Array) -> NDArray[np.float32]:
-    """What a sample in each bin sees, by the response in steps of the grid."""
+    """Value of a sample in each bin: the convolution with the response on the grid."""
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
@@ -253,10 +255,10 @@ def _designs(
     phases: Array,
     time_s: Array,
 ) -> Array:
-    """What readings make of each column, samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
+    """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
     period = float(np.median(np.diff(time_s)))
     place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
-    every = np.arange(place[-1] + 1)  # none is missing, from the start on
+    every = np.arange(place[-1] + 1)  # missing readings included
     times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
     last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
     last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
@@ -268,13 +270,13 @@ def _designs(
 
 
 def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
-    """The recursive average of samples as ``sampler.read_out`` has it, but only where it is read.
+    """The recursive average of ``sampler.read_out`` at the readings alone.
 
-    From one reading to the next the average decays, and the samples between are added.
+    From one reading to the next the average decays and the samples in between enter.
 
     Args:
         values: Of the samples before each reading, the latest first, shape (samples, readings, phases, columns).
-        count: How many of them were taken since the reading before, shape (readings, phases).
+        count: Samples since the previous reading, shape (readings, phases).
         averages: Length of the average.
 
     Returns:
@@ -293,8 +295,8 @@ def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: i
     return np.asarray(state)
 
 
-def _left(design: Array, watts: Array) -> Array:
-    """Mean square that the best powers leave, for each phase; shape (phases,)."""
+def _mean_squares(design: Array, watts: Array) -> Array:
+    """Mean square residual at the best powers, for each phase; shape (phases,)."""
     turned = design.transpose(0, 2, 1)
     gram = turned @ design + _RIDGE**2 * np.eye(design.shape[2])
     moment = turned @ watts + _RIDGE**2 * _LIKELY_W

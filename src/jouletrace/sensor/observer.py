@@ -1,4 +1,4 @@
-"""What readings make of a timeline: of one that samples moments, and of one that averages over windows."""
+"""Readings as linear functions of a timeline: for sensors that sample and for sensors that average."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from jouletrace.stats.regression import Prior
 Array = NDArray[np.float64]
 
 TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
-"""Prior on a track: second differences of its spline's coefficients are 1e-4 s (a rate changes slowly)."""
+"""Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
 
 DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
-"""Of windows: units of what is fitted, and how far their ends scatter."""
+"""Units of a window's delay and stretch, and scatter of its ends."""
 
 
 class Timeline(Protocol):
-    """What ran when, in kinds; idle is the last of them."""
+    """A timeline of kinds, idle last."""
 
     def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
-        """Of samples: share of each kind (m, kinds), mean of ``value`` (m,), change of that of ``watts`` (m,)."""
+        """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,)."""
 
     def integral(self, at_s: Array, value: Array) -> Array:
-        """Up to each time, of what is ``value`` while an interval lasts and 0 between them, shape (m,)."""
+        """Integral of ``value`` up to each time, shape (m,)."""
 
     def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
-        """Up to each time: seconds of each kind (m, kinds), and the integral of ``value`` (m,)."""
+        """Integrals up to each time: seconds of each kind (m, kinds), and of ``value`` (m,)."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What each reading is made of.
+    """The regressors of each reading.
 
     Attributes:
         kinds: Share of each kind, idle last, shape (n, kinds).
-        value: The same of a value that intervals have, shape (n,).
-        shift: Change with each entry of the observer's ``place``, shape (n, m).
-        shape: Change with the weight of each bin of the response, W, shape (n, bins); no bins of one that averages,
-            nor where it isn't asked for.
+        value: Mean of a value given per interval, shape (n,).
+        shift: Derivative by each entry of the observer's ``place``, W, shape (n, m).
+        shape: Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that
+            averages, or where they aren't requested.
     """
 
     kinds: Array
@@ -54,48 +54,48 @@ class Observed:
     shape: Array
 
     def scaled(self, factor: float) -> Observed:
-        """The same of values and powers that are some times as large."""
+        """The regressors of values and powers times a factor."""
         return Observed(self.kinds, factor * self.value, factor * self.shift, factor * self.shape)
 
 
 class Observer(Protocol):
-    """A sensor with all that decides what its readings are made of."""
+    """A sensor with its place in time."""
 
     @property
     def reach_s(self) -> float:
-        """How long before it a reading depends on what ran, beside a sampler's average."""
+        """Time before a reading on which it depends; a sampler's average doesn't count."""
 
     @property
     def place(self) -> Array:
-        """Where in time it looks, which is fitted, in units in which steps of some 1 are linear; shape (m,)."""
+        """Its fitted place in time, in units in which steps of about 1 are linear; shape (m,)."""
 
     @property
     def prior(self) -> Prior:
-        """On ``place``."""
+        """Prior of ``place``."""
 
     def moved(self, place: Array, change: Array) -> Observer:
-        """The same at another place; a sampler's response is ``change`` off the expected one."""
+        """The observer at another place, with a sampler's response ``change`` away from the nominal one."""
 
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
-        """What readings are made of.
+        """The regressors of readings.
 
         Args:
             timeline: What ran.
-            time_s: When readings were taken, shape (n,).
-            value: Of each interval of the timeline.
-            watts: About the power of each interval above idle, for ``Observed.shift`` and ``Observed.shape``.
-            shape: Whether ``Observed.shape`` is asked for; it takes most of the time.
+            time_s: Times of the readings, shape (n,).
+            value: Value of each interval of the timeline.
+            watts: Approximate power of each interval above idle, for ``Observed.shift`` and ``Observed.shape``.
+            shape: Whether to compute ``Observed.shape``, which takes most of the time.
         """
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A sensor that takes momentary samples, and when it took them.
+    """A sensor that takes momentary samples, with their times.
 
     Attributes:
-        sensor: What is expected of it.
-        track: When it took its samples.
-        change: By how much the response differs from the expected one, in the bins of ``BINS_S``.
+        sensor: The nominal sensor.
+        track: Times of its samples.
+        change: Difference of the response from the nominal one in the bins of ``BINS_S``.
     """
 
     sensor: Sensor
@@ -129,9 +129,9 @@ class Sampled:
 
     @property
     def prior(self) -> Prior:
-        """A rate changes slowly."""
+        """The rate changes slowly."""
         bend = np.diff(np.eye(len(self.place)), 2, axis=0) * TRACK_BEND
-        rows = np.vstack([bend, 1e-3 * np.eye(len(self.place))])  # the last only so that nothing is singular
+        rows = np.vstack([bend, 1e-3 * np.eye(len(self.place))])  # the identity keeps it regular
         return Prior(rows, np.zeros(len(rows)))
 
     def moved(self, place: Array, change: Array) -> Sampled:
@@ -140,18 +140,18 @@ class Sampled:
 
     @property
     def response(self) -> Response:
-        """Of its samples."""
+        """Response of a sample."""
         return self.sensor.response.plus(self.change)
 
 
 @dataclass(frozen=True)
 class Means:
-    """What is known of a sensor whose readings are means over windows that end some delay before them.
+    """A nominal sensor whose readings are means over windows that end some delay before them.
 
     Attributes:
-        window_s: Length of a window; None where each reading has its own (``Readings.window_s``, a counter's).
-        delay_s, delay_spread_s: Delay, and its standard deviation between boards.
-        stretch_spread: Relative standard deviation of the window's length between boards.
+        window_s: Length of a window; None where each reading has its own (a counter's ``Readings.window_s``).
+        delay_s, delay_spread_s: Delay, and its standard deviation between GPUs.
+        stretch_spread: Relative standard deviation of the window's length between GPUs.
     """
 
     window_s: float | None
@@ -161,7 +161,7 @@ class Means:
 
 
 PART_TIME, BOXCAR, SECOND = Means(25e-3), Means(20e-3), Means(1.0)
-"""25 ms of every 100 ms (A100s, by published work); 20 ms of every 20; the last second."""
+"""25 ms of every 100 ms (A100, published); 20 ms of every 20 ms; the last second."""
 
 COUNTER = Means(None, 0.0, 1.5e-3, 1e-6)
 """An energy counter: a reading is the difference between two of its steps."""
@@ -169,16 +169,14 @@ COUNTER = Means(None, 0.0, 1.5e-3, 1e-6)
 
 @dataclass(frozen=True)
 class Averaged:
-    """A sensor whose readings are means over windows.
-
-    Part-time sensors, means over a second, and differences of an energy counter are all this.
+    """A sensor whose readings are means over windows: part-time sensors, means over a second, differences of a counter.
 
     Attributes:
-        sensor: What is expected of it.
-        time_s: Of the readings of a record, ascending, shape (n,).
-        window_s: Length of the window of each, shape (n,).
+        sensor: The nominal sensor.
+        time_s: Times of the readings of a record, ascending, shape (n,).
+        window_s: Length of each reading's window, shape (n,).
         delay_s: From a window's end to its reading.
-        stretch: By which windows are longer, as a share of their length.
+        stretch: Relative excess of the windows' length.
     """
 
     sensor: Means
@@ -192,7 +190,7 @@ class Averaged:
         """The observer of a record.
 
         Raises:
-            BadInputError: If the readings have windows of their own, which the sensor doesn't, or the other way round.
+            BadInputError: If only one of readings and sensor has a window per reading.
         """
         if (sensor.window_s is None) != (readings.window_s is not None):
             raise BadInputError("power record: a counter's readings need a counter's sensor, and only they do")
@@ -231,7 +229,7 @@ class Averaged:
 
     @property
     def prior(self) -> Prior:
-        """By what boards differ."""
+        """Scatter between GPUs."""
         centre = np.array([self.sensor.delay_s / DELAY_UNIT_S, 0.0])
         spread = np.array([self.sensor.delay_spread_s / DELAY_UNIT_S, self.sensor.stretch_spread / STRETCH_UNIT])
         return Prior.of(centre, spread)

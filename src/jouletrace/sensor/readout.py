@@ -1,4 +1,4 @@
-"""When readings were taken: the regular grid behind a power record's jittering stamps."""
+"""Times of readings: the regular grid behind a power record's jittering stamps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scipy.optimize import linprog
 from jouletrace.errors import BadInputError
 
 _LEAST = 50
-"""Readings that a grid is laid through: one second of 20 ms each."""
+"""Least readings for a grid: one second of 20 ms each."""
 
 _PERIODS = 1 + np.arange(-150e-6, 151e-6, 1e-6)
-"""Candidate periods over the nominal one: boards read every 20.0000 to 20.0006 ms of the host's clock."""
+"""Candidate periods over the nominal one; GPUs read every 20.0000 to 20.0006 ms of the host's clock."""
 
 _MOST_SPARSE = 20
 """A record with fewer than one in so many of its readings is none."""
@@ -25,15 +25,15 @@ _MOST_DOUBLE = 0.8
 _LEAST_STEPS = 20
 _BINS = 400
 _ON_TIME_S = 0.4e-3
-"""Stamps this near to the grid were made on time; one in five is some 3 ms late, though its value isn't."""
+"""Largest offset of a punctual stamp from the grid; one stamp in five is 3 ms late, though its value isn't."""
 
 _WANDER_S = 10.0
-"""The host's clock wanders against the readout by some 50 us: the grid follows it over this many seconds."""
+"""The host's clock wanders by 50 us against the readout; the grid follows it over this time."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """Readings of a power record at the moments at which they were taken.
+    """Readings of a power record at their true times.
 
     Attributes:
         time_s: Since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,).
@@ -42,10 +42,9 @@ class Readings:
         period_s: Of the grid.
         on_time: Share of the stamps that lie on it.
         missing: Places of the grid without a reading.
-        double: Readings left out: another was nearer to their place.
-        window_s: Over which each is a mean, where that differs from reading to reading (a counter's); shape (n,).
-        rest_w: What the board draws while nothing runs, and its standard deviation, as far as is known before: a GPU
-            with a context draws 110 to 140 W where this was measured.
+        double: Readings left out, with another one nearer to their place.
+        window_s: Averaging time of each reading, where it varies (a counter's); shape (n,).
+        rest_w: Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W.
     """
 
     time_s: NDArray[np.float64]
@@ -59,15 +58,15 @@ class Readings:
     rest_w: tuple[float, float] = (130.0, 100.0)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
-        """Which readings were taken in a span; shape (n,)."""
+        """Mask of the readings within a span; shape (n,)."""
         return (self.time_s >= start_s) & (self.time_s < end_s)
 
 
 def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> Readings:
-    """Lay the grid of the readout through the stamps of a record.
+    """Fit the grid of the readout to the stamps of a record.
 
-    The grid is that on which most stamps lie (a mode, not a mean): a fit through all stamps follows the late ones,
-    and one index that slips early in a record makes a drift of milliseconds.
+    It is the grid with most stamps on it, a mode. A mean would follow the late stamps, and one slipped index early in a
+    record would cause a drift of milliseconds.
 
     Args:
         stamp_ns: Since the Unix epoch, any order, shape (n,).
@@ -115,7 +114,7 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
 
 
 def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: float) -> None:
-    """Refuse what can be no record of one stretch of time, before anything is laid out over that time."""
+    """Refuse a record that can't be of one interval of time, before arrays over that time are made."""
     if not np.ptp(values):
         raise BadInputError(f"power record: all its {len(values)} readings are {values[0]:g} W; no sensor says that")
     gaps = np.diff(time)
@@ -130,8 +129,8 @@ def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: flo
 def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> Readings:
     """Mean power between the steps of an energy counter that was read in a loop.
 
-    A new value is seen some time after its step. The steps lie on a grid: the latest one that has each step before
-    the read that saw it. It is late by what the quickest read took.
+    A read shows a new value some time after its step. The steps lie on a grid: the latest grid with each step before
+    the read that shows it. It is late by the latency of the fastest read.
 
     Args:
         stamp_ns: End of each read, since the Unix epoch, any order, shape (n,).
@@ -197,7 +196,7 @@ def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], N
 
 
 def _mode(time: NDArray[np.float64], nominal: float) -> tuple[float, float]:
-    """Period, and phase in periods, of the grid on which most stamps lie."""
+    """Period, and phase in periods, of the grid with most stamps on it."""
 
     def crowd(period: float) -> tuple[int, float, float]:
         counts = np.histogram((time / period) % 1, bins=_BINS, range=(0, 1))[0]
@@ -210,17 +209,17 @@ def _mode(time: NDArray[np.float64], nominal: float) -> tuple[float, float]:
 
 
 def _best(place: NDArray[np.int64], off: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Of the stamps of each place the one nearest to it, in order; shape (places,).
+    """The stamp nearest to each place, in order; shape (places,).
 
-    Two stamps in a place are a readout that slipped by some 13 ms, out of the place before, which is empty then. Its
-    value is of neither place.
+    Two stamps in a place mean that a readout slipped by 13 ms from the previous place, which is empty then. Its value
+    belongs to neither.
     """
     order = np.lexsort((off, place))
     return np.asarray(order[np.append(True, np.diff(place[order]) > 0)])
 
 
 def _wander(time: NDArray[np.float64], late: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The slow part of the punctual stamps' offsets: medians over ten seconds, joined by lines."""
+    """The slow part of the offsets of punctual stamps: medians over ten seconds, interpolated linearly."""
     pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / _WANDER_S)))
     middle = [float(np.mean(time[piece])) for piece in pieces]
     return np.interp(at, middle, [float(np.median(late[piece])) for piece in pieces])

@@ -1,4 +1,4 @@
-"""The response of one sample: of which moments around it a sample of power is the mean."""
+"""The response of one sample: the weights of the power around its nominal time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ STEP_S = 5e-6
 
 BIN_S = 10e-6
 BINS_S = np.arange(-15, 32) * BIN_S
-"""Edges of the bins in which a response may differ from the one that is expected, as lags."""
+"""Edges, as lags, of the bins in which a response may differ from the nominal one."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """Weight of the power at a time before a sample (positive lags) or after it (negative ones).
+    """Weight of the power before a sample (positive lags) and after it (negative lags).
 
-    The origin of lags is a convention: a shift of all lags is a shift of the sampler's phase.
+    The origin is a convention: a shift of all lags is a shift of the phase.
 
     Attributes:
         first_s: Lag of the first entry of ``weight``.
@@ -38,16 +38,16 @@ class Response:
 
     @property
     def earliest_s(self) -> float:
-        """The least lag that counts (negative)."""
+        """Smallest lag of the response, negative."""
         return self.first_s - STEP_S / 2
 
     @property
     def latest_s(self) -> float:
-        """The largest lag that counts."""
+        """Largest lag of the response."""
         return self.earliest_s + STEP_S * len(self.weight)
 
     def plus(self, change: NDArray[np.float64]) -> Response:
-        """The same with other weights of the bins of ``BINS_S``: ``change`` is added to each, shape (bins,)."""
+        """The response with ``change`` added to the weights of the bins of ``BINS_S``, shape (bins,)."""
         edges = np.arange(BINS_S[0], BINS_S[-1] + STEP_S / 2, STEP_S)
         half = round(BIN_S / STEP_S)
         weight = np.diff(self.within(edges)) + np.repeat(change, half) / half
@@ -60,7 +60,7 @@ class Response:
         return self._sum[whole] + (place - whole) * self.weight[whole]
 
     def density(self, lag_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weight per second at ``lag_s``; same shape. Zero outside."""
+        """Weight per second at ``lag_s``, 0 outside; same shape."""
         place = ((lag_s - self.earliest_s) / STEP_S).astype(np.int64)
         inside = (lag_s >= self.earliest_s) & (place < len(self.weight))
         return np.where(inside, self.weight[np.clip(place, 0, len(self.weight) - 1)], 0.0) / STEP_S
@@ -76,4 +76,4 @@ HOPPER = Response(
         np.float64,
     ),
 )
-"""As found jointly in four programs on an H100 (docs/results/attribution-h100.md): two lobes 65 us apart and a tail."""
+"""Joint estimate from four programs on an H100 (docs/results/attribution-h100.md): two lobes 65 us apart and a tail."""

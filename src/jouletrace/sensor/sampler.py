@@ -1,4 +1,4 @@
-"""A sensor that takes momentary samples by a clock of its own, averages them recursively, and is read every 20 ms."""
+"""A sensor that takes momentary samples by its own clock, averages them recursively, and is read every 20 ms."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from scipy.signal import lfilter
 from jouletrace.sensor.response import HOPPER, Response
 
 EDGE_S = 15e-6
-"""How sure it is, to either side, whether a sample was taken before a reading: less than a track's and a readout's
-scatter would have a reading jump by a sixteenth of a sample in a thousand where the track moves by a microsecond."""
+"""Half of the time over which a sample enters a reading. A sharp edge would make readings jump by a sixteenth of a
+sample as the track moves by a microsecond; track and readout scatter by more than that."""
 
 KNOT_S = 3.0
-"""Spacing of the knots of the phase's track: the rate drifts by some 0.01 Hz a second at most."""
+"""Knot spacing of the phase track; the rate drifts by at most 0.01 Hz per second."""
 
 
 @dataclass(frozen=True)
 class Sensor:
-    """What is the same for a board from recording to recording.
+    """Properties of a GPU's sensor that hold for all its recordings.
 
     Attributes:
-        response: Of one sample.
+        response: Response of one sample.
         averages: Length of the recursive average: ``y += (x - y) / averages`` at each sample.
-        delay_s: From the moment whose state a reading is to its place on the grid.
-        rates_hz: Least and largest sample rate to look for.
+        delay_s: From the moment at which the average is read to the reading's place on the grid.
+        rates_hz: Range of sample rates to search.
     """
 
     response: Response = HOPPER
@@ -38,12 +38,12 @@ class Sensor:
 
 
 HOPPER_SENSOR = Sensor()
-"""Of H100s and H200s: response, average and delay are the same on all that were recorded, the rate isn't."""
+"""H100 and H200: response, average and delay are equal on all recorded GPUs; the rate differs."""
 
 
 @dataclass(frozen=True)
 class Track:
-    """When the samples of one recording were taken: ``start_s + n / rate_hz`` plus a smooth cubic spline.
+    """Times of the samples of one recording: ``start_s + n / rate_hz`` plus a smooth cubic spline.
 
     Attributes:
         start_s: Nominal time of sample 0.
@@ -59,7 +59,7 @@ class Track:
 
     @classmethod
     def straight(cls, start_s: float, end_s: float, rate_hz: float, one_s: float) -> Track:
-        """Samples at ``rate_hz`` from ``start_s`` to ``end_s``, one of which is taken at ``one_s``."""
+        """Samples at ``rate_hz`` from ``start_s`` to ``end_s``, one of them at ``one_s``."""
         first = one_s + np.ceil((start_s - one_s) * rate_hz) / rate_hz
         count = max(2, int((end_s - first) * rate_hz))
         return cls(first, rate_hz, count, np.zeros(max(1, round((end_s - start_s) / KNOT_S)) + 3))
@@ -73,7 +73,7 @@ class Track:
         return self.start_s + np.arange(self.count) / self.rate_hz + self.basis() @ self.shift_s
 
     def through(self, number: NDArray[np.float64], time_s: NDArray[np.float64]) -> Track:
-        """The same with the smoothest spline that passes near given samples' times; both of shape (n,)."""
+        """The track with the smoothest spline near given times of samples; both of shape (n,)."""
         basis = self.basis()[np.clip(number.astype(int), 0, self.count - 1)]
         bend = np.diff(np.eye(len(self.shift_s)), 2, axis=0)
         target = time_s - self.start_s - number / self.rate_hz
@@ -97,17 +97,17 @@ def _basis(count: int, pieces: int) -> NDArray[np.float64]:
 def read_out(
     sensor: Sensor, seen: NDArray[np.float64], instants_s: NDArray[np.float64], time_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What readings make of the values of samples: the recursive average's state some delay before each.
+    """Readings from the values of samples: the recursive average, some delay before each reading.
 
     Args:
-        sensor: How it averages and when it is read.
+        sensor: Its average and delay.
         seen: Value of each sample, shape (samples, ...).
-        instants_s: When they were taken, shape (samples,), increasing.
+        instants_s: Times of the samples, increasing, shape (samples,).
         time_s: Places of the readings on their grid, shape (n,).
 
     Returns:
-        Shape (n, ...). Linear in ``seen``. The average starts from the mean of ``seen``. A sample that was taken within
-        ``EDGE_S`` of a reading's moment counts in part.
+        Shape (n, ...). Linear in ``seen``. The average starts from the mean of ``seen``. A sample within ``EDGE_S`` of
+        a reading's moment counts in part.
     """
     mean = seen.mean(axis=0)
     weight = 1 / sensor.averages

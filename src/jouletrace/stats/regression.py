@@ -1,4 +1,4 @@
-"""Least squares with a weak prior, and a covariance that holds when what is left is correlated."""
+"""Least squares with a weak prior, and a covariance that holds for correlated residuals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known before: ``rows @ x`` is about ``target``, each with unit variance.
+    """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row.
 
     Attributes:
         rows: Shape (p, n).
@@ -54,49 +54,49 @@ def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
     return np.asarray(np.linalg.lstsq(rows, np.concatenate([target, noise * prior.target]), rcond=None)[0])
 
 
-def equivalent_noise(left: Array) -> float:
-    """Standard deviation of independent noise that would say as little about a mean as correlated residuals do.
+def equivalent_noise(residuals: Array) -> float:
+    """Standard deviation of the independent noise that leaves a mean as uncertain as these residuals do.
 
-    By the correlation of neighbours, as for an autoregressive process of first order: sqrt((1 + r) / (1 - r)) times
-    their own standard deviation.
+    It is sqrt((1 + r) / (1 - r)) times their standard deviation, with r the correlation of neighbours, as for a
+    first-order autoregressive process.
     """
-    r = float(np.clip(np.corrcoef(left[:-1], left[1:])[0, 1], 0, 0.9)) if np.ptp(left) > 0 else 0.0
-    return float(max(np.std(left), 1e-6) * np.sqrt((1 + r) / (1 - r)))
+    r = float(np.clip(np.corrcoef(residuals[:-1], residuals[1:])[0, 1], 0, 0.9)) if np.ptp(residuals) > 0 else 0.0
+    return float(max(np.std(residuals), 1e-6) * np.sqrt((1 + r) / (1 - r)))
 
 
 def posterior(design: Array, prior: Prior, noise: float) -> Array:
-    """Covariance of ``x`` if the noise were independent, shape (n, n): what the design alone allows."""
+    """Covariance of ``x`` for independent noise, shape (n, n): the limit that the design sets."""
     return np.asarray(np.linalg.inv(design.T @ design / noise**2 + prior.rows.T @ prior.rows))
 
 
-def sandwich(design: Array, left: Array, prior: Prior, noise: float, lags: int) -> Array:
-    """Covariance of ``x`` from the residuals themselves, however they are correlated and wherever they are larger.
+def sandwich(design: Array, residuals: Array, prior: Prior, noise: float, lags: int) -> Array:
+    """Covariance of ``x`` from the residuals themselves; robust to correlation and to unequal variance.
 
     The bread is the curvature with the prior, the meat the scores' long-run covariance by Newey and West (1987) up to
-    ``lags``, and the prior's own. A residual is taken as if its reading hadn't been used, by its leverage, as in HC3
-    of MacKinnon and White (1985).
+    ``lags``, and the prior's own. Residuals are divided by one minus their leverage, as in HC3 of MacKinnon and White
+    (1985): a reading doesn't count in its own prediction.
 
     Args:
         design: Shape (m, n), in order of time.
-        left: Residuals, shape (m,).
+        residuals: Shape (m,).
         prior: On ``x``.
         noise: As in ``solve``.
-        lags: Largest lag; correlations beyond it are taken for none.
+        lags: Largest lag; correlations beyond it are neglected.
     """
     bread = np.linalg.inv(design.T @ design + noise**2 * prior.rows.T @ prior.rows)
     leverage = np.einsum("ij,jk,ik->i", design, bread, design)
-    scores = design * (left / (1 - np.minimum(leverage, 0.9)))[:, None]
+    scores = design * (residuals / (1 - np.minimum(leverage, 0.9)))[:, None]
     meat = scores.T @ scores
-    for lag in range(1, min(lags, len(left) - 1) + 1):
+    for lag in range(1, min(lags, len(residuals) - 1) + 1):
         both = scores[:-lag].T @ scores[lag:]
         meat += (1 - lag / (lags + 1)) * (both + both.T)
     return np.asarray(bread @ (meat + noise**4 * prior.rows.T @ prior.rows) @ bread)
 
 
 def quantile95(share: float) -> float:
-    """How many standard errors of ``sandwich`` hold 95 %, where its lags are a share of all readings.
+    """Standard errors of ``sandwich`` in a 95 % half-width, with lags up to this share of the readings.
 
-    1.96 for a share of none; more for others, as the long-run covariance is itself estimated (Kiefer and Vogelsang
+    It is 1.96 at a share of 0 and grows with it: the long-run covariance is itself an estimate (Kiefer and Vogelsang
     2005, Bartlett's kernel).
     """
     return 1.96 + 2.9694 * share + 0.4160 * share**2 - 0.5324 * share**3
