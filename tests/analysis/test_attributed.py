@@ -11,7 +11,6 @@ from jouletrace.analysis.regressed import samplers
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import tables
 
-
 pytestmark = pytest.mark.usefixtures("fits_once")
 
 

@@ -21,7 +21,6 @@ from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
 from support.recordings import load as load_recording
 
-
 pytestmark = pytest.mark.usefixtures("fits_once")
 
 
