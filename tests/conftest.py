@@ -50,6 +50,15 @@ def fits_once():
         yield
 
 
+@pytest.fixture(scope="module")
+def known_rates():
+    """A module that knows the sample rates of the simulated boards that it records on."""
+    from support import fits
+
+    with fits.known_rates():
+        yield
+
+
 @pytest.fixture
 def first_range_only(monkeypatch):
     """A recording that is refused in the first range of sample rates is not looked for in others too."""

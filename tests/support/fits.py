@@ -2,13 +2,15 @@
 
 import hashlib
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
 
 from jouletrace.analysis import regressed
 from jouletrace.attribution.lock import lock
+from jouletrace.devices.simulated.sampled import SampledStretch
+from jouletrace.sensor.sampler import HOPPER_SENSOR
 
 
 @contextmanager
@@ -42,6 +44,26 @@ def _add(digest, value):
             _add(digest, one)
     else:
         digest.update(f"{type(value).__name__} {value!r};".encode())
+
+
+@contextmanager
+def known_rates():
+    """Within it the sample rate of a simulated board is known to 2 Hz, as after another profile of that board."""
+    rates = []
+    begin = SampledStretch.__init__
+
+    def began(self, board, ring, rng, rate_hz):
+        rates.append(rate_hz)
+        begin(self, board, ring, rng, rate_hz)
+
+    def samplers(_):
+        span = (rates[-1] - regressed.RATE_NEAR_HZ, rates[-1] + regressed.RATE_NEAR_HZ)
+        return [replace(HOPPER_SENSOR, rates_hz=span)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SampledStretch, "__init__", began)
+        patch.setattr(regressed, "samplers", samplers)
+        yield
 
 
 def first_range_only(monkeypatch):
