@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates")]
 
 pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-QUICK = ["--warmup", "1", "--detail-time", "20", "--max-time", "1"]
+QUICK = ["--warmup", "1", "--detail-time", "8", "--max-time", "1"]
 
 
 def run(name, tmp_path, monkeypatch, *options, device="sim:h100?cap=off"):
