@@ -174,7 +174,7 @@ def test_virtual_time_without_an_end_is_refused(options, said):
 @pytest.mark.thorough
 def test_a_stored_calibration_is_used():
     board = "sim:h100?load=2:120,2:600"
-    found = calibrate("sim:h100", seconds=20.0).calibration["SIM-h100-80-0"]
+    found = calibrate("sim:h100", seconds=10.0).calibration["SIM-h100-80-0"]
     run, _, _ = watch(board, duration_s=6.0)
     assert run.calibration["SIM-h100-80-0"]["channels"].keys() == found["channels"].keys()
     assert run.channel("SIM-h100-80-0", "power_w").origin == "calibrated"

@@ -188,7 +188,7 @@ def survives(monkeypatch):
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize("workload", ["toy.py:leaves", "toy.py:leaves_at_once", "gone.py:any"])
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
-def test_a_workload_that_calls_os_exit_gets_one_line(capsys, program, workload, device):
+def test_a_workload_that_calls_os_exit_does_not_end_well(capsys, program, workload, device):
     said = command(capsys, "profile", workload, "-d", device, *QUICK)
     assert said.code == 2
     assert said.out == ""
