@@ -41,6 +41,32 @@ def workspace(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture(scope="module")
+def fits_once():
+    """A module whose recordings with the same timeline and readings are fitted once."""
+    import fits
+
+    with fits.fits_once():
+        yield
+
+
+@pytest.fixture(scope="module")
+def known_rates():
+    """A module that knows the sample rates of the simulated boards that it records on."""
+    import fits
+
+    with fits.known_rates():
+        yield
+
+
+@pytest.fixture
+def first_range_only(monkeypatch):
+    """A recording that is refused in the first range of sample rates is not looked for in others too."""
+    import fits
+
+    fits.first_range_only(monkeypatch)
+
+
 @pytest.fixture
 def no_rapl(tmp_path, monkeypatch):
     """A machine whose CPU tells nothing of its power."""

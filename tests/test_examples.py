@@ -9,12 +9,12 @@ import pytest
 
 from places import REPOSITORY
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates")]
 
 pytest.importorskip("torch")
 
 EXAMPLES = REPOSITORY / "examples"
-QUICK = ["--warmup", "1", "--detail-time", "20", "--max-time", "1"]
+QUICK = ["--warmup", "1", "--detail-time", "8", "--max-time", "1"]
 
 
 def run(name, tmp_path, monkeypatch, *options, device="sim:h100?cap=off"):

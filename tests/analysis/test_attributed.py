@@ -11,9 +11,11 @@ from jouletrace.analysis.regressed import samplers
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import tables
 
+pytestmark = pytest.mark.usefixtures("fits_once")
+
 
 @pytest.fixture(scope="module")
-def recorded():
+def recorded(fits_once):
     return next(entry.run for entry in recorded_runs() if "layers" in entry.name)
 
 
@@ -25,10 +27,16 @@ def energy(run, unit):
     return run.result("energy_total_j", unit["id"])
 
 
-def changed(run, **columns):
-    """The Run with other columns in its activity."""
+def copied(run):
+    """The Run without its warnings, to be changed."""
     copy = type(run)(**{name: getattr(run, name) for name in run.__dataclass_fields__ if not name.startswith("_")})
     copy.warnings = []
+    return copy
+
+
+def changed(run, **columns):
+    """The Run with other columns in its activity."""
+    copy = copied(run)
     for name, values in columns.items():
         place = copy.activity.schema.get_field_index(name)
         copy.activity = copy.activity.set_column(place, name, pa.array(values))
@@ -57,7 +65,7 @@ def test_layers_and_idle_make_the_whole(recorded):
 
 def test_at_the_power_cap_parts_are_scaled_to_the_untraced_whole(recorded):
     """Tracing costs 1.7 % here: parts are scaled by it, half of it is in their intervals, the check states it."""
-    below = changed(recorded)
+    below = copied(recorded)
     channel, value = below.samples["channel"], below.samples["value"]
     other = pc.if_else(pc.equal(channel.cast(pa.string()), "throttle_bits"), 0.0, value)
     below.samples = below.samples.set_column(below.samples.schema.get_field_index("value"), "value", other)
@@ -100,6 +108,7 @@ def test_copies_count_for_the_power_alone(recorded):
     assert recorded.result("time_s", fc1["id"]).value == pytest.approx(untouched, rel=0.02)
 
 
+@pytest.mark.usefixtures("first_range_only")
 def test_kernels_of_another_clock_give_times_and_one_line(recorded):
     late = recorded.activity["start_ns"].to_numpy() + np.linspace(0, 3e6, len(recorded.activity)).astype(np.int64)
     length = recorded.activity["end_ns"].to_numpy() - recorded.activity["start_ns"].to_numpy()
@@ -112,8 +121,9 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded):
     assert "\n" not in said
 
 
+@pytest.mark.usefixtures("first_range_only")
 def test_dropped_records_are_said_and_refused_where_they_are_many(recorded):
-    copy = changed(recorded)
+    copy = copied(recorded)
     copy.workload = {**copy.workload, PHASE: {**copy.workload[PHASE], "dropped": len(recorded.activity)}}
     analyse(copy)
     assert any("tracer missed" in warning.message for warning in copy.warnings)
@@ -121,7 +131,7 @@ def test_dropped_records_are_said_and_refused_where_they_are_many(recorded):
 
 def test_a_stored_rate_that_is_no_longer_right_is_passed_by(recorded):
     rate = recorded.result("sample_rate_hz").value
-    stale = changed(recorded)
+    stale = copied(recorded)
     stale.stored = {**stale.stored, "sample_rate_hz": {"value": rate - 20}}
     assert len(samplers(stale)) == 3
     analyse(stale)

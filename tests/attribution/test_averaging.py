@@ -83,8 +83,8 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
 
 @pytest.mark.parametrize("name", ["part_time", "boxcar", "counter"])
 def test_repetition_in_place_resolves_operators(name):
-    """Untouched there is one row at most; with repeats that hold for 0.4 s there are rows of single operators."""
-    recording, truth = repeated(name, 0, 20.0, 300)
+    """Untouched there is one row at most; with repeats that hold for 0.2 s there are rows of single operators."""
+    recording, truth = repeated(name, 0, 10.0, 150)
     _, asked, table = analysed(name, recording)
     assert verdict(asked).startswith("trust: yes")
     assert np.mean(held(table, truth)) >= 0.75
@@ -95,7 +95,7 @@ def test_repetition_in_place_resolves_operators(name):
 @pytest.mark.parametrize("group", ["short_fixed", "eager"])
 def test_an_untouched_step_has_no_rows_of_kernels(name, group):
     """Nothing of a step is in a mean over many: rows are pooled, or there are none; none is wrong."""
-    recording, truth = untouched(name, group, 0, 8.0)
+    recording, truth = untouched(name, group, 0, 6.0)
     _, asked, table = analysed(name, recording)
     if verdict(asked).startswith("trust: yes"):
         assert all(held(table, truth))

@@ -46,11 +46,17 @@ def recorded():
     return recording, truth
 
 
-def made(recording):
+def made(recording, truth):
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
     kinds = [Kind(f"k{i}", f"k{i}") for i in range(KINDS)] + [Kind(f"k{i}", f"k{i}", copy=True) for i in range(KINDS)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
-    return lock(activity, HOPPER_SENSOR, readings).fit
+    near = (truth.sensor.rate_hz - 3, truth.sensor.rate_hz + 3)
+    return lock(activity, replace(HOPPER_SENSOR, rates_hz=near), readings).fit
+
+
+@pytest.fixture(scope="module")
+def fitted(recorded):
+    return made(*recorded)
 
 
 def errors(fit, truth):
@@ -61,9 +67,8 @@ def errors(fit, truth):
     return np.array([e.value for e in found]) / true - 1, np.array([e.half_width for e in found]) / true
 
 
-def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded):
-    recording, truth = recorded
-    error, half = errors(made(recording), truth)
+def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, fitted):
+    error, half = errors(fitted, recorded[1])
     assert (np.abs(error) <= half).sum() >= KINDS - 1
     assert half.max() < 0.2
 
@@ -71,14 +76,13 @@ def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded):
 def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
     monkeypatch.setattr(fitting, "COPY_SPREAD", 1e-3)
     recording, truth = recorded
-    error, half = errors(made(recording), truth)
+    error, half = errors(made(recording, truth), truth)
     assert (np.abs(error) <= half).sum() < KINDS - 2
 
 
-def test_copies_are_in_no_row(recorded):
-    recording, _ = recorded
-    fit = made(recording)
-    own = sum(fit.activity.seconds[k] for k, copied in enumerate(fit.activity.copied) if not copied)
-    table = rows(fit, by_operator)
+def test_copies_are_in_no_row(fitted):
+    activity = fitted.activity
+    own = sum(activity.seconds[k] for k, copied in enumerate(activity.copied) if not copied)
+    table = rows(fitted, by_operator)
     assert sum(row.seconds for row in table[:-1]) == pytest.approx(own, rel=1e-9)
     assert {name for row in table[:-1] for name in row.names} <= {f"k{i}" for i in range(KINDS)}

@@ -254,7 +254,7 @@ def test_doctor_names_processes_and_ends_none(capsys, monkeypatch):
 
 @pytest.mark.thorough
 def test_calibrate_prints_its_sensors_and_doctor_remembers(capsys, place):
-    said = command(capsys, "calibrate", "-d", "sim:a100", "--seconds", "20")
+    said = command(capsys, "calibrate", "-d", "sim:a100", "--seconds", "10")
     assert said.code == 0
     assert "Sensors" in said.out
     assert "calibrated" in said.out

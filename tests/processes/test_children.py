@@ -119,5 +119,10 @@ def test_every_process_of_ours_is_started_so():
         for path in package.rglob("*.py")
         if re.search(r"our_module\(|sys\.executable", path.read_text())
     }
-    assert plain == {"processes/children.py", "processes/locks.py", "recording/link.py", "addons/toolchain/loop.py"}
+    assert plain == {
+        "processes/children.py",
+        "processes/locks.py",
+        "recording/link.py",
+        "addons/toolchain/loop.py",
+    }
     assert with_parent._LOOK_S < 1

@@ -237,7 +237,11 @@ with changing(limiter, "sim:h100"):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGABRT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, signal.SIGTERM]
+    + [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT)],
+)
 def test_a_power_limit_comes_back_whatever_signal_ends_its_holder(tmp_path, number):
     """In a program of its own, which handles none of them."""
     process = run_script(CHANGES.format(then=""), tmp_path)

@@ -13,13 +13,13 @@ from jouletrace.run.store import load
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("known_rates")]
 
-QUICK = {"warmup_s": 2.0, "latency_s": 0.1, "idle_s": 1.0, "detail": "kernel", "detail_time_s": 12.0}
+QUICK = {"warmup_s": 2.0, "latency_s": 0.1, "idle_s": 1.0, "detail": "kernel", "detail_time_s": 8.0}
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory):
+def profiled(tmp_path_factory, known_rates):
     """A Run, and the board that it was recorded on."""
     boards = []
 
@@ -127,7 +127,7 @@ def test_without_a_power_sensor_there_are_times():
 
 
 def test_a_sensor_that_sees_a_quarter_of_the_time_tells_large_operators():
-    settings = ProfileSettings(device="sim:a100?seed=2", mode="graph", batch=16, **{**QUICK, "detail_time_s": 40.0})
+    settings = ProfileSettings(device="sim:a100?seed=2", mode="graph", batch=16, **{**QUICK, "detail_time_s": 25.0})
     run = profile_workload("deit-b", settings)
     assert run.result("closure_kernels").value == pytest.approx(1, abs=0.03)
     whole = run.result("energy_total_j").value

@@ -97,14 +97,14 @@ SETTINGS = ProfileSettings(
     batch=512,
     mode="graph",
     detail="phase",
-    detail_time_s=15.0,
+    detail_time_s=8.0,
     warmup_s=3.0,
     config={"num_hidden_layers": "1"},
 )
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained(known_rates):
     return profile_workload("deit-t", SETTINGS)
 
 

@@ -241,7 +241,7 @@ def _header(base, place, more):
 
 def _zip(base, place, name, megabytes):
     path = place.with_suffix(".zip")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for file in base.iterdir():
             if file.name != name:
                 archive.write(file, file.name)

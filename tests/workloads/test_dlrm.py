@@ -112,8 +112,11 @@ def test_it_is_profiled_by_layer(device, no_rapl):
         detail="layer",
         batch=32,
         config={"rows": "200", "tables": "3"},
-        max_time_s=1.0,
-        detail_time_s=4.0,
+        warmup_s=0.5,
+        idle_s=0.3,
+        latency_s=0.2,
+        max_time_s=0.5,
+        detail_time_s=1.0,
     )
     run = profile_workload("dlrm", settings)
     units = run.units.to_pylist()

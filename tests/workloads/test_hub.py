@@ -1,13 +1,11 @@
 """Models of the Hugging Face hub, from a cache that is made here: nothing is downloaded."""
 
 import json
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
+from commands import command
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import WorkloadOptions, resolve
 
@@ -180,14 +178,12 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(home):
 
 
 @pytest.mark.thorough
-def test_the_command_prints_where_a_model_came_from(home, workspace):
+def test_the_command_prints_where_a_model_came_from(home, workspace, capsys):
     snapshot(home)
-    command = [sys.executable, "-m", "jouletrace", "profile", f"hf:{ID}", "--device", "sim:h100", "--max-time", "1"]
-    env = os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"model from the local cache, revision {REVISION[:12]}" in " ".join(done.stdout.split())
-    done = subprocess.run([*command[:4], "hf:gpt2", *command[5:]], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert "hf:gpt2: not in the local cache" in done.stderr
+    options = ("--device", "sim:h100", "--max-time", "1", "--warmup", "0.5")
+    said = command(capsys, "profile", f"hf:{ID}", *options)
+    assert said.code == 0, said.err
+    assert f"model from the local cache, revision {REVISION[:12]}" in " ".join(said.out.split())
+    said = command(capsys, "profile", "hf:gpt2", *options)
+    assert said.code == 3
+    assert "hf:gpt2: not in the local cache" in said.complaint

@@ -31,7 +31,7 @@ from jouletrace.stats.interval import mean_estimate, total
 STEP = "step"
 """What a span of kind "iteration" is called among ranges."""
 
-_MARKED = pa.array(["range", "iteration"])
+_MARKED = ("range", "iteration")
 
 _LONG = 10.0
 """Readings in a window that can stand for itself."""
@@ -145,7 +145,9 @@ def devices_of(run: Run, path: tuple[str, ...]) -> list[str]:
 def _kinds(run: Run) -> list[_Kind]:
     """The marked spans by path, in order of their first start."""
     spans = run.spans.select(["id", "parent", "kind", "name", "lane", "start_ns", "end_ns"])
-    marked = spans.filter(pc.and_(pc.is_in(spans["kind"].cast("string"), value_set=_MARKED), pc.is_valid(spans["id"])))
+    marked = spans.filter(
+        pc.and_(pc.is_in(spans["kind"].cast("string"), value_set=pa.array(_MARKED)), pc.is_valid(spans["id"]))
+    )
     # Ids are given at the beginning: a parent's is lower than its children's.
     marked = marked.take(pa.array(np.argsort(marked["id"].to_numpy(), kind="stable")))
     if len(marked) == 0:

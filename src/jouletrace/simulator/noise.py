@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 
 def wander(rng: np.random.Generator, count: int, step: float, correlation: float) -> NDArray[np.float64]:
@@ -16,6 +15,8 @@ def wander(rng: np.random.Generator, count: int, step: float, correlation: float
         step: From one value to the next.
         correlation: After which values correlate by 1/e, in the unit of ``step``.
     """
+    from scipy.signal import lfilter  # slow to import
+
     keep = np.exp(-step / correlation)
     noise = rng.standard_normal(count) * np.sqrt(1 - keep**2)
     noise[0] /= np.sqrt(1 - keep**2)

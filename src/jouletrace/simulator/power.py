@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from jouletrace.simulator.noise import wander
 from jouletrace.simulator.programs import Floats, Ints, Scene
@@ -240,6 +239,8 @@ def _who_drew(edge: Ints, own: Floats, foreign: Floats, busy: NDArray[np.int32],
 
 def _low_pass(value: Floats, seconds: float, start: float) -> Floats:
     """First-order response of blocks to ``value``, which was ``start`` for long."""
+    from scipy.signal import lfilter  # slow to import
+
     keep = np.exp(-BLOCK_NS * 1e-9 / seconds)
     return np.asarray(lfilter([1 - keep], [1.0, -keep], value, zi=[keep * start])[0], dtype=np.float64)
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.signal import lfilter
 
 from jouletrace.simulator.power import Power
 from jouletrace.simulator.programs import Floats, Ints
@@ -71,6 +69,8 @@ class Response:
 
     def behind(self, poles_ns: tuple[float, ...]) -> Response:
         """This response behind first-order lags, as one response."""
+        from scipy.signal import lfilter  # slow to import
+
         weights = self.weights
         for pole in poles_ns:
             keep = np.exp(-BIN_NS / pole)
@@ -107,6 +107,8 @@ class Averaging:
     def apply(self, seen: Floats) -> Floats:
         """What would be read after each sample."""
         if not self.blocks:
+            from scipy.signal import lfilter  # slow to import
+
             share = 1 / self.samples
             state = lfilter([share], [1.0, share - 1], seen, zi=[(1 - share) * seen[0]])[0]
             return np.asarray(state)
@@ -185,6 +187,8 @@ class SamplingSensor:
         seconds = np.linspace(0, length_ns * 1e-9, max(int(length_ns / 1e7), 2))
         clock = seconds.copy()
         if len(self.wander_s) > 1:
+            from scipy.interpolate import CubicSpline  # slow to import
+
             clock += CubicSpline(self.KNOT_S * np.arange(len(self.wander_s)), self.wander_s)(seconds)
         count = self.rate_hz * clock + self.drift_hz * seconds**2 / 80 + self.phase
         return np.interp(np.arange(np.ceil(count[0]), count[-1]), count, seconds) * 1e9

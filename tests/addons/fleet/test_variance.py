@@ -30,7 +30,11 @@ def drawn(rng, sds, shape=(8, 4, 10, 6), keep=1.0):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sds", "keep"),
-    [((0.01, 0.012, 0.004, 0.006), 1.0), ((0.003, 0.012, 0.006, 0.006), 1.0), ((0.01, 0.012, 0.004, 0.006), 0.85)],
+    [
+        pytest.param((0.01, 0.012, 0.004, 0.006), 1.0, marks=pytest.mark.slow),
+        ((0.003, 0.012, 0.006, 0.006), 1.0),
+        ((0.01, 0.012, 0.004, 0.006), 0.85),
+    ],
 )
 def test_intervals_of_all_levels_hold_the_truth_as_often_as_they_say(sds, keep):
     rng = np.random.default_rng(11)

@@ -108,7 +108,9 @@ def test_a_percentile_is_given_only_where_there_are_enough_requests(n):
 
 MIXED = [
     ("sim:a100-80?seed=1", [("3g.40gb", "vit", 16), ("2g.20gb", "resnet50", 8), ("1g.10gb", "bert-base", 4)]),
-    ("sim:a100-40?seed=2", [("4g.20gb", "swin", 8), ("3g.20gb", "distilbert", 32)]),
+    pytest.param(
+        *("sim:a100-40?seed=2", [("4g.20gb", "swin", 8), ("3g.20gb", "distilbert", 32)]), marks=pytest.mark.slow
+    ),
     ("sim:h100-80?seed=3", [("2g.20gb", "vit", 8), ("2g.20gb", "minilm", 64), ("3g.40gb", "resnet50", 32)]),
 ]
 

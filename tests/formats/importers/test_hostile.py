@@ -19,7 +19,7 @@ from jouletrace.run.limits import VARIABLE
 
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="memory is read in /proc")
 
-_MOST_MIB = 512
+_MOST_MIB = 256
 _IMPORT = rf"""
 import re, sys
 from jouletrace.cli.main import main
@@ -59,7 +59,7 @@ def test_what_takes_too_much_memory_is_refused_in_one_line(tmp_path, make, form)
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     said, peak = ran.stderr.splitlines()
     assert ran.returncode == 2
-    assert f"{path.name}: reading takes more than 0.5 GiB of memory" in said
+    assert f"{path.name}: reading takes more than 0.25 GiB of memory" in said
     assert f"{VARIABLE}=8 allows for 8 GiB" in said
     assert int(peak.split()[1]) < _MOST_MIB
     assert not (tmp_path / "run").exists()

@@ -13,6 +13,7 @@ import foreign
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse
 from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
+from jouletrace.analysis.regressed import samplers
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts
@@ -20,17 +21,19 @@ from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
 from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.sampler import HOPPER_SENSOR
 from places import REPOSITORY
 
-CHAIN, VIT = "chain-shuffled-h100", "vit-repeats-h200"
+CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
 DOCS = REPOSITORY / "docs" / "importing.md"
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once")]
 
 
-def imported(*files):
-    return analyse(import_files(files))
+def imported(*files, rate_hz=1224.3):
+    """The figures of an import, the sample rate known from before."""
+    run = import_files(files)
+    run.stored[SAMPLE_RATE] = {"value": rate_hz}
+    return analyse(run)
 
 
 def near(name, seconds=1.0):
@@ -54,7 +57,7 @@ def said(run, code="not_attributed"):
     return warning
 
 
-def directly(name):
+def directly(name, rate_hz=1224.3):
     """A Run of the same recording as ``profile`` keeps it."""
     recorded, rows, gpu = load_recorded(name), near(name), "GPU-1"
     units, of_operator = [], {}
@@ -80,6 +83,7 @@ def directly(name):
     some = [gpu] * len(rows), ["power_w"] * len(rows)
     columns = {"time_ns": rows[:, 0] * 1000, "device": some[0], "channel": some[1], "value": rows[:, 1] / 1e3}
     run.samples = tables.conform(pa.table(columns), "samples")
+    run.stored[SAMPLE_RATE] = {"value": rate_hz}
     return analyse(run)
 
 
@@ -111,7 +115,7 @@ def test_powers_are_those_of_the_regression_itself(chain):
     recorded, rows = load_recorded(CHAIN), near(CHAIN)
     readings = on_grid(rows[:, 0] * 1000, rows[:, 1] / 1e3)
     activity = activity_of(recorded.start_ns, recorded.end_ns, recorded.kind, recorded.kinds, readings.origin_ns)
-    contrasts = Contrasts(lock(activity, HOPPER_SENSOR, readings).fit, lambda kind: kind.name)
+    contrasts = Contrasts(lock(activity, samplers(chain)[0], readings).fit, lambda kind: kind.name)
     for (name, _), watts in powers(chain).items():
         amounts = np.array([float(one.strip() == name) for one in contrasts.names])
         assert contrasts.mixture(amounts).power.value == pytest.approx(watts, rel=1e-6)
@@ -119,8 +123,8 @@ def test_powers_are_those_of_the_regression_itself(chain):
 
 def test_operators_come_by_their_launches(tmp_path):
     trace = foreign.write_kineto(tmp_path / "t.json", *foreign.events_of(VIT, operators=True))
-    run = imported(trace, foreign.write_power(tmp_path / "p.csv", near(VIT)))
-    direct, found = powers(directly(VIT)), powers(run)
+    run = imported(trace, foreign.write_power(tmp_path / "p.csv", near(VIT)), rate_hz=VIT_HZ)
+    direct, found = powers(directly(VIT, VIT_HZ)), powers(run)
     assert found.keys() == direct.keys()
     assert sum(op != "" for _, op in found) >= 5
     for kind, watts in direct.items():
@@ -258,6 +262,7 @@ def test_readings_off_the_drivers_grid_are_no_samples(folder, tmp_path):
     assert "it isn't the driver's record" in said(run)
 
 
+@pytest.mark.usefixtures("first_range_only")
 def test_a_record_of_another_board_is_not_believed(folder, tmp_path):
     rows = foreign.power_rows("pulses-h200")
     moved = rows[: len(near(CHAIN))] + np.array([near(CHAIN)[0, 0] - rows[0, 0], 0])
@@ -266,6 +271,7 @@ def test_a_record_of_another_board_is_not_believed(folder, tmp_path):
     assert PHASE not in run.workload
 
 
+@pytest.mark.usefixtures("first_range_only")
 def test_a_short_record_keeps_the_energies_of_its_spans(folder, tmp_path):
     """Too short for the regression: what can be integrated is."""
     events, base = foreign.events_of(CHAIN, kernels=slice(0, 4000))
@@ -287,6 +293,7 @@ def test_a_timeline_without_kernels_is_one_line(tmp_path, folder):
     assert "the timeline has none" in said(run)
 
 
+@pytest.mark.usefixtures("first_range_only")
 def test_kernels_that_were_dropped_are_seen_by_their_launches(tmp_path, folder):
     events, base = foreign.events_of(CHAIN, operators=True)
     kept = [one for place, one in enumerate(events) if one["cat"] != "kernel" or place % 41]

@@ -55,7 +55,7 @@ def net():
 
 
 @pytest.fixture(scope="module")
-def layers():
+def layers(known_rates):
     model, x = net()
     calls = []
     model.body.register_forward_hook(lambda *_: calls.append(1))
@@ -65,7 +65,7 @@ def layers():
 
 
 @pytest.fixture(scope="module")
-def kernels():
+def kernels(known_rates):
     model, x = net()
     return jt.KernelProfiler(model, SIM).profile((x,), **QUICK)
 

@@ -109,9 +109,7 @@ def test_ctrl_c_is_its_ordinary_end(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("body", "code"), [("exit(0)", 0), ("exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
-)
+@pytest.mark.parametrize(("body", "code"), [("exit(0)", 0), ("import os; os.kill(os.getpid(), 9)", 137)])
 def test_a_command_is_recorded_and_its_exit_code_told_on(body, code):
     began = time.monotonic()
     run, found, _ = watch(REAL, command=[sys.executable, "-c", f"import time; time.sleep(0.3); {body}"])
@@ -176,7 +174,7 @@ def test_virtual_time_without_an_end_is_refused(options, said):
 @pytest.mark.thorough
 def test_a_stored_calibration_is_used():
     board = "sim:h100?load=2:120,2:600"
-    found = calibrate("sim:h100", seconds=20.0).calibration["SIM-h100-80-0"]
+    found = calibrate("sim:h100", seconds=10.0).calibration["SIM-h100-80-0"]
     run, _, _ = watch(board, duration_s=6.0)
     assert run.calibration["SIM-h100-80-0"]["channels"].keys() == found["channels"].keys()
     assert run.channel("SIM-h100-80-0", "power_w").origin == "calibrated"

@@ -1,0 +1,72 @@
+"""Fits that tests share: what is asked is how a recording is read, kept or shown, and each fit takes seconds."""
+
+import hashlib
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import regressed
+from jouletrace.attribution.lock import lock
+from jouletrace.sensor.sampler import HOPPER_SENSOR
+from jouletrace.simulator.boards.sampled import SampledStretch
+
+
+@contextmanager
+def fits_once():
+    """Within it the analysis fits a timeline with its readings once: what is equal to the bit has the same fit."""
+    made = {}
+
+    def remembered(*of):
+        digest = hashlib.sha256()
+        _add(digest, of)
+        key = digest.hexdigest()
+        if key not in made:
+            made[key] = lock(*of)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regressed, "lock", remembered)
+        yield
+
+
+def _add(digest, value):
+    """Everything that a value holds."""
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype} {value.shape} ".encode() + np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value):
+        for field in fields(value):
+            _add(digest, getattr(value, field.name))
+    elif isinstance(value, tuple):
+        digest.update(f"{len(value)} of ".encode())
+        for one in value:
+            _add(digest, one)
+    else:
+        digest.update(f"{type(value).__name__} {value!r};".encode())
+
+
+@contextmanager
+def known_rates():
+    """Within it the sample rate of a simulated board is known to 2 Hz, as after another profile of that board."""
+    rates = []
+    begin = SampledStretch.__init__
+
+    def began(self, board, ring, rng, rate_hz):
+        rates.append(rate_hz)
+        begin(self, board, ring, rng, rate_hz)
+
+    def samplers(_):
+        span = (rates[-1] - regressed.RATE_NEAR_HZ, rates[-1] + regressed.RATE_NEAR_HZ)
+        return [replace(HOPPER_SENSOR, rates_hz=span)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SampledStretch, "__init__", began)
+        patch.setattr(regressed, "samplers", samplers)
+        yield
+
+
+def first_range_only(monkeypatch):
+    """The sample rate is looked for where it is looked for first: a recording that is refused is refused there."""
+    samplers = regressed.samplers
+    monkeypatch.setattr(regressed, "samplers", lambda run: samplers(run)[:1])
