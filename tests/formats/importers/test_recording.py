@@ -24,7 +24,7 @@ from jouletrace.sensor.sampler import HOPPER_SENSOR
 from places import REPOSITORY
 
 CHAIN, VIT = "chain-shuffled-h100", "vit-repeats-h200"
-DOCS = REPOSITORY / "docs" / "importing.md"
+DOCS = REPOSITORY / "docs" / "how-to" / "importing.md"
 
 pytestmark = pytest.mark.thorough
 
