@@ -20,6 +20,27 @@ def test_files_that_a_page_names_are_there(page):
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def anchors(page):
+    """What links may name in a page: its headings, as hosting platforms spell them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_headings_that_a_page_links_to_are_there(page):
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text())
+    local = [(page.parent / path if path else page, anchor) for path, anchor in links if "://" not in path]
+    assert [(place.name, anchor) for place, anchor in local if anchor not in anchors(place)] == []
+
+
+def test_the_index_has_one_line_for_each_page():
+    index = ROOT / "docs" / "index.md"
+    lines = re.findall(r"^- \[.+?\]\((.+?\.md)\): ", index.read_text(), re.MULTILINE)
+    pages = [page for page in PAGES if page not in (index, ROOT / "README.md") and page.parent.name != "results"]
+    assert sorted(lines) == sorted([*(str(page.relative_to(ROOT / "docs")) for page in pages), "results/history.md"])
+
+
 def test_raw_data_are_where_the_readme_says():
     text = (ROOT / "README.md").read_text()
     folders = re.findall(r"the Runs in `(.+?)` and `(.+?)`, the recordings in `(.+?)`", text.replace("\n  ", " "))
