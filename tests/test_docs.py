@@ -60,3 +60,10 @@ def test_a_recorded_run_that_a_page_names_is_there():
     named = {name for page in PAGES for name in re.findall(r"`[\w./-]*?([\w-]+-h100\.zip)`", page.read_text())}
     assert named
     assert named <= there
+
+
+def test_tests_that_a_page_names_are_there():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", "".join(page.read_text() for page in PAGES))
+    assert named
+    absent = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
+    assert absent == []
