@@ -2,7 +2,7 @@
 
     python tests/check_words.py [PATH...]
 
-Paths are files or folders of Markdown and Python, by default the README and the pages of docs except results. Of
+Paths are files or folders of Markdown and Python, by default the pages of the root and of docs, except results. Of
 Markdown, prose is checked without code and targets of links; of Python, docstrings, comments and messages. Each hit is
 ``file:line: word -> instead``; the exit code is 1 if there are any.
 """
@@ -99,7 +99,7 @@ def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
 def pages() -> list[Path]:
     """What is checked if nothing is named. Pages of results keep the words of their day."""
     docs = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "results" not in page.parts]
-    return [ROOT / "README.md", *docs]
+    return [*sorted(ROOT.glob("*.md")), *docs]
 
 
 def files(paths: list[Path]) -> list[Path]:
@@ -114,7 +114,9 @@ def files(paths: list[Path]) -> list[Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the hits; 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, help="files or folders; the README and docs if none is named")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, help="files or folders; pages of the root and docs if none is named"
+    )
     paths = parser.parse_args(arguments).paths
     if missing := [path for path in paths if not path.exists()]:
         parser.error(f"{missing[0]}: no such file or folder")

@@ -209,3 +209,8 @@ def test_a_banned_word_is_reported_with_what_to_write_instead(tmp_path, capsys):
 
 def test_the_readme_and_the_documentation_use_the_terms_of_the_field(capsys):
     assert check_words.main([]) == 0, capsys.readouterr().out
+
+
+def test_no_replacement_is_a_banned_word_itself():
+    words = check_words.read_words()
+    assert all(not word.pattern.search(other.instead) for word in words for other in words)
