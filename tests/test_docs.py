@@ -96,3 +96,16 @@ def test_commands_and_options_of_a_page_are_there(page):
         options = {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
         given = [re.split(r"[=\]]", word.lstrip("["))[0] for word in rest if re.match(r"\[?--?[a-z]", word)]
         assert [option for option in given if option not in options] == [], words
+
+
+COMPOSED = {"time_us", "voltage_v", "power_vdd_gpu_soc_w"}
+"""Names of columns and channels that are put together from parts."""
+
+
+def test_flags_reasons_and_names_of_the_documentation_are_in_the_source():
+    files = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".j2", ".json")]
+    source = "".join(path.read_text() for path in files)
+    pages = [page for page in PAGES if "results" not in page.parts]
+    named = {name for page in pages for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text())}
+    assert len(named) > 100
+    assert [name for name in named - COMPOSED if name.removeprefix("jouletrace_") not in source] == []
