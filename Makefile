@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test quick check slow mutants wheel clean
+.PHONY: demo test quick check words slow mutants wheel dist try-wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
@@ -30,9 +30,28 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tests/check_words.py
+
+# Words that the prose avoids, with what to write instead (tests/words.toml).
+words: $(READY)
+	$(BIN)/python tests/check_words.py
 
 wheel: $(READY)
 	$(BIN)/python -m build --wheel --outdir dist .
+
+# What a release holds: the source, and the wheel that is built from it.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+# The wheel in an environment of its own, without torch.
+try-wheel: dist
+	rm -rf build/clean
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet dist/*.whl
+	cd build/clean && bin/jouletrace --version && bin/jouletrace --help > help.txt && bin/jouletrace doctor
+	cd build/clean && bin/jouletrace demo --json > demo.json
+	build/clean/bin/python -c 'import json; assert all(run["model"]["energy_j"]["total"]["value"] > 0 for run in json.load(open("build/clean/demo.json")))'
 
 # torch comes in through constraints.txt, so that one known version is installed.
 $(READY): pyproject.toml constraints.txt

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/method.md and docs/simulator.md from what was recorded on real boards.
+"""Draw the figures of docs/explanation (method.md, simulator.md) from what was recorded on real boards.
 
 python benchmarks/figures.py
 """

@@ -17,7 +17,7 @@ Figures of a sweep over MIG slices, drawn from the `sweep.parquet` that `jouletr
     jouletrace mig sweep --device sim:a100-80 --profiles 1g.10gb,2g.20gb,7g.80gb \\
         --models vit --batch 1,2,4,8,16,32 -o runs/mig-sweep
 
-Jobs that failed (mostly for lack of memory) are gaps. Power of a slice is modelled: see `docs/mig.md`.
+Jobs that failed (mostly for lack of memory) are gaps. Power of a slice is modelled: see `docs/how-to/mig.md`.
 """
 
 SETUP = """\

@@ -3,11 +3,14 @@
 import re
 
 import pytest
+import typer
 
+from jouletrace.cli.app import app
 from jouletrace.run.reading import run_files
 from places import REPOSITORY
 
 ROOT = REPOSITORY
+COMMANDS = typer.main.get_command(app)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -18,6 +21,27 @@ def test_files_that_a_page_names_are_there(page):
     assert [link for link in linked if not (page.parent / link).exists()] == []
     named = re.findall(r"`((?:docs|tests|benchmarks|src|examples)/[\w./-]+)`", text)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def anchors(page):
+    """What links may name in a page: its headings, as hosting platforms spell them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_headings_that_a_page_links_to_are_there(page):
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text())
+    local = [(page.parent / path if path else page, anchor) for path, anchor in links if "://" not in path]
+    assert [(place.name, anchor) for place, anchor in local if anchor not in anchors(place)] == []
+
+
+def test_the_index_has_one_line_for_each_page():
+    index = ROOT / "docs" / "index.md"
+    lines = re.findall(r"^- \[.+?\]\((.+?\.md)\): ", index.read_text(), re.MULTILINE)
+    pages = [page for page in PAGES if page not in (index, ROOT / "README.md") and page.parent.name != "results"]
+    assert sorted(lines) == sorted([*(str(page.relative_to(ROOT / "docs")) for page in pages), "results/history.md"])
 
 
 def test_raw_data_are_where_the_readme_says():
@@ -39,3 +63,51 @@ def test_a_recorded_run_that_a_page_names_is_there():
     named = {name for page in PAGES for name in re.findall(r"`[\w./-]*?([\w-]+-h100\.zip)`", page.read_text())}
     assert named
     assert named <= there
+
+
+def test_tests_that_a_page_names_are_there():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", "".join(page.read_text() for page in PAGES))
+    assert named
+    absent = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
+    assert absent == []
+
+
+def called(page):
+    """Words behind ``jouletrace`` in the code of a page, without comments and what goes to other programs."""
+    text = page.read_text()
+    blocks = "".join(re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL))
+    lines = [
+        *re.findall(r"^(?:\$ )?jouletrace (.+)$", blocks, re.MULTILINE),
+        *re.findall(r"`jouletrace ([^`\n]+)`", text),
+    ]
+    return [re.split(r" -- | *#", line)[0].split() for line in lines]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "results" not in page.parts], ids=lambda page: page.stem)
+def test_commands_and_options_of_a_page_are_there(page):
+    for words in called(page):
+        command, rest = COMMANDS, words
+        while hasattr(command, "commands"):
+            named = rest[0].split("|")[0] if rest else "--help"
+            if not re.match(r"[a-z]", named):
+                break
+            assert named in command.commands, words
+            command, rest = command.commands[named], rest[1:]
+        options = {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
+        given = [re.split(r"[=\]]", word.lstrip("["))[0] for word in rest if re.match(r"\[?--?[a-z]", word)]
+        assert [option for option in given if option not in options] == [], words
+
+
+COMPOSED = {"time_us", "voltage_v", "power_vdd_gpu_soc_w"}
+"""Names of columns and channels that are put together from parts."""
+
+
+def test_flags_reasons_and_names_of_the_documentation_are_in_the_source():
+    files = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".j2", ".json")]
+    source = "".join(path.read_text() for path in files)
+    pages = [page for page in PAGES if "results" not in page.parts]
+    named = {name for page in pages for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text())}
+    assert len(named) > 100
+    # prometheus_client adds the ending of a counter
+    plain = {name: name.removeprefix("jouletrace_").removesuffix("_total") for name in named - COMPOSED}
+    assert [name for name, within in plain.items() if within not in source] == []

@@ -126,7 +126,7 @@ def test_an_exporter_that_is_down_is_said_to_be_and_how_to_start_it():
     found = exporter("http://127.0.0.1:9")
     with pytest.raises(NotPossibleError, match="doesn't answer") as error:
         found.check()
-    assert "docs/mig.md" in str(error.value)
+    assert "docs/how-to/mig.md" in str(error.value)
     assert found.poll() == []
     assert dict(found.problems) == {"down": 1}
 

@@ -74,5 +74,5 @@ def test_every_command_of_the_documentation_is_one():
     from jouletrace.cli.app import mig_app
 
     names = {command.name for command in mig_app.registered_commands}
-    text = (ROOT / "docs" / "mig.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "mig.md").read_text()
     assert set(re.findall(r"jouletrace mig (\w+)", text)) == names

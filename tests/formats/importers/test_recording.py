@@ -24,7 +24,7 @@ from jouletrace.sensor.readout import on_grid
 from places import REPOSITORY
 
 CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
-DOCS = REPOSITORY / "docs" / "importing.md"
+DOCS = REPOSITORY / "docs" / "how-to" / "importing.md"
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once")]
 

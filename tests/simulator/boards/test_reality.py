@@ -20,11 +20,11 @@ pytestmark = pytest.mark.thorough
 def test_every_figure_of_the_documentation_is_drawn_by_the_script_and_there():
     root = FOLDER.parent.parent
     shown = {
-        name for page in (root / "docs").glob("*.md") for name in re.findall(r"figures/(\w+)\.svg", page.read_text())
+        name for page in (root / "docs").rglob("*.md") for name in re.findall(r"figures/(\w+)\.svg", page.read_text())
     }
     drawn = set(re.findall(r'^    "(\w+)": \w+,$', (root / "benchmarks" / "figures.py").read_text(), re.MULTILINE))
     there = {path.stem for path in (root / "docs" / "figures").glob("*.svg")}
-    by_export = {"timeline-ncu", "waveform"}  # docs/traces.md and docs/layers.md have the commands
+    by_export = {"timeline-ncu", "waveform"}  # docs/reference/traces.md and docs/how-to/layers.md have the commands
     assert shown - by_export == drawn == there - by_export
     assert by_export <= there
 

@@ -78,7 +78,7 @@ class DcgmExporter:
             text = self._fetch()
         except OSError as error:
             raise NotPossibleError(
-                f"dcgm-exporter at {self.url} doesn't answer ({_reason(error)}): start it (see docs/mig.md)"
+                f"dcgm-exporter at {self.url} doesn't answer ({_reason(error)}): start it (see docs/how-to/mig.md)"
             ) from None
         if not self.parse(text, time.time_ns()):
             raise NotPossibleError(

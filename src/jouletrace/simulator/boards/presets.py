@@ -5,7 +5,7 @@ What is public (name, memory, limits, clocks) is what a driver would tell. Every
 
 Sources: NVIDIA's data sheets for peaks, bandwidths and limits; our recordings of an H100 and
 four H200s for idle levels, the cap and the record (a first-order low pass of 13 ms: see
-docs/simulator.md); published measurements of A100 and V100 sensors (boxcars of 18-25 ms every
+docs/explanation/simulator.md); published measurements of A100 and V100 sensors (boxcars of 18-25 ms every
 100 ms; a 20 ms period).
 """
 
