@@ -137,7 +137,7 @@ def test_only_a_trace_without_kernels_is_said_to_lack_them(form, kind, said):
     made.add(kind, "x", 0, 10, device="GPU")
     run.spans = tables.from_rows(made.rows, "spans")
     times = np.arange(100) * 20_000_000
-    rows = [{"time_ns": int(t), "device": "GPU", "channel": "power_w", "value": 100.0} for t in times]
+    rows = [{"time_ns": int(t), "device": "GPU", "channel": "power_w", "value": 100.0 + t % 3} for t in times]
     run.samples = tables.from_rows(rows, "samples")
     run.channels = [ChannelInfo("GPU", "power_w", "W", "column power_w", period_s=0.02)]
     take_for_samples(run)
