@@ -68,7 +68,7 @@ class Left:
             before, text, first = self._found[code]
             self._found[code] = (before + count, text, first)
         elif count:
-            self._found[code] = (count, text, place() if callable(place) else place)
+            self._found[code] = (int(count), text, place() if callable(place) else place)
 
     def number(self, cell: str, decimal: str, place: str) -> float | None:
         """The number in a cell; None, and counted, where it is empty or holds none."""
@@ -95,9 +95,11 @@ class Left:
         run.settings["imported"][0]["left_out"] = {code: count for code, (count, _, _) in self._found.items()}
 
 
-def new_run(path: Path, form: str, clock: str) -> Run:
+def new_run(path: Path, form: str, clock: str, dialect: str = "") -> Run:
     """An empty Run for what is in a file; ``clock`` is ``UNIX``, ``RELATIVE`` or ``NO_CLOCK``."""
     about = {"path": path.name, "format": form, "clock": clock, "aligned": ""}
+    if dialect:
+        about["dialect"] = dialect
     return Run(kind="import", settings={"imported": [about]}, workload={"name": path.name})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.formats.importers.json_text import as_float, load
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
@@ -24,11 +24,12 @@ _LONGEST = 20_000
 _COUNT = re.compile(r'\{\s*"count"\s*:\s*(\d{1,15})\s*\}')
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is either file."""
-    start = head.lstrip("\ufeff \t\r\n")
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is either file."""
+    text = decode_text(head)
+    start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("["):
-        return '"timeMs"' in head and '"averageMs"' in head
+        return '"timeMs"' in text and '"averageMs"' in text
     return re.match(r'\{\s*"(Layers|Bindings)"\s*:', start) is not None
 
 

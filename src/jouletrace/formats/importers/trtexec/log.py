@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.formats.importers.numbers import plain_number
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
@@ -46,13 +46,14 @@ _TOTALS = {
 _AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", "enqueue": "enqueue"}
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is such a log, or the part of one that holds its figures."""
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is such a log, or the part of one that holds its figures."""
+    text = decode_text(head)
     return (
         re.search(
             r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"
             r"=== (Model|Build|Inference|Reporting|System) Options ===|" + BEGINS,
-            head,
+            text,
         )
         is not None
     )

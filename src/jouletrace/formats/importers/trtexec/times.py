@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import columns
-from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.formats.importers.json_text import as_float, load_list
 from jouletrace.run import DeviceInfo, Run
 
@@ -29,9 +29,10 @@ _FIELDS = (
 )
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is such a file."""
-    return '"startEnqMs"' in head and '"computeMs"' in head
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is such a file."""
+    text = decode_text(head)
+    return '"startEnqMs"' in text and '"computeMs"' in text
 
 
 def read(path: Path, options: ImportOptions) -> Run:
