@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
-from jouletrace.formats.importers.columns import Coded, Partly, block
+from jouletrace.formats.importers.columns import Coded, Partly, block, coded, known
 from jouletrace.formats.importers.delimited import rejoined, split_row
 from jouletrace.formats.importers.numbers import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
@@ -19,7 +19,10 @@ from jouletrace.run import DeviceInfo, Run
 _HEADER = re.compile(r'^"?Start ?\((\w+)\)"?[,;]"?Duration ?\((\w+)\)"?[,;].*\bName"?\s*$', re.MULTILINE)
 _TO_NS = {"ns": 1, "nsec": 1, "us": 1000, "usec": 1000, "ms": 10**6, "msec": 10**6, "s": 10**9, "sec": 10**9}
 _DEVICE = re.compile(r"^(.*?)\s*\((\d{1,4})\)$")
-_AXES = {"grid_x": "GrdX", "grid_y": "GrdY", "grid_z": "GrdZ", "block_x": "BlkX", "block_y": "BlkY", "block_z": "BlkZ"}
+_NUMBERS = {
+    f"{what}_{axis}": f"{head}{axis.upper()}" for what, head in (("grid", "Grd"), ("block", "Blk")) for axis in "xyz"
+}
+_NUMBERS |= {"correlation": "CorrId", "registers": "Reg/Trd"}
 _SIZES = {"shared_static_bytes": "StcSMem", "shared_dynamic_bytes": "DymSMem", "bytes": "Bytes"}
 
 
@@ -111,8 +114,7 @@ def _add_spans(
     names = columns["Name"]
     device_texts = columns.get("Device", missing)
     devices = {text: _device(text, options) for text in dict.fromkeys(device_texts)}
-    ids = list(dict.fromkeys(info.id for info in devices.values()))
-    known = {axis: _integers(columns.get(column, missing), decimal) for axis, column in _AXES.items()}
+    numbers = {axis: _integers(columns.get(column, missing), decimal) for axis, column in _NUMBERS.items()}
     copies = np.array([name.startswith("[CUDA mem") for name in names])
     rounded = sum(bool(cell) for column in _SIZES.values() for cell in columns.get(column, missing))
     left.add("rounded_sizes", "sizes are rounded to MB in this file and were left out", rounded)
@@ -121,14 +123,12 @@ def _add_spans(
         n,
         id=np.arange(n),
         kind=Coded(copies.astype(np.int32), ["kernel", "memcpy"]),
-        name=_coded(names),
-        device=Coded(np.array([ids.index(devices[text].id) for text in device_texts], np.int32), ids),
-        lane=_coded([f"stream {text}" if text else "" for text in columns.get("Strm", missing)]),
+        name=coded(names),
+        device=coded([devices[text].id for text in device_texts]),
+        lane=coded([f"stream {text}" if text else "" for text in columns.get("Strm", missing)]),
         start_ns=times[:, 0],
         end_ns=times[:, 0] + times[:, 1],
-        correlation=_integers(columns.get("CorrId", missing), decimal),
-        registers=_integers(columns.get("Reg/Trd", missing), decimal),
-        **known,
+        **numbers,
     )
     run.devices = list({info.id: info for info in devices.values()}.values())
 
@@ -137,11 +137,6 @@ def _device(text: str, options: ImportOptions) -> DeviceInfo:
     found = _DEVICE.match(text)
     name, number_ = (found[1], int(found[2])) if found else (text, 0)
     return DeviceInfo(id=f"imported:{number_}", name=options.device or name or f"device {number_}", index=number_)
-
-
-def _coded(texts: Sequence[str]) -> Coded:
-    codes: dict[str, int] = {}
-    return Coded(np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32), list(codes))
 
 
 def _integers(texts: Sequence[str], decimal: str) -> Partly:
@@ -154,4 +149,4 @@ def _integers(texts: Sequence[str], decimal: str) -> Partly:
             continue
         if value is not None and 0 <= value < 1 << 31 and value == int(value):
             values[k] = int(value)
-    return Partly(values, values >= 0)
+    return known(values)
