@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run, read_bytes
-from jouletrace.formats.importers.columns import Coded, Partly, block
+from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
 from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match, match_launch
 from jouletrace.formats.importers.kineto.events import DETAILS, Events
 from jouletrace.formats.importers.kineto.json import Frame
@@ -118,7 +118,7 @@ def _add_spans(
         "spans",
         len(start),
         id=np.arange(len(start)),
-        parent=Partly(parent, parent >= 0),
+        parent=known(parent),
         kind=Coded(kind, kinds),
         name=Coded(name, list(events.names)),
         device=Coded(
@@ -127,15 +127,11 @@ def _add_spans(
         lane=Coded(lane, texts),
         start_ns=start,
         end_ns=end,
-        correlation=Partly(correlation, correlation > 0),
-        **{
-            f"{what}_{axis}": _known(details[:, 3 * i + j])
-            for i, what in enumerate(("grid", "block"))
-            for j, axis in enumerate("xyz")
-        },
-        registers=_known(details[:, 6]),
-        bytes=Partly(details[:, 7], details[:, 7] >= 0),
-        graph_node=Partly(details[:, 8], details[:, 8] > 0),
+        correlation=known(correlation, least=1),
+        **launch_shape(details[:, :6].T),
+        registers=known(details[:, 6], most=(1 << 31) - 1),
+        bytes=known(details[:, 7]),
+        graph_node=known(details[:, 8], least=1),
     )
 
 
@@ -162,10 +158,6 @@ def _parents_by_id(
     return int((~sound).sum())
 
 
-def _known(values: NDArray[np.int64]) -> Partly:
-    return Partly(values, (values >= 0) & (values < 1 << 31))
-
-
 def _lanes(events: Events) -> list[str]:
     """Names of lanes: streams of work on a device, else threads; their process where there are several."""
     processes = {pid for pid, tid, stream in events.lanes if tid and pid.isdigit()}
@@ -180,14 +172,14 @@ def _lanes(events: Events) -> list[str]:
 
 def _devices(events: Events, header: dict[str, Any], options: ImportOptions) -> list[DeviceInfo]:
     """The devices on which something ran."""
-    known = {}
+    properties = {}
     for key in ("deviceProperties", "computeProperties"):
         for one in header.get(key) or []:
             if isinstance(one, dict):
-                known[one.get("id")] = one
+                properties[one.get("id")] = one
     devices = []
     for number in sorted(set(events.device) - {-1}):
-        about = known.get(number, {})
+        about = properties.get(number, {})
         memory = about.get("totalGlobalMem")
         devices.append(
             DeviceInfo(

@@ -11,6 +11,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.formats.importers.json_text import as_float, load
 from jouletrace.formats.importers.stated import Stated
+from jouletrace.formats.importers.trtexec.printed import LONGEST, add_layer
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
 
 _PROFILE = re.compile(
@@ -18,9 +19,6 @@ _PROFILE = re.compile(
     r'(?:,\s*"averageMs"\s*:\s*(?P<average>[^,}\s]+)\s*)?(?:,\s*"medianMs"\s*:\s*(?P<median>[^,}\s]+)\s*)?'
     r'(?:,\s*"percentage"\s*:\s*(?P<share>[^,}\s]+)\s*)?\}'
 )
-_LONGEST = 20_000
-"""Characters of a line that can be a layer."""
-
 _COUNT = re.compile(r'\{\s*"count"\s*:\s*(\d{1,15})\s*\}')
 
 
@@ -65,19 +63,15 @@ def _profile(text: str, stated: Stated, left: Left) -> int:
             if '"count"' not in row and row.strip("[], \t\r\ufeff"):
                 left.add("broken_layers", "layers are damaged", place=f"line {line}")
             continue
-        layer = _PROFILE.search(row) if len(row) < _LONGEST else None
+        layer = _PROFILE.search(row) if len(row) < LONGEST else None
         times = {key: as_float(layer[key]) for key in ("time", "average", "median", "share")} if layer else {}
         if layer is None or times["time"] is None:
             left.add("broken_layers", "layers are damaged", place=f"line {line}")
             continue
-        unit = stated.unit("layer", _unescaped(layer["name"]), count=1)
         average = times["average"]
         if average is None and count:
-            average = times["time"] / count
-        stated.add(unit, "time_s", None if average is None else average / 1e3, count)
-        stated.add(unit, "time_total_s", times["time"] / 1e3, count)
-        stated.add(unit, "time_median_s", None if times["median"] is None else times["median"] / 1e3, count)
-        stated.add(unit, "share", None if times["share"] is None else times["share"] / 100, count)
+            average = times["average"] = times["time"] / count
+        add_layer(stated, _unescaped(layer["name"]), times, count)
         total += average or 0.0
         found += 1
     if found and count:
