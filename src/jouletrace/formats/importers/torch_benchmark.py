@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.numbers import plain_number
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+from jouletrace.run import MODEL_UNIT, Run
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME = r"(?P<{0}>[\d.]+) (?P<{0}_unit>ns|us|μs|µs|ms|s)"
@@ -56,12 +56,8 @@ def read(path: Path, options: ImportOptions) -> Run:
         unit = MODEL_UNIT if len(found) == 1 else stated.unit("range", title or "measurement", count=1)
         for metric, value in measurement.figures.items():
             stated.add(unit, metric, value, measurement.n)
-    run = new_run(path, "torch_benchmark", NO_CLOCK)
-    if len(found) == 1:
-        run.workload |= {"title": " ".join(found[0].title), **found[0].facts}
-    if options.device:
-        run.devices.append(DeviceInfo("imported:0", options.device, index=0))
-    stated.write(run)
+    known = {"title": " ".join(found[0].title), **found[0].facts} if len(found) == 1 else {}
+    run = stated.run(path, "torch_benchmark", options.device, known)
     left.warn(run)
     return run
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.json_text import as_float, load
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.trtexec.printed import LONGEST, add_layer
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+from jouletrace.run import MODEL_UNIT, Run
 
 _PROFILE = re.compile(
     r'\{\s*"name"\s*:\s*"(?P<name>.*)"\s*,\s*"timeMs"\s*:\s*(?P<time>[^,}\s]+)\s*'
@@ -44,11 +44,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     found = _layer_info(text, path, stated, left) if layers else _profile(text, stated, left)
     if not found:
         raise BadInputError(f"{path}: not one layer in it can be read{left.first()}")
-    run = new_run(path, "trtexec", NO_CLOCK)
-    run.settings["imported"][0]["dialect"] = "layers" if layers else "profile"
-    if options.device:
-        run.devices.append(DeviceInfo("imported:0", options.device, index=0))
-    stated.write(run)
+    run = stated.run(path, "trtexec", options.device, {}, "layers" if layers else "profile")
     left.warn(run)
     return run
 
