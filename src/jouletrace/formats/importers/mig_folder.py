@@ -157,17 +157,15 @@ def _join(figures: Figures, unit: int, recorded: Run, window: tuple[int, int]) -
 
 
 def _spans(rows: list[tuple[int, str, int, int]]) -> pa.Table:
-    if not rows:
-        return columns.block("spans", 0)
-    units, names, starts, ends = zip(*rows, strict=True)
+    units, names, starts, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
     return columns.block(
         "spans",
         len(rows),
         id=np.arange(len(rows)),
         kind="range",
-        name=columns.Coded(np.arange(len(rows)), list(names)),
+        name=columns.coded(names),
         lane="MIG results",
-        unit=np.array(units, np.int64),
-        start_ns=np.array(starts, np.int64),
-        end_ns=np.array(ends, np.int64),
+        unit=units,
+        start_ns=starts,
+        end_ns=ends,
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, read_text
 from jouletrace.formats.importers.delimited import read_delimited
-from jouletrace.formats.importers.numbers import number
 
 NEEDED = ("model_name", "batch_size", "latency", "start_timestamp", "end_timestamp")
 
@@ -72,8 +72,14 @@ def is_results(head: str) -> bool:
 
 
 def read_points(path: Path, left: Left) -> list[Point]:
-    """All rows of one file; what can't be read is counted in ``left``."""
+    """All rows of one file; what can't be read is counted in ``left``.
+
+    Raises:
+        BadInputError: If a column is missing.
+    """
     table = read_delimited(read_text(path, left), left)
+    if missing := [name for name in NEEDED if name not in table.header]:
+        raise BadInputError(f"{path}: results of a MIG profiler without a column {missing[0]}")
     slices, memory = _instance_of(path.name)
     found = []
     for cells, line in zip(table.rows, table.lines, strict=True):
@@ -85,13 +91,7 @@ def read_points(path: Path, left: Left) -> list[Point]:
                 continue
             if match := PROFILE.fullmatch(cell):
                 profile = match
-                continue
-            try:
-                value = number(cell)
-            except ValueError:
-                left.add("not_a_number", "cells hold no number", place=f"{place}, column {name}")
-                continue
-            if value is not None:
+            elif (value := left.number(cell, ".", f"{place}, column {name}")) is not None:
                 row[name] = value
         point = _point(cells[table.header.index("model_name")], row, place)
         if point is None:
@@ -136,20 +136,17 @@ def _may_share_instance(one: Point, other: Point) -> bool:
 
 def _point(model: str, row: dict[str, float], place: str) -> Point | None:
     batch, seq_len = row.get("batch_size"), row.get("seq_length")
-    start, end = row.get("start_timestamp"), row.get("end_timestamp")
-    if batch is None or batch < 1:
-        return None
+    start, end = row.get("start_timestamp") or 0, row.get("end_timestamp") or 0
     ran = bool(start and end)
-    if ran and (end or 0) < (start or 0):
+    if batch is None or batch < 1 or (ran and end < start):
         return None
-    figures = {name: value for name, value in row.items() if name in ("latency", "latency_std", "throughput")}
     return Point(
         model,
         int(batch),
         None if seq_len is None else int(seq_len),
-        int(start) if ran and start is not None else None,
-        int(end) if ran and end is not None else None,
-        figures if ran else {},
+        int(start) if ran else None,
+        int(end) if ran else None,
+        {name: row[name] for name in ("latency", "latency_std", "throughput") if ran and name in row},
         place=place,
     )
 

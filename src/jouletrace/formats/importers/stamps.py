@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -197,18 +198,10 @@ def _exact(text: str, factor: int) -> tuple[int, int]:
     Raises:
         OverflowError: If it is beyond what a time can be.
     """
-    text = text.replace(",", ".")
-    if "e" in text.lower():
-        value, digits = round(float(text) * factor), 0
-    else:
-        whole, _, fraction = text.lstrip("+-").partition(".")
-        fraction = fraction[:_MOST_DIGITS]
-        digits = len(fraction)
-        value = int(whole or 0) * factor + int(fraction or 0) * factor // 10**digits
-        value = -value if text.startswith("-") else value
-    if abs(value) >= 2**62:
+    value = Decimal(text.replace(",", "."))
+    if value.adjusted() > 30 or abs(value * factor) >= 2**62:
         raise OverflowError
-    return value, digits
+    return int(value * factor), min(max(-int(value.as_tuple().exponent), 0), _MOST_DIGITS)
 
 
 def _times_of_day(texts: Sequence[str]) -> Stamps:

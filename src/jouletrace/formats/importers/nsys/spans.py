@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.columns import Coded, Column, Partly, block
+from jouletrace.formats.importers.columns import Coded, Column, Partly, block, known
 from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match_launch
 from jouletrace.formats.importers.nsys.devices import Devices
 from jouletrace.formats.importers.nsys.tables import Database, Ints
@@ -73,7 +73,7 @@ class Spans:
         n = len(calls["start"])
         named, threads = self._named(calls["nameId"]), _threads(calls["globalTid"])
         found = [
-            self._block("launch", calls, parent[:n], name=named, lane=threads, correlation=_known(keys)),
+            self._block("launch", calls, parent[:n], name=named, lane=threads, correlation=known(keys)),
             self._block("range", ranges, parent[n:], name=self._range_names(ranges), lane=_range_lanes(ranges)),
         ]
         self._calls, self._call_keys, self._call_parent = calls, keys, parent[:n]
@@ -163,8 +163,8 @@ class Spans:
         columns: dict[str, Column] = {
             "device": Coded(self._devices.codes(rows["globalPid"], rows["deviceId"]), self._devices.ids),
             "lane": _coded(rows["streamId"], "stream {}"),
-            "correlation": _known(wanted),
-            "graph_node": _known(rows["graphNodeId"], 1),
+            "correlation": known(wanted),
+            "graph_node": known(rows["graphNodeId"], 1),
             "name": self._work_names(kind, rows),
         }
         if kind == "kernel":
@@ -174,7 +174,7 @@ class Spans:
             columns["shared_static_bytes"] = _small(rows.pop("staticSharedMemory"))
             columns["shared_dynamic_bytes"] = _small(rows.pop("dynamicSharedMemory"))
         elif kind in ("memcpy", "memset"):
-            columns["bytes"] = _known(rows["bytes"])
+            columns["bytes"] = known(rows["bytes"])
         return self._block(kind, rows, parent, **columns)
 
     def _keys(self, process: Ints, correlation: Ints) -> Ints:
@@ -215,7 +215,7 @@ class Spans:
             "spans",
             n,
             id=np.arange(first, first + n),
-            parent=Partly(parent, parent >= 0),
+            parent=known(parent),
             kind={"memset": "memcpy", "graph": "range"}.get(kind, kind),
             start_ns=rows["start"] + self._base_ns,
             end_ns=rows["end"] + self._base_ns,
@@ -247,10 +247,6 @@ def _range_lanes(ranges: dict[str, Ints]) -> Coded:
 def _coded(numbers: Ints, text: str) -> Coded:
     distinct, inverse = np.unique(numbers, return_inverse=True)
     return Coded(inverse.reshape(-1), [text.format(n) for n in distinct.tolist()])
-
-
-def _known(values: Ints, least: int = 0) -> Partly:
-    return Partly(values, values >= least)
 
 
 def _small(values: Ints) -> Partly:

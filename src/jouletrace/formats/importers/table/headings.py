@@ -40,15 +40,7 @@ _UNKNOWN_UNIT = re.compile(r"[A-Za-zµμ]?[WJ]")
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
 _LAST = re.compile(r"^(.*[^\s_.,/-])[\s_.,/-]+([A-Za-zµμ%]+)$")
-_UNIT_NAMES = {
-    name.lower(): name
-    for name in (
-        *("mW", "kW", "W", "mJ", "kJ", "J", "Wh", "kWh", "C", "pct", "MHz", "ns", "us", "µs", "μs", "ms", "s", "sec"),
-        *("V", "mV", "A", "mA", "B", "MiB", "MB", "min"),
-        *("bytes", "seconds", "milliseconds", "microseconds", "nanoseconds", "millis", "micros", "msec", "usec"),
-        *("watts", "milliwatts", "microwatts", "kilowatts", "joules", "millijoules"),
-    )
-}
+_UNIT_NAMES = {name.lower(): name for name in units.UNITS if "/" not in name}
 _BESIDE_SPACE = 2
 """A unit of fewer letters needs an underscore before it: "Phase A" isn't in amperes. Watts, joules, seconds may."""
 
