@@ -202,7 +202,7 @@ class Events:
         """
         event, end = _SCAN(text, at)
         self._any(event, offset + at)
-        return end
+        return int(end)
 
     def repair(self, text: str, at: int, offset: int) -> int | None:
         """Go on after an event that is no JSON: mend quotes in its name, or leave out its ``args``, or all of it.
@@ -212,8 +212,7 @@ class Events:
         """
         following = _NEXT_EVENT(text, at)
         fragment = text[at : following.start() + 1] if following else text[at:]
-        name = _NAME_VALUE(fragment)
-        if name is not None:
+        if name := _NAME_VALUE(fragment):
             value = re.sub(r'(?<!\\)"', r"\"", name[2])
             mended = f"{fragment[: name.start()]}{name[1]}{value}{name[3]}{fragment[name.end() :]}"
             end = self._take_mended(mended, offset + at)
@@ -231,11 +230,9 @@ class Events:
     def _take_mended(self, text: str, place: int) -> int | None:
         """Take an event that was mended; returns where it ends, None if it still is no JSON."""
         try:
-            event, end = _SCAN(text, 0)
+            return self.take(text, 0, place)
         except (ValueError, RecursionError):
             return None
-        self._any(event, place)
-        return int(end)
 
     def _any(self, event: Any, place: int) -> None:
         """An event as the JSON parser gives it."""
