@@ -16,6 +16,9 @@ NEEDED = ("model_name", "batch_size", "latency", "start_timestamp", "end_timesta
 _BY_ID = {0: "7g", 5: "4g", 9: "3g", 14: "2g", 15: "1g", 19: "1g", 20: "1g"}
 """Compute slices of a GPU instance profile by its id, the same on all boards."""
 
+_LATEST_S = 1 << 33
+"""No window is as late, in seconds since 1970: 64 bits of nanoseconds end before."""
+
 _ID_IN_NAME = re.compile(r"MIG_profile_(\d+)", re.I)
 _MEMORY_IN_NAME = re.compile(r"(?:^|[_-])0*(\d{1,3})g(?:b)?(?=[_.-]|$)", re.I)
 _MEMORY_COLUMNS = ("mig", "instance_memory")
@@ -95,7 +98,7 @@ def read_points(path: Path, left: Left) -> list[Point]:
                 row[name] = value
         point = _point(cells[table.header.index("model_name")], row, place)
         if point is None:
-            left.add("broken_rows", "rows have no batch size or a window that ends before it begins", place=place)
+            left.add("broken_rows", "rows have no batch size or a window that can't be", place=place)
             continue
         in_column = next((row[name] for name in _MEMORY_COLUMNS if name in row), None)
         point.slices, point.memory_gb = slices, memory if in_column is None else int(in_column)
@@ -138,7 +141,7 @@ def _point(model: str, row: dict[str, float], place: str) -> Point | None:
     batch, seq_len = row.get("batch_size"), row.get("seq_length")
     start, end = row.get("start_timestamp") or 0, row.get("end_timestamp") or 0
     ran = bool(start and end)
-    if batch is None or batch < 1 or (ran and end < start):
+    if batch is None or batch < 1 or (ran and not 0 < start <= end < _LATEST_S):
         return None
     return Point(
         model,
