@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run, read_bytes
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
-from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match, match_launch
+from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
 from jouletrace.formats.importers.kineto.events import DETAILS, Events
 from jouletrace.formats.importers.kineto.json import Frame
 from jouletrace.run import DeviceInfo, Run
@@ -95,21 +95,10 @@ def _add_spans(
     parent[~host] = -1
     launch = is_a["launch"]
     refused = _parents_by_id(parent, launch, container & is_a["op"], external, start, end, slack_ns)
-    launches = np.flatnonzero(launch)
-    keys = correlation[launches].astype(np.int64)
-    found = match_launch(np.where(work, correlation, -1), np.where(keys > 0, keys, -1), start[launches], end[launches])
-    joined = found >= 0
-    parent[joined] = parent[launches[found[joined]]]
-    early = joined.copy()
-    early[joined] = start[joined] < start[launches[found[joined]]]
-    about["joins"] = {
-        "device_spans": int(work.sum()),
-        "with_launch": int(joined.sum()),
-        "with_parent": int((parent[work] >= 0).sum()),
-        "ambiguous_launch": int((found == AMBIGUOUS).sum()),
-        "refused_external_ids": refused,
-        "before_launch": int(early.sum()),
-    }
+    keys = correlation[launch].astype(np.int64)
+    calls = Calls(np.where(keys > 0, keys, -1), start[launch], end[launch], parent[launch])
+    joins = about["joins"] = {"refused_external_ids": refused}
+    parent[work] = parents_of_work(correlation[work].astype(np.int64), start[work], calls, joins)
     details = np.full((len(start), DETAILS), -1, np.int64)
     details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
     details = details[order]
