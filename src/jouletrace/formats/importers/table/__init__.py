@@ -61,7 +61,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
     devices = _Devices(log, meaning, options.device)
-    if meaning.start is not None and meaning.end is not None and meaning.time is None and table.rows:
+    if {"start", "end"} == set(meaning.times) and table.rows:
         return _spans(path, table, meaning, log, devices, options)
     return _samples(path, table, meaning, _checked(path, table, meaning), log, devices, options)
 
@@ -95,14 +95,14 @@ def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
     there = f"there are {', '.join(table.header)[:200]}"
     if not table.rows:
         raise BadInputError(f"{path}: a header and not one row that fits it")
-    if meaning.time is None:
+    if "time" not in meaning.times:
         raise BadInputError(f"{path}: which column is the time? Say --map time_s=COLUMN (or time_ms, ...); {there}")
     if not meaning.values:
         raise BadInputError(
             f"{path}: which column is the power? Say --map power_w=COLUMN if it is in watts, "
             f"--map power_mw=COLUMN if in milliwatts; {there}"
         )
-    return meaning.time
+    return meaning.times["time"]
 
 
 def _samples(
@@ -190,8 +190,8 @@ def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
 
 def _spans(path: Path, table: Delimited, meaning: Columns, log: Log, devices: _Devices, options: ImportOptions) -> Run:
     """Rows with a start and an end: layers, phases or iterations that somebody timed."""
-    edges = {"start": meaning.start or Times(()), "end": meaning.end or Times(())}
-    start, end = read_times(path, table, edges, options).values()
+    found = read_times(path, table, meaning.times, options)
+    start, end = found["start"], found["end"]
     use: NDArray[np.bool_] = start.valid & end.valid & (end.time_ns >= start.time_ns)
     log.left.add("no_time", "rows have no start before their end", int((~use).sum()))
     if not use.any():
