@@ -46,10 +46,11 @@ def read(path: Path, options: ImportOptions) -> Run:
         if (units.unit(unit) or units.NO_UNIT).si != "s":
             raise BadInputError(f"{path}: unknown unit of time {unit!r} in its header")
     whole = re.split(r"\r?\n\s*\r?\n", text[found.start() :], maxsplit=1)[0]  # other tables may follow
-    table = read_delimited(whole, left, before=text.count("\n", 0, found.start()), name="Name")
+    above = text.count("\n", 0, found.start())
+    table = read_delimited(whole, left, before=above, name="Name")
     columns = {name.split("(")[0].strip(): k for k, name in enumerate(table.header)}
     if "Name" not in columns:
-        raise BadInputError(f"{path}: the header of its GPU trace is damaged")
+        raise BadInputError(f"{path}: line {above + 1}: the header of its GPU trace is damaged")
     start, took = (read_stamps([row[k] for row in table.rows], unit=found[k + 1]) for k in (0, 1))
     good = start.valid & took.valid & (start.time_ns >= 0) & (took.time_ns >= 0)
     good &= (start.time_ns < 1 << 61) & (took.time_ns < 1 << 61)
