@@ -99,9 +99,7 @@ def _add_spans(
     calls = Calls(np.where(keys > 0, keys, -1), start[launch], end[launch], parent[launch])
     joins = about["joins"] = {"refused_external_ids": refused}
     parent[work] = parents_of_work(correlation[work].astype(np.int64), start[work], calls, joins)
-    details = np.full((len(start), DETAILS), -1, np.int64)
-    details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
-    details = details[order]
+    details = _details(events)[order]
     texts, device_names = _lanes(events), sorted(set(device[device >= 0].tolist()))
     run.spans = block(
         "spans",
@@ -122,6 +120,13 @@ def _add_spans(
         bytes=known(details[:, 7]),
         graph_node=known(details[:, 8], least=1),
     )
+
+
+def _details(events: Events) -> NDArray[np.int64]:
+    """Launch shape and so on of all events, -1 where unknown, shape (n, ``DETAILS``)."""
+    details = np.full((len(events), DETAILS), -1, np.int64)
+    details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
+    return details
 
 
 def _parents_by_id(
