@@ -421,6 +421,12 @@ def tegrastats(milliwatts, line=ORIN, stamped=True):
     )
 
 
+MIG_RESULTS = """model_name,batch_size,seq_length,latency,latency_std,throughput,start_timestamp,end_timestamp,mig
+bert,1,32,5.0,0.1,200.0,1657289505,1657289515,3g.20gb
+bert,4,32,8.0,0.1,500.0,1657289520,1657289530,3g.20gb
+bert,8,32,0,0,0,0,0,3g.20gb
+"""
+
 SAMPLES = {
     "tegrastats": ("tegrastats", tegrastats([2400] * 10 + [9000] * 10)),
     "tegrastats of old": ("tegrastats", tegrastats([1532] * 10, NANO, stamped=False)),
@@ -448,6 +454,7 @@ SAMPLES = {
     "openvino": ("openvino", OPENVINO_REPORT),
     "openvino layers": ("openvino", OPENVINO_LAYERS),
     "onnxruntime": ("onnxruntime", onnxruntime()),
+    "mig results": ("mig_folder", MIG_RESULTS),
     "meter": ("table", meter([100.0 + i for i in range(20)])),
 }
 """By name: the format and a text of it."""

@@ -181,3 +181,11 @@ def test_readings_that_no_device_can_draw_are_left_out_and_counted(tmp_path):
     (warning,) = [one for one in run.warnings if one.code == "power_impossible"]
     assert warning.message.startswith("3 of 30 readings of power_w")
     assert run.result("power_w", unit=1).value < 100
+
+
+def test_a_unit_that_is_not_known_is_counted_apart_from_empty_cells(tmp_path):
+    text = "timestamp, power.draw [W], clocks.sm [MHz]\n"
+    text += "2024/03/01 12:00:00.000, 61.00 W, 3 furlong\n2024/03/01 12:00:01.000, 62.00 W, [N/A]\n"
+    run = read(tmp_path, "nvidia_smi", text)
+    assert list(run.series("imported:0", "power_w")[1]) == [61, 62]
+    assert left_out(run) == {"unknown_units": 1, "missing_cells": 1}

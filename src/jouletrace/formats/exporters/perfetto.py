@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import protobuf as pb
-from jouletrace.formats.exporters.interning import ARG_NAMES, ARG_TEXTS, EVENT_CATEGORIES, EVENT_NAMES, Interned
 from jouletrace.formats.exporters.output import new_file
+from jouletrace.formats.exporters.protobuf import ARG_NAMES, ARG_TEXTS, EVENT_CATEGORIES, EVENT_NAMES, Interned
 from jouletrace.formats.exporters.timeline import notes, timeline_of
 from jouletrace.formats.exporters.timeline.counters import Counter
 from jouletrace.formats.exporters.timeline.slices import Batch, Figure, Slices

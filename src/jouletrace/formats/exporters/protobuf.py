@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers, as far as a writer of traces needs it.
+"""The wire format of Protocol Buffers, as far as a writer of traces needs it, and Perfetto's way to write words once.
 
 Source: https://protobuf.dev/programming-guides/encoding. A message is bytes; its fields are added up.
 """
@@ -47,3 +47,31 @@ def message(field: int, *parts: bytes) -> bytes:
 def text(field: int, words: str) -> bytes:
     """A field of type string."""
     return message(field, words.encode("utf-8", "backslashreplace"))
+
+
+EVENT_CATEGORIES, EVENT_NAMES, ARG_NAMES, ARG_TEXTS = 1, 2, 3, 29
+"""Fields of InternedData: its tables of words."""
+
+
+class Interned:
+    """The words of one packet sequence."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._used = dict.fromkeys((EVENT_CATEGORIES, EVENT_NAMES, ARG_NAMES, ARG_TEXTS), 0)
+        self._new: list[bytes] = []
+
+    def number(self, table: int, word: str) -> int:
+        """The number of a word, from 1; a new word waits to be written."""
+        found = self._numbers.get((table, word))
+        if found is None:
+            found = self._used[table] = self._used[table] + 1
+            self._numbers[table, word] = found
+            self._new.append(message(table, integer(1, found), text(2, word)))
+        return found
+
+    def take_new(self) -> bytes:
+        """The words since the last call, as fields of InternedData."""
+        new = b"".join(self._new)
+        self._new.clear()
+        return new

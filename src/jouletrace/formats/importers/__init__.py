@@ -1,6 +1,6 @@
-"""What other tools wrote, read into Runs: one module a format, ``sniff(head)`` and ``read(path, options)``.
+"""What other tools wrote, read into Runs: one module a dialect, ``sniff(head)`` and ``read(path, options)``.
 
-A format is one module and one line in ``FORMATS``; modules are imported when asked for.
+A format is one module (or several) and one line in ``FORMATS``; modules are imported when asked for.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from jouletrace.formats.importers.base import ImportOptions, read_head
 if TYPE_CHECKING:
     from jouletrace.run import Run
 
-FORMATS: dict[str, str] = {
-    "jouletrace": "jouletrace.formats.importers.measured",
-    "nsys": "jouletrace.formats.importers.nsys",
-    "nsys_stats": "jouletrace.formats.importers.nsys_stats",
-    "ncu": "jouletrace.formats.importers.ncu",
-    "onnxruntime": "jouletrace.formats.importers.onnxruntime",
-    "kineto": "jouletrace.formats.importers.kineto",
-    "nvprof": "jouletrace.formats.importers.nvprof",
-    "trtexec": "jouletrace.formats.importers.trtexec",
-    "nvidia_smi": "jouletrace.formats.importers.nvidia_smi",
-    "tegrastats": "jouletrace.formats.importers.tegrastats",
-    "dcgm": "jouletrace.formats.importers.dcgm",
-    "torch_benchmark": "jouletrace.formats.importers.torch_benchmark",
-    "openvino": "jouletrace.formats.importers.openvino",
-    "mig_folder": "jouletrace.formats.importers.mig_folder",
-    "table": "jouletrace.formats.importers.table",
+_PACKAGE = "jouletrace.formats.importers."
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "jouletrace": ("measured",),
+    "nsys": ("nsys",),
+    "nsys_stats": ("nsys_stats",),
+    "ncu": ("ncu",),
+    "onnxruntime": ("onnxruntime",),
+    "kineto": ("kineto",),
+    "nvprof": ("nvprof",),
+    "trtexec": ("trtexec.log", "trtexec.times", "trtexec.layers"),
+    "nvidia_smi": ("nvidia_smi.dmon", "nvidia_smi.query", "nvidia_smi.table"),
+    "tegrastats": ("tegrastats",),
+    "dcgm": ("dcgm.scrapes", "dcgm.rows"),
+    "torch_benchmark": ("torch_benchmark",),
+    "openvino": ("openvino",),
+    "mig_folder": ("mig_folder",),
+    "table": ("table",),
 }
-"""Name of each format and the module that reads it, in the order in which they are asked.
+"""Name of each format and the modules that read it, one a dialect, in the order in which they are asked.
 
 Chrome JSON of one tool is asked before that of any.
 """
-
 
 CONVERTED_BY: dict[str, str] = {
     ".nsys-rep": "nsys export --type sqlite {file}",
@@ -51,7 +52,7 @@ CONVERTED_BY: dict[str, str] = {
 
 
 class Importer(Protocol):
-    """What a module of ``FORMATS`` offers."""
+    """What a module of ``FORMATS`` offers, and a format."""
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file that begins so (up to 64 KiB, decompressed) is of this format. Never raises."""
@@ -73,7 +74,28 @@ def importer(name: str) -> Importer:
         BadInputError: If there is no such format; the nearest is offered.
     """
     check_format(name, FORMATS)
-    return cast(Importer, import_module(FORMATS[name]))
+    dialects = [cast(Importer, import_module(_PACKAGE + module)) for module in FORMATS[name]]
+    return dialects[0] if len(dialects) == 1 else _Dialects(name, dialects)
+
+
+class _Dialects:
+    """The importer of a format of several dialects."""
+
+    def __init__(self, name: str, dialects: Sequence[Importer]) -> None:
+        self._name = name
+        self._dialects = dialects
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file that begins so is of one of them."""
+        return any(dialect.sniff(head) for dialect in self._dialects)
+
+    def read(self, path: Path, options: ImportOptions) -> Run:
+        """Read a file by the dialect that it is of."""
+        head = read_head(path)
+        for dialect in self._dialects:
+            if dialect.sniff(head):
+                return dialect.read(path, options)
+        raise BadInputError(f"{path}: this is not recognised as a file of {self._name}")
 
 
 def recognise(path: Path | str) -> str:

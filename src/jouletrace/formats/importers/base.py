@@ -68,7 +68,7 @@ class Left:
             before, text, first = self._found[code]
             self._found[code] = (before + count, text, first)
         elif count:
-            self._found[code] = (count, text, place() if callable(place) else place)
+            self._found[code] = (int(count), text, place() if callable(place) else place)
 
     def number(self, cell: str, decimal: str, place: str) -> float | None:
         """The number in a cell; None, and counted, where it is empty or holds none."""
@@ -95,9 +95,11 @@ class Left:
         run.settings["imported"][0]["left_out"] = {code: count for code, (count, _, _) in self._found.items()}
 
 
-def new_run(path: Path, form: str, clock: str) -> Run:
+def new_run(path: Path, form: str, clock: str, dialect: str = "") -> Run:
     """An empty Run for what is in a file; ``clock`` is ``UNIX``, ``RELATIVE`` or ``NO_CLOCK``."""
     about = {"path": path.name, "format": form, "clock": clock, "aligned": ""}
+    if dialect:
+        about["dialect"] = dialect
     return Run(kind="import", settings={"imported": [about]}, workload={"name": path.name})
 
 
@@ -107,17 +109,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     Raises:
         BadInputError: If it can't be read or is empty.
     """
-    try:
-        with open_regular(path) as file:
-            head = file.read(size)
-            if head.startswith(_GZIP):
-                file.seek(0)
-                head = _unpack(file, size, path)
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if not head:
-        raise BadInputError(f"{path} is empty")
-    return head
+    return _read(path, size, None)
 
 
 def read_bytes(path: Path, left: Left | None = None) -> bytes:
@@ -126,19 +118,24 @@ def read_bytes(path: Path, left: Left | None = None) -> bytes:
     Raises:
         BadInputError: If it can't be read, is empty, or is larger than ``LIMIT_BYTES``.
     """
+    if path.is_file() and path.stat().st_size > LIMIT_BYTES:
+        raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
+    data = _read(path, LIMIT_BYTES + 1, left)
+    if len(data) > LIMIT_BYTES:
+        raise BadInputError(f"{path} holds more than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
+    return data
+
+
+def _read(path: Path, size: int, left: Left | None) -> bytes:
     try:
-        if path.stat().st_size > LIMIT_BYTES:
-            raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
         with open_regular(path) as file:
             packed = file.read(2) == _GZIP
             file.seek(0)
-            data = _unpack(file, LIMIT_BYTES + 1, path, left) if packed else file.read()
+            data = _unpack(file, size, path, left) if packed else file.read(min(size, path.stat().st_size))
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if not data:
         raise BadInputError(f"{path} is empty")
-    if len(data) > LIMIT_BYTES:
-        raise BadInputError(f"{path} holds more than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
     return data
 
 

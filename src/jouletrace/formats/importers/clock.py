@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -105,11 +104,9 @@ def warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
     """Say so where a file has no moment in common with any other one."""
     extents = [extent(run) for run in runs]
     timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
-    for k in timed if len(timed) > 1 else []:
-        if not any(extents[k].touches(extents[other]) for other in timed if other != k):
-            others = [extents[other] for other in timed if other != k]
-            if k == timed[-1] and len(timed) == 2:
-                continue  # the other one's line says it of both
+    for k in timed[: 1 if len(timed) == 2 else None]:  # of two files one line says it of both
+        others = [extents[other] for other in timed if other != k]
+        if others and not any(extents[k].touches(other) for other in others):
             message = (
                 f"its times ({extents[k].said()}) have no moment in common with the other files "
                 f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
@@ -126,6 +123,5 @@ def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:
 
 def created_ns(runs: list[Run]) -> int:
     """When what was imported began: the first time of all, or of the files if they have none."""
-    starts = [one.start_ns for run in runs if (one := extent(run)).start_ns is not None and about(run)["clock"] == UNIX]
-    known = [start for start in starts if start is not None]
-    return int(np.min(known)) if known else min(run.created_ns for run in runs)
+    starts = [extent(run).start_ns for run in runs if about(run)["clock"] == UNIX]
+    return min((start for start in starts if start is not None), default=min(run.created_ns for run in runs))

@@ -36,6 +36,24 @@ class Partly(NamedTuple):
     valid: NDArray[np.bool_]
 
 
+def coded(texts: Sequence[str | None]) -> Coded:
+    """A column of texts, one a row, None where there is none."""
+    codes: dict[str, int] = {}
+    found = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
+    return Coded(np.array(found, np.int32), list(codes))
+
+
+def known(values: NDArray[np.integer], least: int = 0, most: int = (1 << 63) - 1) -> Partly:
+    """A column of integers, missing where they are below ``least`` or above ``most``."""
+    return Partly(values, (values >= least) & (values <= most))
+
+
+def launch_shape(axes: NDArray[np.integer]) -> dict[str, Partly]:
+    """The six columns of grid and block of 32 bits, from integers of shape (6, n), -1 where unknown."""
+    names = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+    return {name: known(values, most=(1 << 31) - 1) for name, values in zip(names, axes, strict=True)}
+
+
 Column = ArrayLike | Coded | Partly | str | None
 
 

@@ -61,27 +61,29 @@ def rejoined(cells: list[str], width: int, name: int | None, delimiter: str = ",
 
 
 def read_delimited(
-    text: str, left: Left, *, delimiter: str | None = None, header: Sequence[str] | None = None, before: int = 0
+    text: str, left: Left, *, header: Sequence[str] | None = None, before: int = 0, name: str | None = None
 ) -> Delimited:
     """Read a table; rows with another number of cells than the header, and repeated headers, are left out.
 
     Args:
         text: From the header on (or from the first row, if ``header`` is given).
         left: Counts rows that don't fit.
-        delimiter: Found in the first line if None.
         header: The columns, if the text has no header.
         before: How many lines of the file stand before the text.
+        name: The column that holds the delimiter in rows of too many cells (see ``rejoined``).
     """
-    delimiter = delimiter or delimiter_of(text.split("\n", 1)[0]) or ","
+    delimiter = delimiter_of(text.split("\n", 1)[0]) or ","
     names = list(header or [])
     rows: list[list[str]] = []
     lines: list[int] = []
-    for line, cells, height in _rows(text, delimiter, left, before):
-        if not any(cells):
+    for line, split, height in _rows(text, delimiter, left, before):
+        if not any(split):
             continue
         if not names:
-            names = cells
-        elif len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
+            names = split
+            continue
+        cells = rejoined(split, len(names), names.index(name), delimiter) if name in names else split
+        if len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
             if cells[: len(names)] != names:  # tools that are started again write their header again
                 rows.append(cells[: len(names)])
                 lines.append(line)

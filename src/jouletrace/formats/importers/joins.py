@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,21 @@ def _last_at_least(levels: list[Ints], before: Ints, wanted: Ints) -> Ints:
     return found
 
 
+class Calls(NamedTuple):
+    """Calls that launch work on devices; each an array of shape (n,).
+
+    Attributes:
+        keys: What their work carries too.
+        start, end: In ns.
+        parent: Ids of what encloses them.
+    """
+
+    keys: Ints
+    start: Ints
+    end: Ints
+    parent: Ints
+
+
 def match(wanted: Ints, keys: Ints) -> Ints:
     """For each wanted key the row of ``keys`` that has it: ``NONE`` if none, ``AMBIGUOUS`` if several.
 
@@ -125,3 +140,28 @@ def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
     sound = np.add.reduceat(astray, first) == 0
     single = match(wanted, ordered[first])
     return np.where((single >= 0) & sound[single], order[first[single]], np.where(single >= 0, AMBIGUOUS, NONE))
+
+
+def parents_of_work(wanted: Ints, start: Ints, calls: Calls, joins: dict[str, int]) -> Ints:
+    """The parents of kernels and copies: those of the calls that launched them, ``NONE`` without such a call.
+
+    Args:
+        wanted: Keys of the work, shape (m,).
+        start: Its starts in ns, shape (m,).
+        calls: What may have launched it.
+        joins: Gets how many there are, how many found a launch and a parent, and how many did not by ambiguity.
+    """
+    found = match_launch(wanted, calls.keys, calls.start, calls.end)
+    joined = np.flatnonzero(found >= 0)
+    launch = found[joined]
+    parent = np.full(len(found), NONE, np.int64)
+    parent[joined] = calls.parent[launch]
+    for name, count in (
+        ("device_spans", len(found)),
+        ("with_launch", len(joined)),
+        ("with_parent", (parent >= 0).sum()),
+        ("ambiguous_launch", (found == AMBIGUOUS).sum()),
+        ("before_launch", (start[joined] < calls.start[launch]).sum()),
+    ):
+        joins[name] = joins.get(name, 0) + int(count)
+    return parent

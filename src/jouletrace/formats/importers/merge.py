@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions
 from jouletrace.formats.importers.clock import about, align, created_ns, warn_of_gaps
-from jouletrace.formats.importers.columns import join
+from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.ncu.match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 
@@ -138,16 +138,12 @@ def _rename_devices(run: Run, new_ids: dict[str, str]) -> None:
         table = run.table(name)
         if len(table) == 0:
             continue
-        column = table["device"].unify_dictionaries()
-        chunks = []
-        for chunk in column.chunks:
-            names = [new_ids.get(text, text) for text in chunk.dictionary.to_pylist()]
-            distinct = list(dict.fromkeys(names))
-            codes = np.array([distinct.index(text) for text in names], np.int32)
-            indices = pc.take(pa.array(codes), chunk.indices)
-            chunks.append(pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string())))
-        where = table.schema.get_field_index("device")
-        setattr(run, name, table.set_column(where, table.schema.field("device"), pa.chunked_array(chunks)))
+        codes, texts = tables.decoded(table["device"])
+        named = coded([new_ids.get(text, text) for text in texts])
+        column = block(name, len(table), device=Coded(np.append(named.codes, -1)[codes], named.values))["device"]
+        setattr(
+            run, name, table.set_column(table.schema.get_field_index("device"), table.schema.field("device"), column)
+        )
 
 
 def _renumber(runs: list[Run]) -> None:

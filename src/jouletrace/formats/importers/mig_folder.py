@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from jouletrace.analysis.rows import Figures
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import columns, dcgm
+from jouletrace.formats.importers import columns
 from jouletrace.formats.importers.base import NO_CLOCK, UNIX, ImportOptions, Left, decode_text, new_run, read_head
+from jouletrace.formats.importers.dcgm import rows
 from jouletrace.formats.importers.mig_points import Point, is_results, once, read_points
 from jouletrace.formats.importers.stated import PREFIX
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -92,7 +93,7 @@ def _read_log(run: Run, log: Path | None, options: ImportOptions) -> Run | None:
     """The log's readings, put into the Run too."""
     if log is None:
         return None
-    recorded = dcgm.read(log, options)
+    recorded = rows.read(log, options)
     run.samples = columns.join("samples", [run.samples, recorded.samples])
     known = {device.id for device in run.devices}
     run.devices += [device for device in recorded.devices if device.id not in known]
@@ -156,17 +157,15 @@ def _join(figures: Figures, unit: int, recorded: Run, window: tuple[int, int]) -
 
 
 def _spans(rows: list[tuple[int, str, int, int]]) -> pa.Table:
-    if not rows:
-        return columns.block("spans", 0)
-    units, names, starts, ends = zip(*rows, strict=True)
+    units, names, starts, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
     return columns.block(
         "spans",
         len(rows),
         id=np.arange(len(rows)),
         kind="range",
-        name=columns.Coded(np.arange(len(rows)), list(names)),
+        name=columns.coded(names),
         lane="MIG results",
-        unit=np.array(units, np.int64),
-        start_ns=np.array(starts, np.int64),
-        end_ns=np.array(ends, np.int64),
+        unit=units,
+        start_ns=starts,
+        end_ns=ends,
     )

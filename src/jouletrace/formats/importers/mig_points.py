@@ -7,14 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, read_text
 from jouletrace.formats.importers.delimited import read_delimited
-from jouletrace.formats.importers.numbers import number
 
 NEEDED = ("model_name", "batch_size", "latency", "start_timestamp", "end_timestamp")
 
 _BY_ID = {0: "7g", 5: "4g", 9: "3g", 14: "2g", 15: "1g", 19: "1g", 20: "1g"}
 """Compute slices of a GPU instance profile by its id, the same on all boards."""
+
+_LATEST_S = 1 << 33
+"""No window is as late, in seconds since 1970: 64 bits of nanoseconds end before."""
 
 _ID_IN_NAME = re.compile(r"MIG_profile_(\d+)", re.I)
 _MEMORY_IN_NAME = re.compile(r"(?:^|[_-])0*(\d{1,3})g(?:b)?(?=[_.-]|$)", re.I)
@@ -72,8 +75,14 @@ def is_results(head: str) -> bool:
 
 
 def read_points(path: Path, left: Left) -> list[Point]:
-    """All rows of one file; what can't be read is counted in ``left``."""
+    """All rows of one file; what can't be read is counted in ``left``.
+
+    Raises:
+        BadInputError: If a column is missing.
+    """
     table = read_delimited(read_text(path, left), left)
+    if missing := [name for name in NEEDED if name not in table.header]:
+        raise BadInputError(f"{path}: results of a MIG profiler without a column {missing[0]}")
     slices, memory = _instance_of(path.name)
     found = []
     for cells, line in zip(table.rows, table.lines, strict=True):
@@ -85,17 +94,11 @@ def read_points(path: Path, left: Left) -> list[Point]:
                 continue
             if match := PROFILE.fullmatch(cell):
                 profile = match
-                continue
-            try:
-                value = number(cell)
-            except ValueError:
-                left.add("not_a_number", "cells hold no number", place=f"{place}, column {name}")
-                continue
-            if value is not None:
+            elif (value := left.number(cell, ".", f"{place}, column {name}")) is not None:
                 row[name] = value
         point = _point(cells[table.header.index("model_name")], row, place)
         if point is None:
-            left.add("broken_rows", "rows have no batch size or a window that ends before it begins", place=place)
+            left.add("broken_rows", "rows have no batch size or a window that can't be", place=place)
             continue
         in_column = next((row[name] for name in _MEMORY_COLUMNS if name in row), None)
         point.slices, point.memory_gb = slices, memory if in_column is None else int(in_column)
@@ -136,20 +139,17 @@ def _may_share_instance(one: Point, other: Point) -> bool:
 
 def _point(model: str, row: dict[str, float], place: str) -> Point | None:
     batch, seq_len = row.get("batch_size"), row.get("seq_length")
-    start, end = row.get("start_timestamp"), row.get("end_timestamp")
-    if batch is None or batch < 1:
-        return None
+    start, end = row.get("start_timestamp") or 0, row.get("end_timestamp") or 0
     ran = bool(start and end)
-    if ran and (end or 0) < (start or 0):
+    if batch is None or batch < 1 or (ran and not 0 < start <= end < _LATEST_S):
         return None
-    figures = {name: value for name, value in row.items() if name in ("latency", "latency_std", "throughput")}
     return Point(
         model,
         int(batch),
         None if seq_len is None else int(seq_len),
-        int(start) if ran and start is not None else None,
-        int(end) if ran and end is not None else None,
-        figures if ran else {},
+        int(start) if ran else None,
+        int(end) if ran else None,
+        {name: row[name] for name in ("latency", "latency_std", "throughput") if ran and name in row},
         place=place,
     )
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
-from jouletrace.formats.importers.columns import Coded, Partly, block
-from jouletrace.formats.importers.delimited import rejoined, split_row
-from jouletrace.formats.importers.numbers import decimal_sign, number
+from jouletrace.formats.importers.columns import Coded, Partly, block, coded, known
+from jouletrace.formats.importers.delimited import read_delimited
+from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.run import DeviceInfo, Run
 
 _HEADER = re.compile(r'^"?Start ?\((\w+)\)"?[,;]"?Duration ?\((\w+)\)"?[,;].*\bName"?\s*$', re.MULTILINE)
-_TO_NS = {"ns": 1, "nsec": 1, "us": 1000, "usec": 1000, "ms": 10**6, "msec": 10**6, "s": 10**9, "sec": 10**9}
 _DEVICE = re.compile(r"^(.*?)\s*\((\d{1,4})\)$")
-_AXES = {"grid_x": "GrdX", "grid_y": "GrdY", "grid_z": "GrdZ", "block_x": "BlkX", "block_y": "BlkY", "block_z": "BlkZ"}
+_NUMBERS = {
+    f"{what}_{axis}": f"{head}{axis.upper()}" for what, head in (("grid", "Grd"), ("block", "Blk")) for axis in "xyz"
+}
+_NUMBERS |= {"correlation": "CorrId", "registers": "Reg/Trd"}
 _SIZES = {"shared_static_bytes": "StcSMem", "shared_dynamic_bytes": "DymSMem", "bytes": "Bytes"}
 
 
@@ -39,80 +42,45 @@ def read(path: Path, options: ImportOptions) -> Run:
     found = _HEADER.search(text)
     if found is None:
         raise BadInputError(f"{path}: no header of a GPU trace in it (Start, Duration, ..., Name)")
-    units = [found[1], found[2]]
-    if not set(units) <= set(_TO_NS):
-        raise BadInputError(f"{path}: unknown unit of time {units[0]!r} in its header")
-    first_line = text.count("\n", 0, found.start()) + 1
-    delimiter = ";" if ";" in found[0] else ","
-    rows = _rows(text[found.start() :], delimiter, left, first_line)
-    columns = {name.split(" (")[0].split("(")[0].strip(): k for k, name in enumerate(rows[0])}
+    for unit in found.groups():
+        if (units.unit(unit) or units.NO_UNIT).si != "s":
+            raise BadInputError(f"{path}: unknown unit of time {unit!r} in its header")
+    whole = re.split(r"\r?\n\s*\r?\n", text[found.start() :], maxsplit=1)[0]  # other tables may follow
+    above = text.count("\n", 0, found.start())
+    table = read_delimited(whole, left, before=above, name="Name")
+    columns = {name.split("(")[0].strip(): k for k, name in enumerate(table.header)}
     if "Name" not in columns:
-        raise BadInputError(f"{path}: line {first_line}: the header of its GPU trace is damaged")
-    body = [(row, line) for line, row in zip(range(first_line, first_line + len(rows)), rows, strict=True)][1:]
-    decimal = decimal_sign(cell for row, _ in body[:200] for cell in row[:-1] if cell[:1].isdigit())
-    times: list[tuple[int, int]] = []
-    good: list[list[str]] = []
-    for row, line in body:
-        try:
-            start, duration = (_ns(row[k], units[k], decimal) for k in (0, 1))
-        except (ValueError, IndexError):
-            if row:
-                left.add("bad_rows", "rows have no start or no duration", 1, f"line {line}")
-            continue
-        if len(row) != len(rows[0]) or duration < 0 or not 0 <= start < 1 << 61 or duration > 1 << 61:
-            left.add("bad_rows", "rows can't be read", 1, f"line {line}")
-            continue
-        times.append((start, duration))
-        good.append(row)
-    if not good:
+        raise BadInputError(f"{path}: line {above + 1}: the header of its GPU trace is damaged")
+    start, took = (read_stamps([row[k] for row in table.rows], unit=found[k + 1]) for k in (0, 1))
+    good = start.valid & took.valid & (start.time_ns >= 0) & (took.time_ns >= 0)
+    good &= (start.time_ns < 1 << 61) & (took.time_ns < 1 << 61)
+    bad = np.flatnonzero(~good)
+    left.add("bad_rows", "rows have no start or no duration", len(bad), lambda: f"line {table.lines[bad[0]]}")
+    if not good.any():
         raise BadInputError(f"{path}: no row that can be read{left.first()}")
     run = new_run(path, "nsys_stats", RELATIVE)
     run.created_ns = path.stat().st_mtime_ns
-    cells = list(zip(*good, strict=True))
-    _add_spans(run, {name: cells[k] for name, k in columns.items()}, np.array(times), decimal, options, left)
+    cells = list(zip(*(row for row, use in zip(table.rows, good, strict=True) if use), strict=True))
+    by_name = {name: cells[k] for name, k in columns.items()}
+    _add_spans(run, by_name, start.time_ns[good], took.time_ns[good], options, left)
     left.warn(run)
     return run
 
 
-def _rows(text: str, delimiter: str, left: Left, first_line: int) -> list[list[str]]:
-    """The table up to the first empty line; a printout of ``nsys stats`` may hold others after it."""
-    table = re.split(r"\r?\n\s*\r?\n", text, maxsplit=1)[0]
-    lines = table.splitlines()
-    rows: list[list[str]] = []
-    for line, content in enumerate(lines, start=first_line):
-        cells = split_row(content, delimiter)
-        if cells is None:
-            left.add("bad_rows", "rows can't be read", 1, f"line {line}")
-        elif rows and "Name" in rows[0]:
-            cells = rejoined(cells, len(rows[0]), rows[0].index("Name"), delimiter)
-        rows.append(cells or [])
-    return rows
-
-
-def _ns(text: str, unit: str, decimal: str) -> int:
-    if unit in ("ns", "nsec") and text.isascii() and text.isdigit():
-        return int(text)
-    value = number(text, decimal)
-    if value is None:
-        raise ValueError("missing")
-    return round(value * _TO_NS[unit])
-
-
 def _add_spans(
     run: Run,
-    columns: dict[str, Sequence[str]],
-    times: NDArray[np.int64],
-    decimal: str,
+    columns: Mapping[str, Sequence[str]],
+    start: NDArray[np.int64],
+    took: NDArray[np.int64],
     options: ImportOptions,
     left: Left,
 ) -> None:
-    n = len(times)
+    n = len(start)
     missing = [""] * n
     names = columns["Name"]
     device_texts = columns.get("Device", missing)
     devices = {text: _device(text, options) for text in dict.fromkeys(device_texts)}
-    ids = list(dict.fromkeys(info.id for info in devices.values()))
-    known = {axis: _integers(columns.get(column, missing), decimal) for axis, column in _AXES.items()}
+    numbers = {axis: _integers(columns.get(column, missing)) for axis, column in _NUMBERS.items()}
     copies = np.array([name.startswith("[CUDA mem") for name in names])
     rounded = sum(bool(cell) for column in _SIZES.values() for cell in columns.get(column, missing))
     left.add("rounded_sizes", "sizes are rounded to MB in this file and were left out", rounded)
@@ -121,14 +89,12 @@ def _add_spans(
         n,
         id=np.arange(n),
         kind=Coded(copies.astype(np.int32), ["kernel", "memcpy"]),
-        name=_coded(names),
-        device=Coded(np.array([ids.index(devices[text].id) for text in device_texts], np.int32), ids),
-        lane=_coded([f"stream {text}" if text else "" for text in columns.get("Strm", missing)]),
-        start_ns=times[:, 0],
-        end_ns=times[:, 0] + times[:, 1],
-        correlation=_integers(columns.get("CorrId", missing), decimal),
-        registers=_integers(columns.get("Reg/Trd", missing), decimal),
-        **known,
+        name=coded(names),
+        device=coded([devices[text].id for text in device_texts]),
+        lane=coded([f"stream {text}" if text else "" for text in columns.get("Strm", missing)]),
+        start_ns=start,
+        end_ns=start + took,
+        **numbers,
     )
     run.devices = list({info.id: info for info in devices.values()}.values())
 
@@ -139,19 +105,6 @@ def _device(text: str, options: ImportOptions) -> DeviceInfo:
     return DeviceInfo(id=f"imported:{number_}", name=options.device or name or f"device {number_}", index=number_)
 
 
-def _coded(texts: Sequence[str]) -> Coded:
-    codes: dict[str, int] = {}
-    return Coded(np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32), list(codes))
-
-
-def _integers(texts: Sequence[str], decimal: str) -> Partly:
-    """Whole numbers; what is none is missing, as it is for copies."""
-    values = np.full(len(texts), -1, np.int64)
-    for k, text in enumerate(texts):
-        try:
-            value = int(text) if text.isascii() and text.isdigit() else number(text, decimal)
-        except ValueError:
-            continue
-        if value is not None and 0 <= value < 1 << 31 and value == int(value):
-            values[k] = int(value)
-    return Partly(values, values >= 0)
+def _integers(texts: Sequence[str]) -> Partly:
+    """Whole numbers of 32 bits; what is none is missing, as it is for copies."""
+    return known(np.array([int(text) if text.isdecimal() and len(text) < 10 else -1 for text in texts], np.int64))

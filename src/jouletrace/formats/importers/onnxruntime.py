@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.joins import enclosing
 from jouletrace.formats.importers.json_text import as_float, load_list
 from jouletrace.run import DeviceInfo, Run, tables
 
@@ -79,10 +82,9 @@ def _span(event: object, number: int, left: Left, place: str) -> dict[str, Any] 
 
 def _nest(spans: list[dict[str, Any]]) -> None:
     """Give each operator the run of the model that it lies in as its parent."""
-    runs = sorted((s for s in spans if s["kind"] == "iteration"), key=lambda s: s["start_ns"])
-    at = 0
-    for span in sorted((s for s in spans if s["kind"] == "op"), key=lambda s: s["start_ns"]):
-        while at < len(runs) and runs[at]["end_ns"] < span["start_ns"]:
-            at += 1
-        if at < len(runs) and runs[at]["start_ns"] <= span["start_ns"] and span["end_ns"] <= runs[at]["end_ns"]:
-            span["parent"] = runs[at]["id"]
+    start, end = (np.array([span[edge] for span in spans], np.int64) for edge in ("start_ns", "end_ns"))
+    runs = np.array([span["kind"] == "iteration" for span in spans])
+    around = enclosing(np.zeros(len(spans), np.int64), start, end, runs)
+    for span, row in zip(spans, around.tolist(), strict=True):
+        if span["kind"] == "op" and row >= 0:
+            span["parent"] = spans[row]["id"]

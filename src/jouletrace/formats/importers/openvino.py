@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.delimited import read_delimited
 from jouletrace.formats.importers.json_text import as_float, load
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+from jouletrace.run import MODEL_UNIT, Run
 
 _REPORT = ('"execution_results"', '"detailed_performance"', '"avg_performance"')
 _CSV_HEADER = re.compile(r"^layerName[;,]execStatus[;,]layerType", re.M)
@@ -38,13 +38,8 @@ _RESULTS = {
 }
 """Metric and factor to SI of each result of the report."""
 
-_PRINTED_AS = {
-    "median": "latency_s",
-    "avg": "latency_mean_s",
-    "average": "latency_mean_s",
-    "min": "latency_min_s",
-    "max": "latency_max_s",
-    "throughput": "throughput_per_s",
+_PRINTED_AS = {"median": "latency_s", "throughput": "throughput_per_s"} | {
+    name: f"latency_{what}_s" for name, what in (("avg", "mean"), ("average", "mean"), ("min", "min"), ("max", "max"))
 }
 _PRINTED_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "FPS": 1.0}
 
@@ -82,12 +77,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         _printed(text, stated, left)
     if not len(stated):
         raise BadInputError(f"{path}: output of benchmark_app without a single figure{left.first()}")
-    run = new_run(path, "openvino", NO_CLOCK)
-    run.workload |= facts
-    device = options.device or facts.get("target device")
-    if device:
-        run.devices.append(DeviceInfo("imported:0", device, kind="cpu" if device == "CPU" else "gpu", index=0))
-    stated.write(run)
+    run = stated.run(path, "openvino", options.device or facts.get("target device"), facts)
     latency = run.result("latency_s").value
     if latency is not None and latency < COARSE_S:
         run.warn("rounded", "benchmark_app rounds its latencies, which are this short, to one digit", path.name)
@@ -117,9 +107,8 @@ def _json(report: Any, path: Path, stated: Stated, left: Left) -> dict[str, Any]
             layers.take(node if isinstance(node, dict) else {}, left, f"request {number}, node {place}")
     layers.write(stated)
     setup = report.get("configuration_setup")
-    facts = (
-        {key: value for key, value in setup.items() if isinstance(value, str | int)} if isinstance(setup, dict) else {}
-    )
+    setup = setup if isinstance(setup, dict) else {}
+    facts = {key: value for key, value in setup.items() if isinstance(value, str | int)}
     return {"name": facts["topology"], **facts} if isinstance(facts.get("topology"), str) else facts
 
 
@@ -184,9 +173,8 @@ def _printed(text: str, stated: Stated, left: Left) -> None:
     for found in _PRINTED.finditer(text):
         value = as_float(found["value"])
         if value is None:
-            left.add(
-                "not_a_number", "figures are no numbers", place=f"line {text.count(chr(10), 0, found.start()) + 1}"
-            )
+            line = text.count("\n", 0, found.start()) + 1
+            left.add("not_a_number", "figures are no numbers", place=f"line {line}")
             continue
         factor = _PRINTED_UNITS[found["unit"] or ("FPS" if found["name"] == "Throughput" else "ms")]
         stated.add(MODEL_UNIT, _PRINTED_AS[found["name"].lower()], value * factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from jouletrace.analysis.monitor import printed_step
 from jouletrace.formats.importers import columns
 from jouletrace.formats.importers.numbers import LARGEST
-from jouletrace.formats.importers.power_sensor import PowerSensor, polled_response
-from jouletrace.formats.importers.stamps import spread
+from jouletrace.formats.importers.power_sensor import PowerSensor, nvidia_sensor, polled_response
+from jouletrace.formats.importers.stamps import Stamps, spread
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
@@ -25,6 +26,24 @@ MOST_W = 1e6
 LONG_WINDOW_S = 0.2
 """Means over more than this are said to be so: shorter loads than the window read too low."""
 
+SensorOf = Callable[[DeviceInfo, str], PowerSensor]
+"""What is known of the sensor behind a power channel, by device and source."""
+
+
+def nvidia(device: DeviceInfo, source: str) -> PowerSensor:
+    """The sensor of an NVIDIA board; the field's last word ("average") may say more."""
+    return nvidia_sensor(device.name, source.rpartition(".")[2])
+
+
+@dataclass
+class _Series:
+    """Readings of a channel, each with the number of its row."""
+
+    unit: str
+    source: str
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
 
 class Readings:
     """Readings by device and channel, each with the number of its row's stamp.
@@ -33,20 +52,19 @@ class Readings:
     """
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
-        self._units: dict[str, str] = {}
-        self._sources: dict[tuple[str, str], str] = {}
+        self._of: dict[tuple[str, str], _Series] = {}
 
     def __len__(self) -> int:
-        return sum(len(rows) for rows, _ in self._of.values())
+        return sum(len(series.rows) for series in self._of.values())
 
     def add(self, device: str, channel: str, row: int, value: float, unit: str = "", source: str = "") -> None:
-        """One reading; ``unit`` and ``source`` of a channel's first one count."""
-        rows, values = self._of.setdefault((device, channel), (array("q"), array("d")))
-        rows.append(row)
-        values.append(value)
-        self._units.setdefault(channel, CHANNEL_UNITS[channel][0] if channel in CHANNEL_UNITS else unit or "1")
-        self._sources.setdefault((device, channel), source)
+        """One reading; ``unit`` (SI) and ``source`` of a channel's first one count."""
+        series = self._of.get((device, channel))
+        if series is None:
+            unit = CHANNEL_UNITS[channel][0] if channel in CHANNEL_UNITS else unit or "1"
+            series = self._of[device, channel] = _Series(unit, source)
+        series.rows.append(row)
+        series.values.append(value)
 
     def channels(self, device: str) -> set[str]:
         """Names of the channels of a device."""
@@ -54,56 +72,44 @@ class Readings:
 
     def source(self, device: str, channel: str) -> str:
         """Where the readings of a channel are from."""
-        return self._sources[device, channel]
+        return self._of[device, channel].source
 
     def median(self, device: str, channel: str) -> float | None:
         """Median reading of a channel; None if it has none."""
-        values = self._of[device, channel][1] if (device, channel) in self._of else ()
-        return float(np.median(np.asarray(values))) if len(values) else None
+        series = self._of.get((device, channel))
+        return float(np.median(np.asarray(series.values))) if series is not None else None
 
     def rename(self, device: str, channel: str, to: str) -> None:
         """Give a channel of a device another name."""
         self._of[device, to] = self._of.pop((device, channel))
-        self._sources[device, to] = self._sources.pop((device, channel))
-        self._units.setdefault(to, self._units[channel])
 
-    def write(
-        self,
-        run: Run,
-        time_ns: NDArray[np.int64],
-        valid: NDArray[np.bool_],
-        resolution_s: float,
-        devices: Iterable[DeviceInfo],
-        sensor: Callable[[DeviceInfo, str], PowerSensor],
-    ) -> None:
+    def write(self, run: Run, stamps: Stamps, devices: Iterable[DeviceInfo], sensor: SensorOf = nvidia) -> None:
         """Fill a Run's ``samples``, ``channels`` and ``devices``.
 
         Args:
             run: To be filled.
-            time_ns: Time of each row of the log, shape (n,).
-            valid: Which rows have one; readings of the others must have been counted as left out.
-            resolution_s: Of the printed stamps; rows that share one are spread over it.
+            stamps: Time of each row; readings of rows without one must have been counted as left out.
             devices: Those that occur.
-            sensor: What is known of the sensor behind a power channel, by device and source.
+            sensor: What is known of the sensor behind a power channel.
         """
         blocks = []
         for device in devices:
             self._note_limits(device)
             run.devices.append(device)
-            for (of, channel), (rows, values) in self._of.items():
+            for (of, channel), series in self._of.items():
                 if of != device.id:
                     continue
-                row, value = np.frombuffer(rows, np.int64), np.frombuffer(values, np.float64)
-                row, value = row[valid[row]], value[valid[row]]
-                row, value = _possible(run, device, channel, row, value)
+                row, value = np.frombuffer(series.rows, np.int64), np.frombuffer(series.values, np.float64)
+                good = stamps.valid[row]
+                row, value = _possible(run, device, channel, row[good], value[good])
                 if not len(row):
                     continue
-                time = time_ns[row]
+                time = stamps.time_ns[row]
                 if np.all(np.diff(time) >= 0):
-                    time = spread(time, resolution_s)
-                source = self._sources[of, channel]
-                known = sensor(device, source) if channel.startswith("power_") else None
-                run.channels.append(self._describe(run, device, channel, source, time, value, resolution_s, known))
+                    time = spread(time, stamps.resolution_s)
+                known = sensor(device, series.source) if channel.startswith("power_") else None
+                info = ChannelInfo(of, channel, series.unit, series.source)
+                run.channels.append(_described(run, device, info, time, value, stamps.resolution_s, known))
                 blocks.append(columns.block("samples", len(row), time_ns=time, device=of, channel=channel, value=value))
         run.samples = columns.join("samples", blocks)
         if len(run.samples):
@@ -117,30 +123,30 @@ class Readings:
             if (limit := self.median(device.id, channel)) is not None:
                 device.power_limits_w.setdefault(name, limit)
 
-    def _describe(
-        self,
-        run: Run,
-        device: DeviceInfo,
-        channel: str,
-        source: str,
-        time: NDArray[np.int64],
-        value: NDArray[np.float64],
-        resolution_s: float,
-        sensor: PowerSensor | None,
-    ) -> ChannelInfo:
-        steps = np.diff(np.sort(time))
-        spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
-        info = ChannelInfo(device.id, channel, self._units[channel], source, period_s=spacing_s or None)
-        if sensor is None or not spacing_s:
-            return info
-        response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
-        info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
-        info.response = response.to_dict()
-        if sensor.window_s is not None:
-            info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
-        if channel == POWER:
-            _warn_of_window(run, device, source, sensor)
+
+def _described(
+    run: Run,
+    device: DeviceInfo,
+    info: ChannelInfo,
+    time: NDArray[np.int64],
+    value: NDArray[np.float64],
+    resolution_s: float,
+    sensor: PowerSensor | None,
+) -> ChannelInfo:
+    """A channel with its spacing and, of power, how its readings answer."""
+    steps = np.diff(np.sort(time))
+    spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
+    info.period_s = spacing_s or None
+    if sensor is None or not spacing_s:
         return info
+    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
+    info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
+    info.response = response.to_dict()
+    if sensor.window_s is not None:
+        info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
+    if info.name == POWER:
+        _warn_of_window(run, device, info.source, sensor)
+    return info
 
 
 def _possible(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, tzinfo
+from decimal import Decimal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -18,22 +19,20 @@ from jouletrace.formats.importers.base import RELATIVE, UNIX
 _NS = 1_000_000_000
 _DAY_S = 86_400
 
-_CLOCK = r"(?P<H>\d{1,2}):(?P<M>\d{2}):(?P<S>\d{2})(?:[.,](?P<f>\d{1,9})\d*)?"
+_CLOCK = r"(?P<clock>\d{1,2}:\d{2}:\d{2})(?:[.,](?P<f>\d{1,9})\d*)?"
 _ZONE = r"\s*(?P<z>Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
-_MONTHS = {"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6} | {
-    "jul": 7,
-    "aug": 8,
-    "sep": 9,
-    "oct": 10,
-    "nov": 11,
-    "dec": 12,
-}
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 
-_YEAR_FIRST = re.compile(rf"(?P<y>\d{{4}})[-/.]?(?P<a>\d{{2}})[-/.]?(?P<b>\d{{2}})[T\s-]+{_CLOCK}{_ZONE}$")
-_YEAR_LAST = re.compile(rf"(?P<a>\d{{1,2}})(?P<sep>[-/.])(?P<b>\d{{1,2}})[-/.](?P<y>\d{{4}})[T,\s-]+{_CLOCK}{_ZONE}$")
-_NAMED = re.compile(
-    rf"(?:[A-Za-z]{{3}},?\s+)?(?P<m>[A-Za-z]{{3}})\s+(?P<b>\d{{1,2}})\s+{_CLOCK}\s+(?:[A-Z]{{3,4}}\s+)?(?P<y>\d{{4}})$"
+_DATES = (
+    re.compile(rf"(?P<y>\d{{4}})[-/.]?(?P<m>\d{{2}})[-/.]?(?P<d>\d{{2}})[T\s-]+{_CLOCK}{_ZONE}$"),
+    re.compile(rf"(?P<a>\d{{1,2}})(?P<sep>[-/.])(?P<b>\d{{1,2}})[-/.](?P<y>\d{{4}})[T,\s-]+{_CLOCK}{_ZONE}$"),
+    re.compile(
+        rf"(?:[A-Za-z]{{3}},?\s+)?(?P<m>[A-Za-z]{{3}})\s+(?P<d>\d{{1,2}})\s+{_CLOCK}\s+"
+        r"(?:[A-Z]{3,4}\s+)?(?P<y>\d{4})(?P<z>)$"
+    ),
 )
+"""The year first; the year last, after day and month in some order; as ``date`` prints it."""
+
 _TIME_ONLY = re.compile(rf"{_CLOCK}$")
 _NUMBER = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>ns|us|µs|μs|ms|s|sec|min)?$"
@@ -145,7 +144,7 @@ def _kind(text: str, unit: str) -> str:
         return "number" if unit or not _DAY.fullmatch(text) else ""  # the day of a log that prints no time
     if _TIME_ONLY.match(text):
         return "time"
-    return "date" if any(form.match(text) for form in (_YEAR_FIRST, _YEAR_LAST, _NAMED)) else ""
+    return "date" if any(form.match(text) for form in _DATES) else ""
 
 
 def _numbers(texts: Sequence[str], unit: str) -> Stamps:
@@ -199,49 +198,40 @@ def _exact(text: str, factor: int) -> tuple[int, int]:
     Raises:
         OverflowError: If it is beyond what a time can be.
     """
-    text = text.replace(",", ".")
-    if "e" in text.lower():
-        value, digits = round(float(text) * factor), 0
-    else:
-        whole, _, fraction = text.lstrip("+-").partition(".")
-        fraction = fraction[:_MOST_DIGITS]
-        digits = len(fraction)
-        value = int(whole or 0) * factor + int(fraction or 0) * factor // 10**digits
-        value = -value if text.startswith("-") else value
-    if abs(value) >= 2**62:
+    value = Decimal(text.replace(",", "."))
+    if value.adjusted() > 30 or abs(value * factor) >= 2**62:
         raise OverflowError
-    return value, digits
+    return int(value * factor), min(max(-int(value.as_tuple().exponent), 0), _MOST_DIGITS)
 
 
 def _times_of_day(texts: Sequence[str]) -> Stamps:
     time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
-    days, last, digits = 0, None, 0
+    days, last, digits = 0, 0, 0
     for i, text in enumerate(texts):
         found = _TIME_ONLY.match(text)
-        seconds = _seconds_of_day(found) if found else None
-        if found is None or seconds is None:
+        since = _moment("1970-01-01", found, UTC) if found else None
+        if found is None or since is None:
             continue
-        if last is not None and seconds < last - _DAY_S / 2:
-            days += 1
-        last, digits = seconds, max(digits, len(found["f"] or ""))
-        time[i], valid[i] = (days * _DAY_S + seconds) * _NS + _fraction_ns(found["f"]), True
+        days += since < last - _DAY_S * _NS // 2
+        last, digits = since, max(digits, len(found["f"] or ""))
+        time[i], valid[i] = days * _DAY_S * _NS + since, True
     notes = {"no_date": "the stamps have no date: they are taken as seconds since midnight of some day"}
     return Stamps(time, valid, RELATIVE, 1 / 10**digits, notes)
 
 
 def _dates(texts: Sequence[str], local: tzinfo, *, named: bool) -> Stamps:
-    matches = [_YEAR_FIRST.match(t) or _YEAR_LAST.match(t) or _NAMED.match(t) for t in texts]
+    matches = [next(filter(None, (form.match(text) for form in _DATES)), None) for text in texts]
     notes: dict[str, str] = {}
-    month_first = _month_first([m for m in matches if m and m.re is _YEAR_LAST], notes)
+    month_first = _month_first([m for m in matches if m and "sep" in m.re.groupindex], notes)
     time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
     digits, assumed = 0, False
     for i, found in enumerate(matches):
-        at = _instant(found, local, month_first) if found else None
-        if found is None or at is None:
+        at = _moment(_day(found, month_first), found, local) if found else None
+        if found is None or at is None or not _FIRST_YEAR <= int(found["y"]) <= _LAST_YEAR:
             continue
         time[i], valid[i] = at, True
         digits = max(digits, len(found["f"] or ""))
-        assumed |= "z" not in found.re.groupindex or not found["z"]
+        assumed |= not found["z"]
     if assumed and not named:
         notes["time_zone_assumed"] = "the stamps have no time zone: UTC was assumed; say which with --time-zone"
     return Stamps(time, valid, UNIX, 1 / 10**digits, notes)
@@ -249,57 +239,38 @@ def _dates(texts: Sequence[str], local: tzinfo, *, named: bool) -> Stamps:
 
 def _month_first(matches: Sequence[re.Match[str]], notes: dict[str, str]) -> bool:
     """Whether 04/12/2022 is in April, told from the days beyond the twelfth in the same column."""
-    if not matches:
-        return True
-    if any(int(m["a"]) > 12 for m in matches):
-        return False
+    if not matches or any(int(m["a"]) > 12 for m in matches):
+        return not matches
     if any(int(m["b"]) > 12 for m in matches):
         return True
     first = matches[0]["sep"] == "/"
     if any(m["a"] != m["b"] for m in matches):
         order = "month first" if first else "day first"
-        notes["date_order_assumed"] = (
-            f"dates such as {matches[0].group()[:10]} leave their order open: {order} was assumed"
-        )
+        example = matches[0].group()[:10]
+        notes["date_order_assumed"] = f"dates such as {example} leave their order open: {order} was assumed"
     return first
 
 
-def _instant(found: re.Match[str], local: tzinfo, month_first: bool) -> int | None:
-    """Nanoseconds since the epoch; None if there is no such day or time."""
-    seconds = _seconds_of_day(found)
+def _day(found: re.Match[str], month_first: bool) -> str:
+    """The day of a date in ISO form."""
     parts = found.groupdict()
-    if seconds is None or not _FIRST_YEAR <= int(parts["y"]) <= _LAST_YEAR:
-        return None
-    if found.re is _NAMED:
-        month, day = _MONTHS.get(parts["m"].lower(), 0), int(parts["b"])
-    elif found.re is _YEAR_FIRST or month_first:
-        month, day = int(parts["a"]), int(parts["b"])
+    if "sep" in parts:
+        month, day = (parts["a"], parts["b"]) if month_first else (parts["b"], parts["a"])
     else:
-        month, day = int(parts["b"]), int(parts["a"])
-    stated = parts.get("z")
+        month, day = parts["m"], parts["d"]
+    if month.lower() in _MONTHS:
+        month = str(_MONTHS.index(month.lower()) + 1)
+    return f"{parts['y']}-{month.zfill(2)}-{day.zfill(2)}"
+
+
+def _moment(day: str, found: re.Match[str], local: tzinfo) -> int | None:
+    """Nanoseconds since the epoch of a time of day; None if there is no such day or time."""
+    stated = found.groupdict().get("z") or ""
+    stated = "+00:00" if stated.isalpha() else stated
     try:
-        midnight = datetime(int(parts["y"]), month, day, tzinfo=_stated_zone(stated) if stated else local)
-        moment = midnight.replace(hour=seconds // 3600, minute=seconds // 60 % 60, second=seconds % 60)
-        since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        moment = datetime.fromisoformat(f"{day}T{found['clock'].zfill(8)}{stated}")
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=local)
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
-    return (since.days * _DAY_S + since.seconds) * _NS + _fraction_ns(parts["f"])
-
-
-def _stated_zone(text: str) -> tzinfo:
-    if text[0] not in "+-":
-        return UTC
-    digits = text[1:].replace(":", "")
-    shift = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(shift if text[0] == "+" else -shift)
-
-
-def _seconds_of_day(found: re.Match[str]) -> int | None:
-    hours, minutes, seconds = int(found["H"]), int(found["M"]), int(found["S"])
-    if hours > 23 or minutes > 59 or seconds > 59:
-        return None
-    return hours * 3600 + minutes * 60 + seconds
-
-
-def _fraction_ns(digits: str | None) -> int:
-    return int((digits or "0").ljust(9, "0")[:9])
+    return (since.days * _DAY_S + since.seconds) * _NS + int((found["f"] or "0").ljust(9, "0"))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from jouletrace.analysis.rows import Figures
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.formats.importers.base import NO_CLOCK, new_run
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 
 PREFIX = "stated by "
 """How the method of every figure begins that a file stated; an analysis keeps such figures as they are."""
@@ -39,6 +44,15 @@ class Stated:
         model.unit(MODEL_UNIT, "model", str(run.workload.get("name", "model")), count=1)
         model.keep(self._figures.units().to_pylist())
         run.units, run.results = model.units(), self._figures.results()
+
+    def run(self, path: Path, form: str, device: str | None, workload: Mapping[str, Any], dialect: str = "") -> Run:
+        """A Run of them without times, with what is known of the workload and the name of the device, if any is."""
+        run = new_run(path, form, NO_CLOCK, dialect)
+        run.workload |= workload
+        if device:
+            run.devices.append(DeviceInfo("imported:0", device, kind="cpu" if device == "CPU" else "gpu", index=0))
+        self.write(run)
+        return run
 
 
 def _counted(n: object) -> int | None:

@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import ImportOptions, decode_text, read_text
+from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.power_sensor import METER
-from jouletrace.formats.importers.readings import Readings
-from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.run import Run
 from jouletrace.run.channels import POWER
-
-FORMAT = "tegrastats"
-INTERVAL_S = 1.0
-"""Seconds between lines unless ``--interval`` says otherwise: what lines without a time are taken to be apart."""
 
 MODULE_RAILS = ("VDD_IN", "POM_5V_IN", "VIN")
 """What feeds a whole module, by the boards that have such a sensor."""
 
-_DEVICE = "imported:0"
 _LINE = re.compile(r"^(?P<stamp>.{0,40}?)\s*\bRAM (?P<used>\d{1,9})/(?P<total>\d{1,9})MB\b(?P<rest>.*)$")
 _KNOWN = re.compile(r"\bRAM \d{1,9}/\d{1,9}MB\b.*(GR3D_FREQ|EMC_FREQ|CPU \[)")
 _RAIL = re.compile(r"(?<![\w@])(?P<rail>[A-Z][A-Z0-9_]{1,30}) (?P<now>\d{1,9})(?:mW(?:/\d{1,9}mW)?|/\d{1,9})(?!\w)")
@@ -49,66 +44,49 @@ def read(path: Path, options: ImportOptions) -> Run:
     Raises:
         BadInputError: If there is no line of it, or the mapping names no rail that it has.
     """
-    left = Left(path)
-    log = _Log(left)
-    for line, row in enumerate(read_text(path, left).split("\n"), start=1):
+    log = _TegraLog(path, options)
+    for line, row in enumerate(read_text(path, log.left).split("\n"), start=1):
         log.take(line, row)
     if not len(log.readings):
-        raise BadInputError(f"{path}: not one line of tegrastats that can be read{left.first()}")
-    chosen, warning = log.choose_power(options.map, path)
-    stamps = _stamps(log.times, options)
-    left.add("no_time", "lines without a readable time", int((~stamps.valid).sum()))
-    run = new_run(path, FORMAT, stamps.clock)
-    for code, note in stamps.notes.items():
-        run.warn(code, note, path.name)
-    if warning:
-        run.warn("rail_assumed", warning, path.name)
-    device = DeviceInfo(_DEVICE, options.device or "Jetson", index=0, memory_bytes=log.memory_bytes)
-    device.details["power_rails"] = chosen
-    log.readings.write(run, stamps.time_ns, stamps.valid, stamps.resolution_s, [device], lambda _, __: METER)
-    if not len(run.samples):
-        raise BadInputError(f"{path}: not one line has a readable time")
-    left.warn(run)
-    return run
+        raise BadInputError(f"{path}: not one line of tegrastats that can be read{log.left.first()}")
+    log.choose_power(options.map, path)
+    return log.run("tegrastats", "lines", sensor=lambda _, __: METER)
 
 
-class _Log:
+class _TegraLog(Log):
     """Lines as they come."""
 
-    def __init__(self, left: Left) -> None:
-        self.readings = Readings()
-        self.times: list[str] = []
-        self.memory_bytes: int | None = None
-        self._left = left
+    def __init__(self, path: Path, options: ImportOptions) -> None:
+        super().__init__(path, options)
+        self._board = self.devices[self.device("imported:0", options.device or "Jetson", index=0)]
         self._rails: list[dict[str, float]] = []
 
     def take(self, line: int, row: str) -> None:
         """One line of the file."""
         found = _LINE.match(row.strip())
         if found is None:
-            if row.strip():
-                self._left.add("broken_rows", "lines are none of tegrastats", place=f"line {line}")
+            self.left.add("broken_rows", "lines are none of tegrastats", bool(row.strip()), f"line {line}")
             return
-        number = len(self.times)
-        self.times.append(_MONTH_FIRST.sub(r"\3-\1-\2", found["stamp"]))
-        self.memory_bytes = int(found["total"]) * 2**20
-        self._add("memory_used_bytes", number, float(found["used"]) * 2**20, "RAM")
+        self.row(_MONTH_FIRST.sub(r"\3-\1-\2", found["stamp"]))
+        self._board.memory_bytes = int(found["total"]) * 2**20
+        self._reading("memory_used_bytes", float(found["used"]), "MiB", "RAM")
         for engine in _ENGINE.finditer(found["rest"]):
             busy, clock = _ENGINES[engine["name"]]
-            self._add(busy, number, float(engine["busy"]), f"{engine['name']}_FREQ")
+            self._reading(busy, float(engine["busy"]), "%", f"{engine['name']}_FREQ")
             if engine["mhz"]:
-                self._add(clock, number, float(max(map(int, engine["mhz"].split(",")))), f"{engine['name']}_FREQ")
+                self._reading(clock, float(max(map(int, engine["mhz"].split(",")))), "MHz", f"{engine['name']}_FREQ")
         for sensor in _TEMPERATURE.finditer(found["rest"]):
             name, celsius = sensor["name"].lower(), float(sensor["celsius"])
             if celsius > _ABSENT_C:
-                channel = "temperature_c" if name == "gpu" else f"temperature_{name}_c"
-                self._add(channel, number, celsius, sensor["name"], "Cel")
+                self._reading(
+                    "temperature_c" if name == "gpu" else f"temperature_{name}_c", celsius, "C", sensor["name"]
+                )
         self._rails.append({rail["rail"]: float(rail["now"]) / 1e3 for rail in _RAIL.finditer(found["rest"])})
         for name, watts in self._rails[-1].items():
-            self._add(f"power_{name.lower()}_w", number, watts, name, "W")
+            self._reading(f"power_{name.lower()}_w", watts, "W", name)
 
-    def choose_power(self, mapping: dict[str, str], path: Path) -> tuple[list[str], str]:
-        """Add the channel that energy rests on: which rails it is the sum of, and a warning if that is a guess.
+    def choose_power(self, mapping: dict[str, str], path: Path) -> None:
+        """Add the channel that energy rests on; a warning says so if which rails it is of is a guess.
 
         Raises:
             BadInputError: If the mapping asks for anything but a sum of rails that are there.
@@ -120,13 +98,16 @@ class _Log:
                 say = f"say --map {POWER}=RAIL, or RAIL+RAIL; there are {', '.join(there)[:200]}"
                 raise BadInputError(f"{path}: --map {target}={wanted}: {say}")
         chosen, warning = _rails_of_power(mapping.get(POWER, ""), there)
+        if warning:
+            self.note("rail_assumed", warning)
+        self._board.details["power_rails"] = chosen
         for number, rails in enumerate(self._rails):
             if chosen and all(name in rails for name in chosen):
-                self._add(POWER, number, sum(rails[name] for name in chosen), "+".join(chosen))
-        return chosen, warning
+                watts = sum(rails[name] for name in chosen)
+                self.readings.add(self._board.id, POWER, number, watts, "W", f"tegrastats, {'+'.join(chosen)}")
 
-    def _add(self, channel: str, row: int, value: float, source: str, unit: str = "") -> None:
-        self.readings.add(_DEVICE, channel, row, value, unit, f"tegrastats, {source}")
+    def _reading(self, channel: str, value: float, unit: str, source: str) -> None:
+        self.add(self._board.id, channel, value, units.UNITS[unit], f"tegrastats, {source}")
 
 
 def _rails_of_power(wanted: str, there: Sequence[str]) -> tuple[list[str], str]:
@@ -143,10 +124,3 @@ def _rails_of_power(wanted: str, there: Sequence[str]) -> tuple[list[str], str]:
         return [], f"none of the rails is the module's or the GPU's, so that there is no energy: {say}"
     others = f", not of the module: {say}" if len(there) > 1 else ", not of the module"
     return [gpu], f"energy is of the rail {gpu}{others}"
-
-
-def _stamps(times: list[str], options: ImportOptions) -> Stamps:
-    if any(times):
-        return read_stamps(times, options.time_zone)
-    note = f"the log has no times: its lines are taken to be {INTERVAL_S:g} s apart, the default of tegrastats"
-    return evenly(range(len(times)), INTERVAL_S, note)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
-from jouletrace.formats.importers.numbers import plain_number
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+from jouletrace.run import MODEL_UNIT, Run
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME = r"(?P<{0}>[\d.]+) (?P<{0}_unit>ns|us|μs|µs|ms|s)"
@@ -56,12 +55,8 @@ def read(path: Path, options: ImportOptions) -> Run:
         unit = MODEL_UNIT if len(found) == 1 else stated.unit("range", title or "measurement", count=1)
         for metric, value in measurement.figures.items():
             stated.add(unit, metric, value, measurement.n)
-    run = new_run(path, "torch_benchmark", NO_CLOCK)
-    if len(found) == 1:
-        run.workload |= {"title": " ".join(found[0].title), **found[0].facts}
-    if options.device:
-        run.devices.append(DeviceInfo("imported:0", options.device, index=0))
-    stated.write(run)
+    known = {"title": " ".join(found[0].title), **found[0].facts} if len(found) == 1 else {}
+    run = stated.run(path, "torch_benchmark", options.device, known)
     left.warn(run)
     return run
 
@@ -82,10 +77,8 @@ def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
             in_table = not plain.startswith("Times are in")
         elif _OBJECT.match(plain):
             now = _Measurement()
-        elif median := _MEDIAN.match(row) or (None if now.figures else _SINGLE.match(row)):
-            _take(now, left, line, median)
-        elif iqr := _IQR.match(row):
-            _take_iqr(now, left, line, iqr)
+        elif times := _MEDIAN.match(row) or _IQR.match(row) or (None if now.figures else _SINGLE.match(row)):
+            _take(now, left, line, times)
         elif count := _COUNT.match(row):
             now.n = int(count["n"])
             now.facts = {"runs_per_measurement": int(count["runs"]), "threads": int(count["threads"])}
@@ -102,19 +95,11 @@ def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
 
 
 def _take(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
-    value = plain_number(found["value"])
-    if value is None:
-        left.add("not_a_number", "times are no numbers", place=f"line {line}")
-        return
-    mean = found.groupdict().get("kind") == "Mean"
-    now.figures["latency_mean_s" if mean else "latency_s"] = value * _UNITS[found["value_unit"]]
-
-
-def _take_iqr(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
-    scale = _UNITS[found["iqr_unit"]]
-    for key in ("iqr", "p25", "p75"):
-        value = plain_number(found[key])
-        if value is None:
-            left.add("not_a_number", "times are no numbers", place=f"line {line}")
-        else:
-            now.figures[f"latency_{key}_s"] = value * scale
+    """The figures of a line: one time, or the quartiles and what lies between them."""
+    cells = found.groupdict()
+    scale = next(_UNITS[text] for name, text in cells.items() if name.endswith("_unit"))
+    usual = "latency_mean_s" if cells.get("kind") == "Mean" else "latency_s"
+    for key in ("value", "iqr", "p25", "p75"):
+        value = left.number(cells[key], ".", f"line {line}") if key in cells else None
+        if value is not None:
+            now.figures[usual if key == "value" else f"latency_{key}_s"] = value * scale

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.formats.exporters.timeline.tracks import Codes, Spans, codes
-
-_LAUNCHED = ("kernel", "memcpy")
-_LAUNCHES = "launch"
+from jouletrace.formats.exporters.timeline.tracks import Spans, codes
+from jouletrace.formats.importers.joins import AMBIGUOUS, match
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,16 @@ def arrows_of(spans: Spans) -> Arrows:
     number = column.fill_null(0).to_numpy()
     kinds, kind = codes(spans.table["kind"])
     device = codes(spans.table["device"])[1]
-    launches = np.flatnonzero(known & _is(kinds, kind, (_LAUNCHES,)))
-    launched = np.flatnonzero(known & _is(kinds, kind, _LAUNCHED))
-    source, several = _only(number[launches], number[launched])
+    launches, launched = (
+        np.flatnonzero(known & np.isin(kind, [i for i, name in enumerate(kinds) if name in wanted]))
+        for wanted in (("launch",), ("kernel", "memcpy"))
+    )
+    source = match(number[launched], number[launches])
+    several = source == AMBIGUOUS
     if several.any():
-        by_device = _pair(number, device)
-        exact, still = _only(by_device[launches], by_device[launched[several]])
-        source[several] = exact
-        several[several] = still | (exact < 0)
+        by_device = np.unique(np.stack([number, device]), axis=1, return_inverse=True)[1].ravel()
+        source[several] = match(by_device[launched[several]], by_device[launches])
+        several &= source < 0
     found = np.flatnonzero(source >= 0)
     target, origin = launched[found], launches[source[found]]
     # A launch comes before what it launched; two clocks that disagree by more are no join.
@@ -68,22 +68,3 @@ def arrows_of(spans: Spans) -> Arrows:
     order = np.argsort(origin, kind="stable")
     into[target[order]] = np.arange(1, len(order) + 1)
     return Arrows(into, origin[order], np.arange(1, len(order) + 1), int(several.sum()))
-
-
-def _is(kinds: list[str], kind: Codes, wanted: tuple[str, ...]) -> NDArray[np.bool_]:
-    return np.isin(kind, [i for i, name in enumerate(kinds) if name in wanted])
-
-
-def _only(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Place of each wanted number among the keys, -1 for none or several; and whether there are several."""
-    order = np.argsort(keys, kind="stable")
-    first = np.searchsorted(keys, wanted, "left", sorter=order)
-    count = np.searchsorted(keys, wanted, "right", sorter=order) - first
-    place = np.full(len(wanted), -1, np.int64)
-    place[count == 1] = order[first[count == 1]]
-    return place, count > 1
-
-
-def _pair(number: NDArray[np.int64], device: Codes) -> NDArray[np.int64]:
-    """One number for each pair that occurs."""
-    return np.unique(np.stack([number, device]), axis=1, return_inverse=True)[1].ravel()

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run, read_bytes
-from jouletrace.formats.importers.columns import Coded, Partly, block
-from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match, match_launch
+from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
+from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
 from jouletrace.formats.importers.kineto.events import DETAILS, Events
 from jouletrace.formats.importers.kineto.json import Frame
 from jouletrace.run import DeviceInfo, Run
@@ -95,30 +95,17 @@ def _add_spans(
     parent[~host] = -1
     launch = is_a["launch"]
     refused = _parents_by_id(parent, launch, container & is_a["op"], external, start, end, slack_ns)
-    launches = np.flatnonzero(launch)
-    keys = correlation[launches].astype(np.int64)
-    found = match_launch(np.where(work, correlation, -1), np.where(keys > 0, keys, -1), start[launches], end[launches])
-    joined = found >= 0
-    parent[joined] = parent[launches[found[joined]]]
-    early = joined.copy()
-    early[joined] = start[joined] < start[launches[found[joined]]]
-    about["joins"] = {
-        "device_spans": int(work.sum()),
-        "with_launch": int(joined.sum()),
-        "with_parent": int((parent[work] >= 0).sum()),
-        "ambiguous_launch": int((found == AMBIGUOUS).sum()),
-        "refused_external_ids": refused,
-        "before_launch": int(early.sum()),
-    }
-    details = np.full((len(start), DETAILS), -1, np.int64)
-    details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
-    details = details[order]
+    keys = correlation[launch].astype(np.int64)
+    calls = Calls(np.where(keys > 0, keys, -1), start[launch], end[launch], parent[launch])
+    joins = about["joins"] = {"refused_external_ids": refused}
+    parent[work] = parents_of_work(correlation[work].astype(np.int64), start[work], calls, joins)
+    details = _details(events)[order]
     texts, device_names = _lanes(events), sorted(set(device[device >= 0].tolist()))
     run.spans = block(
         "spans",
         len(start),
         id=np.arange(len(start)),
-        parent=Partly(parent, parent >= 0),
+        parent=known(parent),
         kind=Coded(kind, kinds),
         name=Coded(name, list(events.names)),
         device=Coded(
@@ -127,16 +114,19 @@ def _add_spans(
         lane=Coded(lane, texts),
         start_ns=start,
         end_ns=end,
-        correlation=Partly(correlation, correlation > 0),
-        **{
-            f"{what}_{axis}": _known(details[:, 3 * i + j])
-            for i, what in enumerate(("grid", "block"))
-            for j, axis in enumerate("xyz")
-        },
-        registers=_known(details[:, 6]),
-        bytes=Partly(details[:, 7], details[:, 7] >= 0),
-        graph_node=Partly(details[:, 8], details[:, 8] > 0),
+        correlation=known(correlation, least=1),
+        **launch_shape(details[:, :6].T),
+        registers=known(details[:, 6], most=(1 << 31) - 1),
+        bytes=known(details[:, 7]),
+        graph_node=known(details[:, 8], least=1),
     )
+
+
+def _details(events: Events) -> NDArray[np.int64]:
+    """Launch shape and so on of all events, -1 where unknown, shape (n, ``DETAILS``)."""
+    details = np.full((len(events), DETAILS), -1, np.int64)
+    details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
+    return details
 
 
 def _parents_by_id(
@@ -162,10 +152,6 @@ def _parents_by_id(
     return int((~sound).sum())
 
 
-def _known(values: NDArray[np.int64]) -> Partly:
-    return Partly(values, (values >= 0) & (values < 1 << 31))
-
-
 def _lanes(events: Events) -> list[str]:
     """Names of lanes: streams of work on a device, else threads; their process where there are several."""
     processes = {pid for pid, tid, stream in events.lanes if tid and pid.isdigit()}
@@ -180,14 +166,14 @@ def _lanes(events: Events) -> list[str]:
 
 def _devices(events: Events, header: dict[str, Any], options: ImportOptions) -> list[DeviceInfo]:
     """The devices on which something ran."""
-    known = {}
+    properties = {}
     for key in ("deviceProperties", "computeProperties"):
         for one in header.get(key) or []:
             if isinstance(one, dict):
-                known[one.get("id")] = one
+                properties[one.get("id")] = one
     devices = []
     for number in sorted(set(events.device) - {-1}):
-        about = known.get(number, {})
+        about = properties.get(number, {})
         memory = about.get("totalGlobalMem")
         devices.append(
             DeviceInfo(

@@ -8,18 +8,13 @@ chunk with anything odd in it is tried smaller and then left to that whole, with
 from __future__ import annotations
 
 import re
-from array import array
-from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import chain
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.formats.importers.kineto.events import DEVICE_WORK, NO_ID, Events, integer, kind_of, on_device
+from jouletrace.formats.importers.kineto.events import LIMIT, Event, Events, Ints
 
 _CHUNK, _SMALLEST = 256 << 10, 4 << 10
 """Bytes of a chunk: few enough that its events stay in the processor's cache; and of one that isn't tried smaller."""
@@ -33,40 +28,12 @@ _ENDS = 3
 _EXACT_US = 1 << 43
 """Below this a double of microseconds, its whole part taken off, is exact to half a nanosecond."""
 
-_LIMIT, _INT32 = 1 << 62, 1 << 31
-_NO_AXES = (NO_ID, NO_ID, NO_ID)
 
-Ints = NDArray[np.int64]
-
-
-class _Args(msgspec.Struct, frozen=True, gc=False):
-    external: int = msgspec.field(name="External id", default=NO_ID)
-    external_1_8: int = msgspec.field(name="external id", default=NO_ID)
-    correlation: int = NO_ID
-    device: int | None = None
-    stream: int | str | None = None
-    grid: tuple[int, int, int] = _NO_AXES
-    block: tuple[int, int, int] = _NO_AXES
-    registers: int = msgspec.field(name="registers per thread", default=NO_ID)
-    bytes: int = NO_ID
-    graph_node: int = msgspec.field(name="graph node id", default=NO_ID)
-
-
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str = ""
-    tid: int | str = ""
-    dur: int | float | None = None
-    args: _Args = _Args()
-
-
-class _Plain(_Event, gc=False):
+class _Plain(Event, gc=False):
     ts: int | float | None = None
 
 
-class _Exact(_Event, gc=False):
+class _Exact(Event, gc=False):
     ts: Decimal | None = None
 
 
@@ -119,14 +86,19 @@ def _chunk_ends(data: bytes, at: int, stop: int) -> list[int]:
 def _take(events: Events, chunk: bytes) -> bool:
     """Add the events of a chunk; False, and nothing added, if it can't be decoded."""
     text = b"[%b]" % chunk
+    found: Sequence[_Plain | _Exact]
     try:
         try:
-            plain = _plain.decode(text)
-            times = _plain_ns([event.ts for event in plain if event.ph == "X"])
-            _add(events, plain, *times)
+            found = _plain.decode(text)
+            start, fraction = _plain_ns([event.ts for event in found if event.ph == "X"])
         except _TooLateError:
-            exact = _exact.decode(text)
-            _add(events, exact, _exact_ns([event.ts for event in exact if event.ph == "X"]), True)
+            found = exact = _exact.decode(text)
+            start, fraction = _exact_ns([event.ts for event in exact if event.ph == "X"]), True
+        duration, fractions = _plain_ns([event.dur for event in found if event.ph == "X"])
+        if len(duration) and duration.min() < 0:
+            raise ValueError("times that can't be")
+        events.add(found, start, duration)
+        events.whole_us &= not (fraction or fractions)
         return True
     except (ValueError, OverflowError, RecursionError):  # msgspec's errors are ValueErrors
         return False
@@ -142,7 +114,7 @@ def _plain_ns(times: Sequence[int | float | None]) -> tuple[Ints, bool]:
         return np.empty(0, np.int64), False
     us = np.array(times)
     if us.dtype == np.int64:
-        if not -_LIMIT < int(us.min()) * 1000 <= int(us.max()) * 1000 < _LIMIT:
+        if not -LIMIT < int(us.min()) * 1000 <= int(us.max()) * 1000 < LIMIT:
             raise ValueError("times that can't be")
         return us * 1000, False
     if us.dtype != np.float64:
@@ -156,82 +128,7 @@ def _plain_ns(times: Sequence[int | float | None]) -> tuple[Ints, bool]:
 def _exact_ns(times: Sequence[Decimal | None]) -> Ints:
     ns = []
     for time in times:
-        if time is None or not abs(time) < _LIMIT // 1000:
+        if time is None or not abs(time) < LIMIT // 1000:
             raise ValueError("not all are times")
         ns.append(int((time * 1000).to_integral_value()))
     return np.array(ns, np.int64)
-
-
-def _add(events: Events, found: Sequence[_Event], start: Ints, fraction: bool) -> None:
-    """Add the events of a chunk, those with a duration as columns; what can fail comes before anything is added."""
-    spans = [event for event in found if event.ph == "X"]
-    duration, fractions = _plain_ns([span.dur for span in spans])
-    if len(duration) and duration.min() < 0:
-        raise ValueError("times that can't be")
-    args = [span.args for span in spans]
-    external = _ids([one.external for one in args])
-    if (external < 0).any():
-        external = np.where(external < 0, _ids([one.external_1_8 for one in args]), external)
-    correlation = _ids([one.correlation for one in args])
-    categories = [span.cat for span in spans]
-    kinds = {category: kind_of(category, "") for category in dict.fromkeys(categories)}
-    work = [k for k, category in enumerate(categories) if kinds[category] in DEVICE_WORK]
-    details = _details([args[k] for k in work])
-    device = np.full(len(spans), NO_ID)
-    streams = [""] * len(spans)
-    of_device = {category for category in kinds if on_device(category)}
-    for k in [k for k, category in enumerate(categories) if category in of_device] if of_device else ():
-        span, one = spans[k], args[k]
-        streams[k] = str(span.tid).removeprefix("stream ") if one.stream is None else str(one.stream)
-        number = integer(span.pid if one.device is None else one.device) if streams[k] else NO_ID
-        device[k] = number if number < _INT32 else NO_ID
-
-    for (ph, category), count in Counter([(event.ph, event.cat) for event in found]).items():
-        events.counts[("flow", "") if ph in ("s", "t", "f") else (ph, category)] += count
-    events.whole_us &= not (fraction or fractions)
-    codes = {category: events.kinds.setdefault(kind, len(events.kinds)) for category, kind in kinds.items()}
-    kind = [codes[category] for category in categories]
-    if "user_annotation" in kinds:
-        for k, span in enumerate(spans):
-            if (one_kind := kind_of(span.cat, span.name)) == "iteration":
-                kind[k] = events.kinds.setdefault(one_kind, len(events.kinds))
-    ids = np.isin(kind, [events.kinds.get(k, NO_ID) for k in (*DEVICE_WORK, "launch")])
-    places = list(zip([span.pid for span in spans], [span.tid for span in spans], streams, strict=True))
-    lanes = {place: events.lane_of(str(place[0]), str(place[1]), place[2]) for place in dict.fromkeys(places)}
-    names = events.names
-    _extend(events.work, np.array(work, np.int64) + len(events))
-    _extend(events.details, details)
-    _extend(events.kind, kind)
-    _extend(events.name, [names.setdefault(span.name, len(names)) for span in spans])
-    _extend(events.lane, [lanes[place] for place in places])
-    _extend(events.correlation, np.where(ids, correlation, NO_ID))
-    _extend(events.external, external)
-    _extend(events.device, device)
-    _extend(events.start, start)
-    _extend(events.duration, duration)
-
-
-def _ids(values: Sequence[int]) -> Ints:
-    """Ids, -1 where there is none.
-
-    Raises:
-        OverflowError: If one needs more than 64 bits.
-    """
-    ids = np.array(values, np.int64)
-    return np.where((ids >= 0) & (ids < _LIMIT), ids, NO_ID)
-
-
-def _details(args: Sequence[_Args]) -> Ints:
-    """Grid and block, registers, bytes and graph node of work on a device, flat."""
-    columns = []
-    for axes in ([one.grid for one in args], [one.block for one in args]):
-        three = np.array(list(chain.from_iterable(axes)), np.int64).reshape(-1, 3)
-        three[((three < 0) | (three >= _INT32)).any(axis=1)] = NO_ID
-        columns.append(three)
-    for numbers in ([one.registers for one in args], [one.bytes for one in args], [one.graph_node for one in args]):
-        columns.append(_ids(numbers)[:, np.newaxis])
-    return np.concatenate(columns, axis=1).ravel()
-
-
-def _extend(column: array[Any], values: ArrayLike) -> None:
-    column.frombytes(np.asarray(values).astype(column.typecode).tobytes())

@@ -1,15 +1,20 @@
-"""The events of a Kineto trace as columns, read from JSON text one after the other."""
+"""The events of a Kineto trace as columns; those that are odd are read from JSON text one after the other."""
 
 from __future__ import annotations
 
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from itertools import chain
 from json import JSONDecoder
 from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.formats.importers.base import Left
 
@@ -24,7 +29,41 @@ DEVICE_WORK = ("kernel", "memcpy")
 """Kinds of spans that run on a device."""
 
 NO_ID = -1
-_LIMIT = 1 << 62
+LIMIT, _INT32 = 1 << 62, 1 << 31
+_NO_AXES = (NO_ID, NO_ID, NO_ID)
+_MOST_ODD = 4096
+
+DETAILS = 9
+"""How many numbers of each kernel or copy ``Events.details`` holds."""
+
+Ints = NDArray[np.int64]
+
+
+class Args(msgspec.Struct, frozen=True, gc=False):
+    """What an event's ``args`` tell of it."""
+
+    external: int = msgspec.field(name="External id", default=NO_ID)
+    external_1_8: int = msgspec.field(name="external id", default=NO_ID)
+    correlation: int = NO_ID
+    device: int | None = None
+    stream: int | str | None = None
+    grid: tuple[int, int, int] = _NO_AXES
+    block: tuple[int, int, int] = _NO_AXES
+    registers: int = msgspec.field(name="registers per thread", default=NO_ID)
+    bytes: int = NO_ID
+    graph_node: int = msgspec.field(name="graph node id", default=NO_ID)
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event but for its start."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = ""
+    tid: int | str = ""
+    dur: int | float | None = None
+    args: Args = Args()
 
 
 @lru_cache(maxsize=1024)
@@ -78,11 +117,79 @@ class Events:
         self.device = array("i")
         self.work, self.details = array("q"), array("q")
         self.whole_us = True
+        self._odd: list[tuple[Event, int, int]] = []
         self._left = left
         self._place = place
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def add(self, found: Sequence[Event], start: Ints, duration: Ints) -> None:
+        """Add events, those with a duration as columns; what can fail comes before anything is added.
+
+        Args:
+            found: Of any kind, in order.
+            start: Nanoseconds of those with a duration, shape (n,).
+            duration: Nanoseconds too, shape (n,).
+
+        Raises:
+            OverflowError: If an id needs more than 64 bits.
+        """
+        self.flush()
+        self._add(found, start, duration)
+
+    def flush(self) -> None:
+        """Add the odd events that wait."""
+        if self._odd:
+            found, start, duration = zip(*self._odd, strict=True)
+            self._odd = []
+            self._add(found, np.array(start, np.int64), np.array(duration, np.int64))
+
+    def _add(self, found: Sequence[Event], start: Ints, duration: Ints) -> None:
+        spans = [event for event in found if event.ph == "X"]
+        args = [span.args for span in spans]
+        external = _ids([one.external for one in args])
+        if (external < 0).any():
+            external = np.where(external < 0, _ids([one.external_1_8 for one in args]), external)
+        correlation = _ids([one.correlation for one in args])
+        categories = [span.cat for span in spans]
+        kinds = {category: kind_of(category, "") for category in dict.fromkeys(categories)}
+        work = [k for k, category in enumerate(categories) if kinds[category] in DEVICE_WORK]
+        details = _details([args[k] for k in work])
+        device, streams = _places(spans, {category for category in kinds if on_device(category)})
+
+        for (ph, category), count in Counter([(event.ph, event.cat) for event in found]).items():
+            self._count(ph, category, count)
+        codes = {category: self._kind(kind) for category, kind in kinds.items()}
+        kind = [codes[category] for category in categories]
+        if "user_annotation" in kinds:
+            for k, span in enumerate(spans):
+                if (one_kind := kind_of(span.cat, span.name)) == "iteration":
+                    kind[k] = self._kind(one_kind)
+        ids = np.isin(kind, [self.kinds.get(k, NO_ID) for k in (*DEVICE_WORK, "launch")])
+        places = list(zip([span.pid for span in spans], [span.tid for span in spans], streams, strict=True))
+        lanes = {place: self._lane(*place) for place in dict.fromkeys(places)}
+        names = self.names
+        _extend(self.work, np.array(work, np.int64) + len(self))
+        _extend(self.details, details)
+        _extend(self.kind, kind)
+        _extend(self.name, [names.setdefault(span.name, len(names)) for span in spans])
+        _extend(self.lane, [lanes[place] for place in places])
+        _extend(self.correlation, np.where(ids, correlation, NO_ID))
+        _extend(self.external, external)
+        _extend(self.device, device)
+        _extend(self.start, start)
+        _extend(self.duration, duration)
+
+    def _count(self, ph: str, category: str, count: int) -> None:
+        self.counts[("flow", "") if ph in ("s", "t", "f") else (ph, category)] += count
+
+    def _kind(self, kind: str) -> int:
+        return self.kinds.setdefault(kind, len(self.kinds))
+
+    def _lane(self, pid: int | str, tid: int | str, stream: str) -> int:
+        """The code of a lane; work on a device has a stream, and all else a thread."""
+        return self.lanes.setdefault((str(pid), "" if stream else str(tid), stream), len(self.lanes))
 
     def take(self, text: str, at: int, offset: int) -> int:
         """Read the event that starts at ``text[at]``; returns where it ends.
@@ -95,7 +202,7 @@ class Events:
         """
         event, end = _SCAN(text, at)
         self._any(event, offset + at)
-        return end
+        return int(end)
 
     def repair(self, text: str, at: int, offset: int) -> int | None:
         """Go on after an event that is no JSON: mend quotes in its name, or leave out its ``args``, or all of it.
@@ -105,8 +212,7 @@ class Events:
         """
         following = _NEXT_EVENT(text, at)
         fragment = text[at : following.start() + 1] if following else text[at:]
-        name = _NAME_VALUE(fragment)
-        if name is not None:
+        if name := _NAME_VALUE(fragment):
             value = re.sub(r'(?<!\\)"', r"\"", name[2])
             mended = f"{fragment[: name.start()]}{name[1]}{value}{name[3]}{fragment[name.end() :]}"
             end = self._take_mended(mended, offset + at)
@@ -124,66 +230,34 @@ class Events:
     def _take_mended(self, text: str, place: int) -> int | None:
         """Take an event that was mended; returns where it ends, None if it still is no JSON."""
         try:
-            event, end = _SCAN(text, 0)
+            return self.take(text, 0, place)
         except (ValueError, RecursionError):
             return None
-        self._any(event, place)
-        return int(end)
-
-    def add_span(
-        self, kind: str, category: str, name: str, lane: tuple[str, str, str], ts: Any, dur: Any, place: int
-    ) -> bool:
-        """The first columns of an event; False, and counted, if its times can't be."""
-        try:
-            start, duration = self.ns(ts), self.ns(dur)
-            if duration < 0 or not -_LIMIT < start < _LIMIT or duration > _LIMIT:
-                raise ValueError("times that can't be")
-        except ValueError:
-            self._drop("bad_times", "events have times that can't be", place)
-            return False
-        self.kind.append(self.kinds.setdefault(kind, len(self.kinds)))
-        self.name.append(self.names.setdefault(name, len(self.names)))
-        self.lane.append(self.lane_of(*lane))
-        self.start.append(start)
-        self.duration.append(duration)
-        self.counts["X", category] += 1
-        return True
-
-    def lane_of(self, pid: str, tid: str, stream: str) -> int:
-        """The code of a lane; work on a device has a stream, and all else a thread."""
-        return self.lanes.setdefault((pid, "" if stream else tid, stream), len(self.lanes))
 
     def _any(self, event: Any, place: int) -> None:
         """An event as the JSON parser gives it."""
         if not isinstance(event, dict):
             self._drop("no_events", "entries are no events", place)
             return
-        ph, category, name = (as_utf8(str(event.get(key, ""))) for key in ("ph", "cat", "name"))
+        ph, category, name, pid, tid = (as_utf8(str(event.get(key, ""))) for key in ("ph", "cat", "name", "pid", "tid"))
         if ph != "X":
-            self.counts[("flow", "") if ph in ("s", "t", "f") else (ph, category)] += 1
+            self._count(ph, category, 1)
             return
         if event.get("dur") is None or event.get("ts") is None:
             self._drop("without_times", "events have no start or no duration", place)
             return
-        args = event.get("args")
-        pid, tid = as_utf8(str(event.get("pid", ""))), as_utf8(str(event.get("tid", "")))
-        self._append(category, name, pid, tid, event["ts"], event["dur"], args if isinstance(args, dict) else {}, place)
-
-    def _append(
-        self, category: str, name: str, pid: str, tid: str, ts: Any, dur: Any, args: dict[str, Any], place: int
-    ) -> None:
-        kind = kind_of(category, name)
-        work = kind in DEVICE_WORK
-        stream = as_utf8(str(args.get("stream", tid.removeprefix("stream ")))) if on_device(category) else ""
-        device = integer(args.get("device", pid)) if stream else NO_ID
-        if not self.add_span(kind, category, name, (pid, tid, stream), ts, dur, place):
+        try:
+            start, duration = self.ns(event["ts"]), self.ns(event["dur"])
+            if duration < 0 or not -LIMIT < start < LIMIT or duration > LIMIT:
+                raise ValueError("times that can't be")
+        except ValueError:
+            self._drop("bad_times", "events have times that can't be", place)
             return
-        self.correlation.append(integer(args.get("correlation")) if work or kind == "launch" else NO_ID)
-        self.external.append(integer(args.get("External id", args.get("external id"))))
-        self.device.append(device if device < 1 << 31 else NO_ID)
-        if work:
-            self.work.append(len(self) - 1)
-            self.details.extend(_details(args))
+        args = event.get("args")
+        known = _args(args if isinstance(args, dict) else {})
+        self._odd.append((Event(ph, category, name, pid, tid, args=known), start, duration))
+        if len(self._odd) >= _MOST_ODD:
+            self.flush()
 
     def ns(self, text: Any) -> int:
         """Microseconds, a decimal text or an integer, as exact nanoseconds.
@@ -220,7 +294,7 @@ def integer(value: Any) -> int:
     """An id, or -1 where there is none."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
-    return value if isinstance(value, int) and 0 <= value < _LIMIT else NO_ID
+    return value if isinstance(value, int) and 0 <= value < LIMIT else NO_ID
 
 
 def as_utf8(text: str) -> str:
@@ -233,20 +307,60 @@ def as_utf8(text: str) -> str:
         return text
 
 
-DETAILS = 9
-"""How many numbers of each kernel or copy ``Events.details`` holds."""
+def _args(args: dict[str, Any]) -> Args:
+    """Arguments of any types."""
+    stream = args.get("stream")
+    return Args(
+        external=integer(args.get("External id", args.get("external id"))),
+        correlation=integer(args.get("correlation")),
+        device=integer(args["device"]) if "device" in args else None,
+        stream=None if stream is None else as_utf8(str(stream)),
+        grid=_axes(args.get("grid")),
+        block=_axes(args.get("block")),
+        registers=integer(args.get("registers per thread")),
+        bytes=integer(args.get("bytes")),
+        graph_node=integer(args.get("graph node id")),
+    )
 
-_NO_AXES = (-1, -1, -1)
+
+def _axes(value: Any) -> tuple[int, int, int]:
+    x, y, z = value if isinstance(value, list) and len(value) == 3 else _NO_AXES
+    return integer(x), integer(y), integer(z)
 
 
-def _details(args: dict[str, Any]) -> tuple[int, ...]:
-    grid, block = (_axes(args.get(key)) for key in ("grid", "block"))
-    counts = (integer(args.get(k)) for k in ("registers per thread", "bytes", "graph node id"))
-    return (*grid, *block, *counts)
+def _places(spans: Sequence[Event], of_device: set[str]) -> tuple[Ints, list[str]]:
+    """Device and stream of each event of these categories; -1 and "" of all others."""
+    device = np.full(len(spans), NO_ID)
+    streams = [""] * len(spans)
+    for k in [k for k, span in enumerate(spans) if span.cat in of_device] if of_device else ():
+        span, one = spans[k], spans[k].args
+        streams[k] = str(span.tid).removeprefix("stream ") if one.stream is None else str(one.stream)
+        number = integer(span.pid if one.device is None else one.device) if streams[k] else NO_ID
+        device[k] = number if number < _INT32 else NO_ID
+    return device, streams
 
 
-def _axes(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) != 3:
-        return _NO_AXES
-    axes = tuple(integer(axis) for axis in value)
-    return axes if all(0 <= axis < 1 << 31 for axis in axes) else _NO_AXES
+def _ids(values: Sequence[int]) -> Ints:
+    """Ids, -1 where there is none.
+
+    Raises:
+        OverflowError: If one needs more than 64 bits.
+    """
+    ids = np.array(values, np.int64)
+    return np.where((ids >= 0) & (ids < LIMIT), ids, NO_ID)
+
+
+def _details(args: Sequence[Args]) -> Ints:
+    """Grid and block, registers, bytes and graph node of work on a device, flat."""
+    columns = []
+    for axes in ([one.grid for one in args], [one.block for one in args]):
+        three = np.array(list(chain.from_iterable(axes)), np.int64).reshape(-1, 3)
+        three[((three < 0) | (three >= _INT32)).any(axis=1)] = NO_ID
+        columns.append(three)
+    for numbers in ([one.registers for one in args], [one.bytes for one in args], [one.graph_node for one in args]):
+        columns.append(_ids(numbers)[:, np.newaxis])
+    return np.concatenate(columns, axis=1).ravel()
+
+
+def _extend(column: array[Any], values: ArrayLike) -> None:
+    column.frombytes(np.asarray(values).astype(column.typecode).tobytes())

@@ -39,6 +39,7 @@ class Frame:
         gc.disable()  # events are millions of objects without cycles: looking for some takes a tenth of the time
         try:
             self._read()
+            self.events.flush()
         finally:
             if collecting:
                 gc.enable()

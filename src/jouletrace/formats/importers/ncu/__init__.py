@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
-from jouletrace.formats.importers.columns import Coded, Partly, block
-from jouletrace.formats.importers.ncu.columns import board_name, is_curve, is_of_board
+from jouletrace.formats.importers.columns import Partly, block, coded, launch_shape
 from jouletrace.formats.importers.ncu.units import to_si
 from jouletrace.formats.importers.numbers import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
@@ -30,6 +28,15 @@ _DOUBT = "(!)"
 """What stands before readings that ncu doesn't vouch for."""
 
 _LINES_OF_A_ROW = 100
+
+_BOARD = ("device__attribute_", "c2clink__", "numa__", "nvlink__")
+"""How columns of the raw page begin that tell of the board and its links: the same in every row of a device."""
+
+_BOARD_NAME = "device__attribute_display_name"
+
+_CURVE = re.compile(r"^(?:launch__occupancy|derived__pct_occupancy)_per_\w+$")
+"""Occupancy over another block size, number of registers and so on. The raw page tells the sum over such a
+curve, in a unit that its prefixes are put on the wrong way round (2,570 %/byte is also 2.57 %/Kbyte)."""
 
 
 @dataclass
@@ -151,9 +158,10 @@ def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -
     """
     counts = Counts()
     units = [""] * len(header)
-    board, curves, metrics = (
-        [k for k, name in enumerate(header) if fits(name)] for fits in (is_of_board, is_curve, _is_metric)
-    )
+    board = [k for k, name in enumerate(header) if name.startswith(_BOARD)]
+    curves = [k for k, name in enumerate(header) if _CURVE.match(name)]
+    others = {k for k, name in enumerate(header) if name in _NO_METRICS or name.startswith(_NVTX)}
+    metrics = [k for k in range(len(header)) if k not in others.union(board, curves)]
     device = header.index("Device") if "Device" in header else None
     for line, row in rows:
         if not counts.launches and len(row) == len(header) and not row[0].strip():
@@ -176,60 +184,43 @@ def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -
     return counts
 
 
-def _is_metric(name: str) -> bool:
-    other = name in _NO_METRICS or name.startswith(_NVTX)
-    return not (other or is_of_board(name) or is_curve(name))
-
-
 def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
     launches = list(counts.launches.values())
     n = len(launches)
-    names: dict[str, int] = {}
-    devices: dict[str, int] = {}
-    lanes: dict[str, int] = {}
-    processes = {process for process, _ in counts.launches}
-    codes = np.empty((3, n), np.int32)
+    several = len({process for process, _ in counts.launches}) > 1
+    lanes = [
+        f"process {process} stream {about['Stream']}" if several else f"stream {about['Stream']}"
+        for (process, _), about in counts.launches.items()
+    ]
+    devices = coded([f"imported:{_number(about['Device'])}" for about in launches])
     axes = np.full((6, n), -1, np.int64)
-    for k, ((process, _), about) in enumerate(counts.launches.items()):
-        lane = f"stream {about['Stream']}" if len(processes) == 1 else f"process {process} stream {about['Stream']}"
-        codes[0, k] = names.setdefault(about["Kernel Name"], len(names))
-        codes[1, k] = devices.setdefault(f"imported:{_number(about['Device'])}", len(devices))
-        codes[2, k] = lanes.setdefault(lane, len(lanes))
+    for k, about in enumerate(launches):
         for first, key in ((0, "Grid Size"), (3, "Block Size")):
-            found = _AXES.match(about[key])
-            if found:
+            if found := _AXES.match(about[key]):
                 axes[first : first + 3, k] = [int(axis) for axis in found.groups()]
     run.spans = block(
         "spans",
         n,
         id=np.arange(n),
         kind="kernel",
-        name=Coded(codes[0], list(names)),
-        device=Coded(codes[1], list(devices)),
-        lane=Coded(codes[2], list(lanes)),
-        **{
-            f"{what}_{axis}": _known(axes[3 * i + j])
-            for i, what in enumerate(("grid", "block"))
-            for j, axis in enumerate("xyz")
-        },
+        name=coded([about["Kernel Name"] for about in launches]),
+        device=devices,
+        lane=coded(lanes),
+        **launch_shape(axes),
     )
     boards = {_number(device): attributes for device, attributes in counts.boards.items()}
-    for name in devices:
-        number = name.removeprefix("imported:")
+    for id in devices.values:
+        number = id.removeprefix("imported:")
         about_it = boards.get(number, {})
-        shown = options.device or board_name(about_it) or f"device {number}"
+        shown = options.device or about_it.get(_BOARD_NAME) or f"device {number}"
         details = {"attributes": about_it} if about_it else {}
-        run.devices.append(DeviceInfo(id=name, name=shown, index=int(number), details=details))
+        run.devices.append(DeviceInfo(id=id, name=shown, index=int(number), details=details))
     run.workload["processes"] = sorted({f"{p} ({a['Process Name']})" for (p, _), a in counts.launches.items()})
 
 
 def _number(device: str) -> str:
     """Which device of the process a launch ran on; older versions don't say."""
     return device if device.isdigit() else "0"
-
-
-def _known(values: NDArray[np.int64]) -> Partly:
-    return Partly(values, values >= 0)
 
 
 def _add_counters(run: Run, counts: Counts, left: Left) -> None:
@@ -257,14 +248,8 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
         "counters",
         len(keep),
         span=np.array(counts.launch, np.int64)[keep],
-        metric=_coded(counts.metric, keep),
-        section=_coded([section or None for section in counts.section], keep),
+        metric=coded([counts.metric[k] for k in keep]),
+        section=coded([counts.section[k] or None for k in keep]),
         value=Partly(values[keep], ~np.isnan(values[keep])),
-        value_unit=_coded(units, keep),
+        value_unit=coded([units[k] for k in keep]),
     )
-
-
-def _coded(texts: Sequence[str | None], keep: NDArray[np.int64]) -> Coded:
-    codes: dict[str, int] = {}
-    found = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
-    return Coded(np.array(found, np.int32)[keep], list(codes))

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.columns import Coded, Column, Partly, block
-from jouletrace.formats.importers.joins import AMBIGUOUS, enclosing, match_launch
+from jouletrace.formats.importers.columns import Coded, Column, Partly, block, known
+from jouletrace.formats.importers.joins import Calls, enclosing, parents_of_work
 from jouletrace.formats.importers.nsys.devices import Devices
 from jouletrace.formats.importers.nsys.tables import Database, Ints
 
@@ -51,18 +51,16 @@ class Spans:
 
     def __init__(self, database: Database, devices: Devices, base_ns: int, left: Left) -> None:
         self.counts: Counter[str] = Counter()
-        self.joins = dict.fromkeys(
-            ("device_spans", "with_launch", "with_parent", "ambiguous_launch", "before_launch"), 0
-        )
+        self.joins: dict[str, int] = {}
         self._database = database
         self._devices = devices
         self._base_ns = base_ns
         self._left = left
         self._next = 0
         self._processes: dict[int, int] = {}
-        self._calls: dict[str, Ints] = {}
-        self._call_keys = np.empty(0, np.int64)
-        self._call_parent = np.empty(0, np.int64)
+        none = np.empty(0, np.int64)
+        self._calls = Calls(none, none, none, none)
+        self._call_ids: Ints = none
 
     def read(self) -> list[pa.Table]:
         """All spans: of the host first, then of the devices, each in stored order."""
@@ -73,10 +71,11 @@ class Spans:
         n = len(calls["start"])
         named, threads = self._named(calls["nameId"]), _threads(calls["globalTid"])
         found = [
-            self._block("launch", calls, parent[:n], name=named, lane=threads, correlation=_known(keys)),
+            self._block("launch", calls, parent[:n], name=named, lane=threads, correlation=known(keys)),
             self._block("range", ranges, parent[n:], name=self._range_names(ranges), lane=_range_lanes(ranges)),
         ]
-        self._calls, self._call_keys, self._call_parent = calls, keys, parent[:n]
+        self._calls = Calls(keys, calls["start"], calls["end"], parent[:n])
+        self._call_ids = calls["correlationId"]
         del ranges, parent
         for kind, table, columns in (
             ("kernel", "CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL),
@@ -147,24 +146,17 @@ class Spans:
 
     def _device_work(self, kind: str, rows: dict[str, Ints]) -> pa.Table:
         """Spans of work on devices, joined to the calls that launched them."""
-        calls, joins = self._calls, self.joins
-        wanted, keys = rows["correlationId"], calls["correlationId"]
-        if (rows["globalPid"] >= 0).any():  # else an export of old, taken to be of one process
-            wanted, keys = self._keys(rows["globalPid"], wanted), self._call_keys
-        found = match_launch(wanted, keys, calls["start"], calls["end"])
-        joined = np.flatnonzero(found >= 0)
-        parent = np.full(len(found), -1, np.int64)
-        parent[joined] = self._call_parent[found[joined]]
-        joins["device_spans"] += len(found)
-        joins["with_launch"] += len(joined)
-        joins["with_parent"] += int((parent >= 0).sum())
-        joins["ambiguous_launch"] += int((found == AMBIGUOUS).sum())
-        joins["before_launch"] += int((rows["start"][joined] < calls["start"][found[joined]]).sum())
+        wanted, calls = rows["correlationId"], self._calls
+        if (rows["globalPid"] < 0).all():  # an export of old, taken to be of one process
+            calls = calls._replace(keys=self._call_ids)
+        else:
+            wanted = self._keys(rows["globalPid"], wanted)
+        parent = parents_of_work(wanted, rows["start"], calls, self.joins)
         columns: dict[str, Column] = {
             "device": Coded(self._devices.codes(rows["globalPid"], rows["deviceId"]), self._devices.ids),
             "lane": _coded(rows["streamId"], "stream {}"),
-            "correlation": _known(wanted),
-            "graph_node": _known(rows["graphNodeId"], 1),
+            "correlation": known(wanted),
+            "graph_node": known(rows["graphNodeId"], 1),
             "name": self._work_names(kind, rows),
         }
         if kind == "kernel":
@@ -174,7 +166,7 @@ class Spans:
             columns["shared_static_bytes"] = _small(rows.pop("staticSharedMemory"))
             columns["shared_dynamic_bytes"] = _small(rows.pop("dynamicSharedMemory"))
         elif kind in ("memcpy", "memset"):
-            columns["bytes"] = _known(rows["bytes"])
+            columns["bytes"] = known(rows["bytes"])
         return self._block(kind, rows, parent, **columns)
 
     def _keys(self, process: Ints, correlation: Ints) -> Ints:
@@ -215,7 +207,7 @@ class Spans:
             "spans",
             n,
             id=np.arange(first, first + n),
-            parent=Partly(parent, parent >= 0),
+            parent=known(parent),
             kind={"memset": "memcpy", "graph": "range"}.get(kind, kind),
             start_ns=rows["start"] + self._base_ns,
             end_ns=rows["end"] + self._base_ns,
@@ -247,10 +239,6 @@ def _range_lanes(ranges: dict[str, Ints]) -> Coded:
 def _coded(numbers: Ints, text: str) -> Coded:
     distinct, inverse = np.unique(numbers, return_inverse=True)
     return Coded(inverse.reshape(-1), [text.format(n) for n in distinct.tolist()])
-
-
-def _known(values: Ints, least: int = 0) -> Partly:
-    return Partly(values, values >= least)
 
 
 def _small(values: Ints) -> Partly:

@@ -7,16 +7,12 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
-from jouletrace.formats.importers.base import ImportOptions, Left, new_run, read_text
-from jouletrace.formats.importers.delimited import Delimited, read_delimited
-from jouletrace.formats.importers.numbers import decimal_sign, number
-from jouletrace.formats.importers.power_sensor import PowerSensor, nvidia_sensor
-from jouletrace.formats.importers.readings import Readings
-from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.formats.importers.base import ImportOptions, decode_text, read_text
+from jouletrace.formats.importers.delimited import read_delimited
+from jouletrace.formats.importers.log import Log
+from jouletrace.formats.importers.numbers import decimal_sign
+from jouletrace.run import Run
 from jouletrace.run.channels import POWER
-
-FORMAT = "nvidia_smi"
 
 CHANNELS: dict[str, str] = {
     "power.draw": POWER,
@@ -61,9 +57,10 @@ _FIELD = re.compile(
 _STAMPED = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\s*,")
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is CSV of ``--query-gpu``."""
-    first = head.lstrip().split("\n", 1)[0]
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is CSV of ``--query-gpu``."""
+    text = decode_text(head)
+    first = text.lstrip().split("\n", 1)[0]
     if _STAMPED.match(first):
         return True
     names = [cell for cell in re.split(r"[,;\t]", first) if cell.strip()]
@@ -78,50 +75,32 @@ def read(path: Path, options: ImportOptions) -> Run:
     Raises:
         BadInputError: If there is no reading in it, or the time zone is unknown.
     """
-    left = Left(path)
-    text = read_text(path, left).lstrip()
-    table = read_delimited(text, left, header=_without_header(text))
+    log = Log(path, options)
+    text = read_text(path, log.left).lstrip()
+    table = read_delimited(text, log.left, header=_without_header(text))
     names = [_name(cell) for cell in table.header]
-    stated = [_unit(cell) for cell in table.header]
     if not any(name in CHANNELS or name.startswith("column ") for name in names):
         raise BadInputError(f"{path}: no column of the header is a reading: {', '.join(table.header)[:120]}")
-    boards = _Boards(names, options.device)
-    readings = Readings()
-    decimal = decimal_sign(
-        units.split(cell)[0]
-        for row in table.rows[:200]
-        for cell, name in zip(row, names, strict=True)
-        if name in CHANNELS
-    )
-    for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
+    boards = _Boards(log, names, options.device)
+    stamp = names.index("timestamp") if "timestamp" in names else None
+    readings = [k for k, name in enumerate(names) if name not in _IDENTITY and name != "timestamp"]
+    known = [k for k in readings if names[k] in CHANNELS]
+    decimal = decimal_sign(units.split(row[k])[0] for row in table.rows[:200] for k in known)
+    for cells, line in zip(table.rows, table.lines, strict=True):
         device = boards.device(cells)
-        for name, header_unit, cell in zip(names, stated, cells, strict=True):
-            if name in _IDENTITY or name == "timestamp":
-                continue
-            _take(readings, left, device, name, header_unit, cell, row, f"line {line}, column {name}", decimal)
-    if not len(readings):
-        raise BadInputError(f"{path}: not one cell of it is a reading")
-    stamps = _stamps(table, names, boards, options)
-    left.add("no_time", "rows without a readable time", int((~stamps.valid).sum()))
-    run = new_run(path, FORMAT, stamps.clock)
-    run.settings["imported"][0]["dialect"] = "query-gpu"
-    for code, note in stamps.notes.items():
-        run.warn(code, note, path.name)
-    _promote_power(readings, boards)
-    readings.write(run, stamps.time_ns, stamps.valid, stamps.resolution_s, boards.infos(), _sensor)
-    if not len(run.samples):
-        raise BadInputError(f"{path}: not one row has a readable time")
-    left.warn(run)
-    return run
+        log.row(cells[stamp] if stamp is not None else "", device)
+        for k in readings:
+            _take(log, device, names[k], table.header[k], cells[k], f"line {line}, column {names[k]}", decimal)
+    for device in log.devices:  # where power.draw itself wasn't asked for, energy rests on what was
+        there = log.readings.channels(device)
+        other = next((name for name in ("power_instant_w", "power_average_w") if name in there), None)
+        if POWER not in there and other is not None:
+            log.readings.rename(device, other, POWER)
+    return log.run("nvidia_smi", "rows", dialect="query-gpu")
 
 
 def _name(header: str) -> str:
     return header.partition("[")[0].strip().strip("\"'").lower()
-
-
-def _unit(header: str) -> str:
-    found = re.search(r"\[([^\]]*)\]", header)
-    return found[1] if found else ""
 
 
 def _without_header(text: str) -> list[str] | None:
@@ -129,106 +108,52 @@ def _without_header(text: str) -> list[str] | None:
     first = text.split("\n", 1)[0]
     if not _STAMPED.match(first):
         return None
-    names: list[str] = []
-    for i, cell in enumerate(first.split(",")):
-        unit = units.split(cell.strip())[1]
-        guess = "timestamp" if i == 0 else {"W": "power.draw"}.get(unit, f"column {i + 1}")
-        names.append(guess if guess not in names else f"column {i + 1}")
+    names = ["timestamp"]
+    for i, cell in enumerate(first.split(",")[1:], start=2):
+        watts = units.split(cell.strip())[1] == "W" and "power.draw" not in names
+        names.append("power.draw" if watts else f"column {i}")
     return names
 
 
-def _take(
-    readings: Readings,
-    left: Left,
-    device: str,
-    name: str,
-    header_unit: str,
-    cell: str,
-    row: int,
-    place: str,
-    decimal: str,
-) -> None:
-    printed, cell_unit = units.split(cell)
+def _take(log: Log, device: str, name: str, header: str, cell: str, place: str, decimal: str) -> None:
+    """A cell: a number with or without its unit, a performance state ("P0") or bits ("0x04")."""
+    printed, stated = units.split(cell)
     if re.fullmatch(r"P\d{1,2}", cell):
-        printed, cell_unit = cell[1:], ""
+        printed, stated = cell[1:], ""
     elif re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell):
-        printed, cell_unit = str(int(cell, 16)), ""
-    unit = units.unit(cell_unit or header_unit)
-    try:
-        value = number(printed, decimal)
-    except ValueError:
-        left.add("not_a_number", "cells hold no number", place=place)
+        printed, stated = str(int(cell, 16)), ""
+    value = log.left.number(printed, decimal, place)
+    if value is None:
         return
-    if value is None or unit is None:
-        left.add("missing_cells", "cells are empty or have no unit known here", place=place)
+    unit = units.unit(stated or header.partition("[")[2].partition("]")[0])
+    if unit is None:
+        log.left.add("unknown_units", "cells have a unit that is not known here", place=place)
         return
     channel = CHANNELS.get(name) or re.sub(r"\W+", "_", name).strip("_")
-    if not channel.endswith(unit.suffix):
-        channel += unit.suffix
-    if channel.startswith("temperature") and not channel.endswith("_c"):  # whose columns name no unit
-        channel += "_c"
-    readings.add(device, channel, row, value * unit.factor, unit.si, f"nvidia-smi --query-gpu={name}")
-
-
-def _stamps(table: Delimited, names: list[str], boards: _Boards, options: ImportOptions) -> Stamps:
-    if "timestamp" in names:
-        at = names.index("timestamp")
-        return read_stamps([row[at] for row in table.rows], options.time_zone)
-    counts: dict[str, int] = {}
-    ticks: list[int] = []
-    for cells in table.rows:
-        device = boards.device(cells)
-        counts[device] = counts.get(device, -1) + 1
-        ticks.append(counts[device])
-    note = "the log has no timestamp column: its rows are taken to be 1 s apart"
-    return evenly(ticks, 1.0, note)
-
-
-def _sensor(device: DeviceInfo, source: str) -> PowerSensor:
-    return nvidia_sensor(device.name, source.rpartition(".")[2])
-
-
-def _promote_power(readings: Readings, boards: _Boards) -> None:
-    """Where ``power.draw`` itself wasn't asked for, energy rests on what was."""
-    for info in boards.infos():
-        there = readings.channels(info.id)
-        for channel in ("power_instant_w", "power_average_w"):
-            if POWER not in there and channel in there:
-                readings.rename(info.id, channel, POWER)
-                there = readings.channels(info.id)
+    if channel.startswith("temperature") and unit is units.NO_UNIT:  # whose columns name no unit
+        unit = units.UNITS["C"]
+    log.add(device, channel, value, unit, f"nvidia-smi --query-gpu={name}")
 
 
 class _Boards:
     """The boards that rows are of, by their identity columns."""
 
-    def __init__(self, names: list[str], given: str | None) -> None:
+    def __init__(self, log: Log, names: list[str], given: str | None) -> None:
+        self._log = log
         self._columns = [(i, _IDENTITY[name]) for i, name in enumerate(names) if name in _IDENTITY]
         self._given = given
         self._ids: dict[tuple[str, ...], str] = {}
-        self._infos: dict[str, DeviceInfo] = {}
 
     def device(self, cells: list[str]) -> str:
         """Id of the board of a row."""
         key = tuple(cells[i] for i, _ in self._columns)
         if key not in self._ids:
             facts = {field: cells[i] for i, field in self._columns if cells[i] and not cells[i].startswith("[")}
-            index = int(facts["index"]) if facts.get("index", "").isdecimal() and len(facts["index"]) < 5 else None
-            place = index if index is not None else len(self._infos)
-            id = facts.get("id") or f"imported:{facts.get('pci_bus') or facts.get('serial') or place}"
-            self._ids[key] = id
-            known = any(facts.get(name) for name in ("id", "serial", "pci_bus"))
-            info = DeviceInfo(
-                id,
-                facts.get("name") or self._given or f"device {place}",
-                index=index if index is not None or known else place,
-                serial=facts.get("serial"),
-                pci_bus=facts.get("pci_bus"),
-                driver=facts.get("driver"),
-                vbios=facts.get("vbios"),
-            )
-            self._infos.setdefault(id, info)
+            number, uuid, name = (facts.pop(field, "") for field in ("index", "id", "name"))
+            index = int(number) if number.isdecimal() and len(number) < 5 else None
+            place = index if index is not None else len(self._log.devices)
+            mark = uuid or facts.get("pci_bus") or facts.get("serial")
+            id = uuid or f"imported:{mark or place}"
+            shown = place if not mark else index
+            self._ids[key] = self._log.device(id, name or self._given or f"device {place}", index=shown, **facts)
         return self._ids[key]
-
-    def infos(self) -> list[DeviceInfo]:
-        """All boards, in order of appearance."""
-        return list(self._infos.values())

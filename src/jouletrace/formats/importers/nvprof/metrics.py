@@ -11,8 +11,13 @@ from jouletrace.formats.importers.nvprof.sections import Section
 from jouletrace.formats.importers.stated import Stated
 
 _VALUE = r"(?:\w+ \(\d+\)|\S+)"
-_METRIC = re.compile(rf"^\s*(\d+)\s+(\S+)\s{{2,}}(\S.*?)\s{{2,}}({_VALUE})\s+({_VALUE})\s+({_VALUE})\s*$")
-_EVENT = re.compile(r"^\s*(\d+)\s+(\w+)\s+([\d.e+]+)\s+([\d.e+]+)\s+([\d.e+]+)(?:\s+[\d.e+]+)?\s*$")
+_METRIC = re.compile(
+    rf"^\s*(?P<invocations>\d+)\s+(?P<name>\S+)\s{{2,}}\S.*?\s{{2,}}(?P<min>{_VALUE})\s+(?P<max>{_VALUE})\s+(?P<avg>{_VALUE})\s*$"
+)
+_EVENT = re.compile(
+    r"^\s*(?P<invocations>\d+)\s+(?P<name>\w+)\s+(?P<min>[\d.e+]+)\s+(?P<max>[\d.e+]+)\s+(?P<avg>[\d.e+]+)"
+    r"(?:\s+[\d.e+]+)?\s*$"
+)
 _SYSTEM = re.compile(
     r"^\W*(?P<name>SM Clock|Memory Clock|Temperature|Power|Fan)[^(]*\((?P<unit>[^)]*)\)\W+(?P<count>\d+)\W+"
     r"(?P<avg>[\d.]+)\W+(?P<min>[\d.]+)\W+(?P<max>[\d.]+)\W*$"
@@ -29,53 +34,44 @@ _SYSTEM_METRICS = {
 def take(section: Section, stated: Stated, left: Left) -> None:
     """Add metrics: the mean of each is a figure of its kernel, with its least and most beside it."""
     units_of: dict[tuple[str, str], int] = {}
-    for line, device, kernel, invocations, metric, values in _rows(section, left):
-        numbers = [_si(value) for value in values]
-        if not invocations.isdecimal() or len(invocations) > 15 or any(value is None for value in numbers):
-            left.add("not_a_number", "metrics have values that are no numbers", place=f"line {line}")
-            continue
-        unit = units_of.get((device, kernel))
-        if unit is None:
-            unit = units_of[device, kernel] = stated.unit(
-                "kernel", kernel, module=device or None, count=int(invocations)
-            )
-        for suffix, value in zip(("_min", "_max", ""), numbers, strict=True):
-            if value is not None:
-                # The unit goes last, by which a metric is printed.
-                stated.add(unit, f"{metric}{suffix}{value[1].suffix}", value[0], int(invocations))
-
-
-def _rows(section: Section, left: Left) -> list[tuple[int, str, str, str, str, list[str]]]:
-    """Line, device, kernel, invocations, metric and the texts of its least, most and mean value."""
-    found: list[tuple[int, str, str, str, str, list[str]]] = []
-    if section.csv:
-        names = section.names()
-        for line, cells in section.rows():
-            if cells is None or len(cells) != len(names):
-                left.add("broken_rows", "rows of metrics do not fit their header", place=f"line {line}")
-                continue
-            row = dict(zip(names, cells, strict=True))
-            metric = row.get("Metric Name") or row.get("Event Name") or ""
-            if row.get("Device") or metric:
-                values = [row.get(key, "") for key in ("Min", "Max", "Avg")]
-                found.append(
-                    (line, row.get("Device", ""), row.get("Kernel", ""), row.get("Invocations", ""), metric, values)
-                )
-        return found
     device = kernel = ""
-    for line, text in section.lines:
+    for line, text, row in section.rows(_METRIC, _EVENT):
         plain = text.strip()
-        if plain.startswith('Device "'):
+        if row is None and not section.csv and plain.startswith('Device "'):
             device = plain.removeprefix('Device "').rstrip('"')
-        elif plain.startswith("Kernel:"):
+        elif row is None and not section.csv and plain.startswith("Kernel:"):
             kernel = plain.removeprefix("Kernel:").strip()
-        elif row_found := _METRIC.match(text):
-            found.append((line, device, kernel, row_found[1], row_found[2], [row_found[4], row_found[5], row_found[6]]))
-        elif event := _EVENT.match(text):
-            found.append((line, device, kernel, event[1], event[2], [event[3], event[4], event[5]]))
-        else:
+        elif row is None:
             left.add("broken_rows", "rows of metrics can't be read", place=f"line {line}")
-    return found
+        else:
+            place = row.get("device", device), row.get("kernel", kernel)
+            _metric(place, row, stated, units_of, left, line)
+
+
+def _metric(
+    place: tuple[str, str],
+    row: dict[str, str],
+    stated: Stated,
+    units_of: dict[tuple[str, str], int],
+    left: Left,
+    line: int,
+) -> None:
+    """One metric of a kernel on a device."""
+    metric = row.get("metric name") or row.get("event name") or row.get("name", "")
+    count = row.get("invocations", "")
+    values = {key: _si(row.get(key, "")) for key in ("min", "max", "avg")}
+    if not (place[0] or metric):
+        return
+    if not count.isdecimal() or len(count) > 15 or None in values.values():
+        left.add("not_a_number", "metrics have values that are no numbers", place=f"line {line}")
+        return
+    if place not in units_of:
+        units_of[place] = stated.unit("kernel", place[1], module=place[0] or None, count=int(count))
+    for key, value in values.items():
+        if value is not None:
+            # The unit goes last, by which a metric is printed.
+            suffix = "" if key == "avg" else f"_{key}"
+            stated.add(units_of[place], f"{metric}{suffix}{value[1].suffix}", value[0], int(count))
 
 
 def _si(text: str) -> tuple[float, units.Unit] | None:

@@ -39,17 +39,28 @@ class Section:
     csv: bool
     lines: list[tuple[int, str]] = field(default_factory=list)
 
-    def names(self) -> list[str]:
-        """The columns of a table in CSV; none if its header can't be read, so that no row fits it."""
-        return [name.strip() for name in split_row(self.header) or []]
+    def rows(self, *forms: re.Pattern[str]) -> Iterator[tuple[int, str, dict[str, str] | None]]:
+        """Line, text and cells of each row, by the names of the columns in lower case; None for what is no row.
 
-    def rows(self) -> Iterator[tuple[int, list[str] | None]]:
-        """Rows of a table in CSV, its row of units among them; None for one that can't be read."""
-        names = [name.lower() for name in self.names()]
+        Cells of CSV get their unit from the row of units; those of text are the groups of the first of ``forms``
+        that fits.
+        """
+        if not self.csv:
+            for line, text in self.lines:
+                found = next(filter(None, (form.match(text) for form in forms)), None)
+                yield line, text, {key: cell or "" for key, cell in found.groupdict().items()} if found else None
+            return
+        names = [name.strip().lower() for name in split_row(self.header) or []]
         kernel = next((names.index(name) for name in ("name", "kernel") if name in names), None)
+        stated = [""] * len(names)
         for line, text in self.lines:
-            cells = split_row(text)
-            yield line, None if cells is None else [cell.strip() for cell in rejoined(cells, len(names), kernel)]
+            cells = [cell.strip() for cell in rejoined(split_row(text) or [], len(names), kernel)]
+            if not cells or len(cells) != len(names):
+                yield line, text, None
+            elif _is_units(cells):
+                stated = cells
+            else:
+                yield line, text, dict(zip(names, map(_with_unit, cells, stated), strict=True))
 
 
 def sections(text: str) -> Iterator[Section]:
@@ -78,21 +89,33 @@ def sections(text: str) -> Iterator[Section]:
         yield section
 
 
-def is_units(cells: list[str]) -> bool:
+def _is_units(cells: list[str]) -> bool:
     """Whether a row of a table holds the units of its columns."""
     filled = [cell for cell in cells if cell]
     return bool(filled) and all(units.unit(cell.partition("/")[0]) or units.unit(cell) for cell in filled)
 
 
-def seconds(cell: str, unit: str = "") -> float | None:
-    """A time such as "1.6670us", or a number in ``unit``; None if it is neither."""
-    return quantity(cell, unit, "s")
+def _with_unit(cell: str, unit: str) -> str:
+    """A cell with the unit of its column; of "295702/300000", the draw and the limit, both get it."""
+    if not unit or not cell:
+        return cell
+    if "/" in cell:
+        return "/".join(f"{part}{unit.partition('/')[0]}" for part in cell.split("/"))
+    return cell if units.split(cell)[1] else f"{cell}{unit}"
 
 
-def quantity(cell: str, unit: str, wanted: str) -> float | None:
-    """A printed quantity in the SI unit ``wanted``; None if it is no number or of another kind."""
+def seconds(cell: str) -> float | None:
+    """A time such as "1.6670us", or a number; None if it is neither."""
+    return quantity(cell, "s")
+
+
+def quantity(cell: str, wanted: str, usual: str = "") -> float | None:
+    """A printed quantity in the SI unit ``wanted``; None if it is no number or of another kind.
+
+    ``usual`` is the unit of a number without one.
+    """
     digits, own = units.split(cell)
-    found = units.unit(own or unit)
+    found = units.unit(own or usual)
     if found is None or found.si not in (wanted, "1"):
         return None
     value = plain_number(digits)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.formats.importers import units
-from jouletrace.formats.importers.base import ImportOptions, Left
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left
 from jouletrace.formats.importers.columns import join
 from jouletrace.formats.importers.numbers import plain_number
-from jouletrace.formats.importers.nvprof.sections import Section, is_units, quantity, seconds
-from jouletrace.formats.importers.power_sensor import nvidia_sensor
+from jouletrace.formats.importers.nvprof.sections import Section, quantity, seconds
 from jouletrace.formats.importers.readings import LIMIT, Readings
+from jouletrace.formats.importers.stamps import Stamps
 from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 
@@ -30,6 +30,13 @@ _SENSORS = {
 """Channel, printed unit where none is, and SI unit of the columns of ``--system-profiling on``."""
 
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_BYTES = {
+    "shared_static_bytes": ("static smem", 2**31),
+    "shared_dynamic_bytes": ("dynamic smem", 2**31),
+    "bytes": ("size", 2**62),
+}
+"""Column of the table and the limit of each size."""
+
 _KNOWN = {
     *("start", "duration", *(name.replace("_", " ") for name in _SIZES), "registers per thread", "static smem"),
     *("dynamic smem", "size", "throughput", "srcmemtype", "dstmemtype", "device", "context", "stream", "name"),
@@ -39,8 +46,8 @@ _KNOWN = {
 _TEXT_ROW = re.compile(
     r"^\s*(?P<start>[\d.]{1,30}[a-z]{1,3})\s+(?P<duration>[\d.]{1,30}[a-z]{1,3}|-)\s+"
     r"(?P<grid>\([\d ]+\)|-)\s+(?P<block>\([\d ]+\)|-)\s+"
-    r"(?P<registers>\S+)\s+(?P<static>\S+)\s+(?P<dynamic>\S+)\s+(?P<size>\S+)\s+(?P<throughput>\S+)\s+"
-    r"(?:(?P<source>Pageable|Pinned|Device|Array|Managed|Unified|-)\s+(?P<target>Pageable|Pinned|Device|Array|Managed|Unified|-)\s+)?"
+    r"(?P<registers_per_thread>\S+)\s+(?P<static_smem>\S+)\s+(?P<dynamic_smem>\S+)\s+(?P<size>\S+)\s+(?P<throughput>\S+)\s+"
+    r"(?:(?:Pageable|Pinned|Device|Array|Managed|Unified|-)\s+){0,2}"
     r"(?P<device>\S.*?)\s{2,}(?P<context>\d+)\s{2,}(?P<stream>\d+)\s{2,}(?P<name>\S.*)$"
 )
 _TEXT_API = re.compile(r"^\s*(?P<start>[\d.]{1,30}[a-z]{1,3})\s+(?P<duration>[\d.]{1,30}[a-z]{1,3})\s+(?P<name>\S.*)$")
@@ -71,120 +78,56 @@ class Trace:
 
     def take(self, section: Section) -> None:
         """Add the rows of a section."""
-        if section.csv:
-            self._csv(section)
-        else:
-            for line, text in section.lines:
-                found = _TEXT_ROW.match(text) or (None if "Grid Size" in section.header else _TEXT_API.match(text))
-                if found is None:
-                    if not re.match(r"\s*(Regs|SSMem|DSMem|SrcMemType|DstMemType):", text):
-                        self._broken(line)
-                    continue
-                self._text(line, {key: value or "" for key, value in found.groupdict().items()})
-
-    def _csv(self, section: Section) -> None:
-        names = [name.lower() for name in section.names()]
-        stated: dict[str, str] = {}
-        for line, cells in section.rows():
-            if cells is None or len(cells) != len(names):
+        forms = [_TEXT_ROW] if "Grid Size" in section.header else [_TEXT_ROW, _TEXT_API]
+        for line, text, row in section.rows(*forms):
+            if row is not None:
+                self._row(line, row if section.csv else _as_csv(row))
+            elif section.csv or not re.match(r"\s*(Regs|SSMem|DSMem|SrcMemType|DstMemType):", text):
                 self._broken(line)
-            elif is_units(cells):
-                stated = dict(zip(names, cells, strict=True))
-            else:
-                self._row(line, dict(zip(names, cells, strict=True)), stated)
 
-    def _text(self, line: int, cells: dict[str, str]) -> None:
-        """A row of text, told as one of CSV."""
-        row = {"start": cells["start"], "duration": cells["duration"], "name": cells["name"]}
-        if "grid" in cells:
-            for kind in ("grid", "block"):
-                sizes = cells[kind].strip("()").split()
-                row |= {f"{kind} {axis}": size for axis, size in zip("xyz", sizes, strict=False) if size != "-"}
-            row |= {
-                "registers per thread": cells["registers"],
-                "static smem": cells["static"],
-                "device": cells["device"],
-            }
-            row |= {"dynamic smem": cells["dynamic"], "size": cells["size"], "stream": cells["stream"]}
-        self._row(line, {name: "" if cell == "-" else cell for name, cell in row.items()}, {})
-
-    def _row(self, line: int, row: dict[str, str], stated: dict[str, str]) -> None:
-        start = seconds(row.get("start", ""), stated.get("start", ""))
+    def _row(self, line: int, row: dict[str, str]) -> None:
+        start, took = seconds(row.get("start", "")), seconds(row.get("duration", ""))
         if start is None or not 0 <= start < 1e9:
             self._broken(line)
             return
         device = self._device(row.get("device", ""))
-        sampled = self._sample(line, row, stated, device or _ONLY, start)
-        took = seconds(row.get("duration", ""), stated.get("duration", ""))
+        sampled = self._sample(line, row, device or _ONLY, start)
         if took is None or not 0 <= took < 1e9 or not row.get("name"):
             if not sampled:
                 self._broken(line)
             return
         number, self._count = self._count, self._count + 1
-        self._spans.append(self._span(number, row, stated, device, start, took))
+        self._spans.append(_span(number, row, device, start, took))
         if len(self._spans) >= _BLOCK:
             self._pack()
         for name, cell in row.items():
             if name not in _KNOWN and name not in _SENSORS and cell:
-                self._counter(line, number, name, cell, stated.get(name, ""))
+                self._counter(line, number, name, cell)
 
-    def _span(
-        self, number: int, row: dict[str, str], stated: dict[str, str], device: str, start: float, took: float
-    ) -> dict[str, Any]:
-        name = row["name"]
-        correlation: str | None = row.get("correlation_id")
-        if found := _CORRELATION.search(name):
-            name, correlation = name[: found.start()], correlation or found[1]
-        on_gpu = "device" in row
-        kind = "launch" if not on_gpu else "memcpy" if name.startswith("[") else "kernel"
-        span: dict[str, Any] = {
-            "id": number,
-            "kind": kind,
-            "name": name,
-            "device": device if on_gpu else None,
-            "lane": f"stream {row.get('stream') or '?'}" if on_gpu else "API",
-            "start_ns": round(start * 1e9),
-            "end_ns": round(start * 1e9) + round(took * 1e9),
-            "correlation": _integer(correlation, 2**62),
-            "registers": _integer(row.get("registers per thread")),
-        }
-        span |= {size: _integer(row.get(size.replace("_", " "))) for size in _SIZES}
-        for column, cell in (
-            ("shared_static_bytes", "static smem"),
-            ("shared_dynamic_bytes", "dynamic smem"),
-            ("bytes", "size"),
-        ):
-            value = quantity(row.get(cell, ""), stated.get(cell, ""), "B") if row.get(cell) else None
-            span[column] = (
-                round(value) if value is not None and 0 <= value < (2**62 if column == "bytes" else 2**31) else None
-            )
-        return span
-
-    def _sample(self, line: int, row: dict[str, str], stated: dict[str, str], device: str, start: float) -> bool:
+    def _sample(self, line: int, row: dict[str, str], device: str, start: float) -> bool:
         """Take the readings of a row; whether there were any."""
         found = False
         for column, (channel, usual, si) in _SENSORS.items():
-            cell = row.get(column, "").partition("/")[0]
-            if not cell:
+            draw, _, limit = row.get(column, "").partition("/")
+            if not draw:
                 continue
-            unit = stated.get(column, "").partition("/")[0] or usual
-            value = quantity(cell, unit, si)
+            value = quantity(draw, si, usual)
             if value is None:
                 self._left.add("not_a_number", "readings are no numbers", place=f"line {line}, column {column}")
                 continue
             if not found:
                 self._times.append(round(start * 1e9))
             found = True
-            row_number, source = len(self._times) - 1, f"nvprof system profiling, {column}"
-            self._readings.add(device, channel, row_number, value, si, source)
-            limit = quantity(row[column].partition("/")[2], unit, si) if channel == POWER else None
-            if limit is not None:  # "295702/300000" is the draw and the limit
-                self._readings.add(device, LIMIT, row_number, limit, si, source)
+            number, source = len(self._times) - 1, f"nvprof system profiling, {column}"
+            self._readings.add(device, channel, number, value, si, source)
+            most = quantity(limit, si, usual) if channel == POWER else None
+            if most is not None:
+                self._readings.add(device, LIMIT, number, most, si, source)
         return found
 
-    def _counter(self, line: int, span: int, name: str, cell: str, unit: str) -> None:
-        digits, own = units.split(cell)
-        kind = units.unit(own or unit) or units.NO_UNIT
+    def _counter(self, line: int, span: int, name: str, cell: str) -> None:
+        digits, unit = units.split(cell)
+        kind = units.unit(unit) or units.NO_UNIT
         value = plain_number(digits)
         if value is None:
             self._left.add("not_a_number", "metrics are no numbers", place=f"line {line}, column {name}")
@@ -222,9 +165,40 @@ class Trace:
         if self._readings.channels(_ONLY) and _ONLY not in infos:
             infos[_ONLY] = DeviceInfo(_ONLY, options.device or "device 0", index=0)
         time = np.array(self._times, np.int64)
-        self._readings.write(
-            run, time, np.ones(len(time), bool), 0.0, infos.values(), lambda device, _: nvidia_sensor(device.name)
-        )
+        self._readings.write(run, Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0), infos.values())
+
+
+def _as_csv(cells: dict[str, str]) -> dict[str, str]:
+    """A row of text, told as one of CSV."""
+    row = {name.replace("_", " "): "" if cell == "-" else cell for name, cell in cells.items()}
+    for kind in ("grid", "block"):
+        sizes = row.pop(kind, "").strip("()").split()
+        row |= {f"{kind} {axis}": size for axis, size in zip("xyz", sizes, strict=False)}
+    return row
+
+
+def _span(number: int, row: dict[str, str], device: str, start: float, took: float) -> dict[str, Any]:
+    name = row["name"]
+    correlation: str | None = row.get("correlation_id")
+    if found := _CORRELATION.search(name):
+        name, correlation = name[: found.start()], correlation or found[1]
+    on_gpu = "device" in row
+    span: dict[str, Any] = {
+        "id": number,
+        "kind": "launch" if not on_gpu else "memcpy" if name.startswith("[") else "kernel",
+        "name": name,
+        "device": device if on_gpu else None,
+        "lane": f"stream {row.get('stream') or '?'}" if on_gpu else "API",
+        "start_ns": round(start * 1e9),
+        "end_ns": round(start * 1e9) + round(took * 1e9),
+        "correlation": _integer(correlation, 2**62),
+        "registers": _integer(row.get("registers per thread")),
+    }
+    span |= {size: _integer(row.get(size.replace("_", " "))) for size in _SIZES}
+    for column, (cell, most) in _BYTES.items():
+        value = quantity(row.get(cell, ""), "B") if row.get(cell) else None
+        span[column] = round(value) if value is not None and 0 <= value < most else None
+    return span
 
 
 def _integer(text: str | None, limit: int = 2**31) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +11,24 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import columns, units
-from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.base import ImportOptions, decode_text, new_run, read_text
 from jouletrace.formats.importers.delimited import Delimited, delimiter_of, read_delimited
+from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.numbers import decimal_sign
 from jouletrace.formats.importers.power_sensor import METER
-from jouletrace.formats.importers.readings import Readings
-from jouletrace.formats.importers.table.devices import Devices
-from jouletrace.formats.importers.table.headings import Columns, Times, find_columns
-from jouletrace.formats.importers.table.plausible import check_power
+from jouletrace.formats.importers.readings import MOST_W
+from jouletrace.formats.importers.table.headings import (
+    HOST,
+    INSTANCE,
+    NUMBER,
+    UUID,
+    Columns,
+    Times,
+    Value,
+    find_columns,
+)
 from jouletrace.formats.importers.table.times import read_times
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
 _NUMERIC = re.compile(
@@ -28,6 +36,9 @@ _NUMERIC = re.compile(
 )
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
 _PREAMBLE_LINES = 100
+
+MOST_OF_A_BOARD_W = 1500.0
+"""No GPU board draws more in the long run."""
 
 
 def sniff(head: bytes) -> bool:
@@ -42,21 +53,22 @@ def read(path: Path, options: ImportOptions) -> Run:
     Raises:
         BadInputError: If there is no time or no reading in it, or a column of the mapping isn't there.
     """
-    left = Left(path)
-    text = read_text(path, left)
+    log = Log(path, options)
+    text = read_text(path, log.left)
     start = _header(text)
     if start is None:
         raise BadInputError(f"{path}: this is no table: no header with rows of as many cells under it")
-    table = read_delimited(text[start:], left, before=text.count("\n", 0, start))
+    table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
-    if meaning.start is not None and meaning.end is not None and meaning.time is None and table.rows:
-        run = _spans(path, table, meaning, meaning.start, meaning.end, left, options)
-    else:
-        run = _samples(path, table, meaning, _checked(path, table, meaning), left, options)
-    unknown = [name for name in meaning.unknown if name]
-    left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
-    left.warn(run)
-    return run
+    devices = _Devices(log, meaning, options.device)
+    if {"start", "end"} == set(meaning.times) and table.rows:
+        return _spans(path, table, meaning, log, devices, options)
+    return _samples(path, table, meaning, _checked(path, table, meaning), log, devices, options)
+
+
+def _left_out(log: Log, names: Sequence[str]) -> None:
+    names = [name for name in names if name]
+    log.left.add("unknown_columns", f"columns were left out ({', '.join(names)[:120]})", len(names))
 
 
 def _header(text: str) -> int | None:
@@ -83,114 +95,159 @@ def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
     there = f"there are {', '.join(table.header)[:200]}"
     if not table.rows:
         raise BadInputError(f"{path}: a header and not one row that fits it")
-    if meaning.time is None:
+    if "time" not in meaning.times:
         raise BadInputError(f"{path}: which column is the time? Say --map time_s=COLUMN (or time_ms, ...); {there}")
     if not meaning.values:
         raise BadInputError(
             f"{path}: which column is the power? Say --map power_w=COLUMN if it is in watts, "
             f"--map power_mw=COLUMN if in milliwatts; {there}"
         )
-    return meaning.time
+    return meaning.times["time"]
 
 
-def _samples(path: Path, table: Delimited, meaning: Columns, when: Times, left: Left, options: ImportOptions) -> Run:
+def _samples(
+    path: Path, table: Delimited, meaning: Columns, when: Times, log: Log, devices: _Devices, options: ImportOptions
+) -> Run:
     if len(table.rows) > 2 and len({tuple(row[i] for i in when.places) for row in table.rows}) == 1:
         raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
     stamps = read_times(path, table, {"time": when}, options)["time"]
-    left.add("no_time", "rows without a readable time", int((~stamps.valid).sum()))
-    decimal, doubt = _decimal(table, meaning)
-    readings, devices = Readings(), Devices(meaning.device, options.device)
+    decimal = _decimal(table, meaning, log)
     for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
-        if not stamps.valid[row]:
-            continue
-        for value in meaning.values:
-            device = devices.id(cells, value.device)
+        log.row("")
+        for value in meaning.values if stamps.valid[row] else ():
             digits, printed = units.split(cells[value.column])
-            unit = (units.unit(printed) if printed else None) or value.unit
-            place = f"line {line}, column {table.header[value.column]}"
-            reading = left.number(digits, decimal, place)
+            reading = log.left.number(digits, decimal, f"line {line}, column {table.header[value.column]}")
             if reading is not None:
+                unit = (units.unit(printed) if printed else None) or value.unit
                 source = f"column {table.header[value.column]}"
-                readings.add(device, value.channel, row, reading * unit.factor, unit.si, source)
-    _choose_power(readings, devices.infos(), left)
-    run = new_run(path, "table", stamps.clock)
-    for code, note in {**stamps.notes, **doubt}.items():
-        run.warn(code, note, path.name)
+                log.readings.add(
+                    devices.id(cells, value.device), value.channel, row, reading * unit.factor, unit.si, source
+                )
     if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
         names = "+".join(table.header[i] for _, i in meaning.maybe_device)
-        run.warn("one_device_assumed", f"rows share times: if they are of several devices, say --map device={names}")
-    check_power(path, run, readings, devices.infos(), meaning.values, table.header)
-    readings.write(run, stamps.time_ns, stamps.valid, stamps.resolution_s, devices.infos(), lambda _, __: METER)
-    if not len(run.samples):
-        raise BadInputError(f"{path}: not one row has a time and a reading{left.first()}")
-    return run
+        log.note("one_device_assumed", f"rows share times: if they are of several devices, say --map device={names}")
+    _choose_power(log)
+    _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
+    _left_out(log, meaning.unknown)
+    return log.run("table", "rows", sensor=lambda _, __: METER, stamps=stamps)
 
 
-def _decimal(table: Delimited, meaning: Columns) -> tuple[str, dict[str, str]]:
-    """The decimal sign of the readings, and a warning where they leave it open."""
+def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
+    """The decimal sign of the readings; a warning where they leave it open."""
     texts = [units.split(row[value.column])[0] for row in table.rows for value in meaning.values]
     texts = [text for text in texts if "," in text or "." in text]
     sign = decimal_sign(texts)
     if not texts or not all(_OPEN.match(text) for text in texts):
-        return sign, {}
+        return sign
     # "1,234" in every cell is 1234 or 1.234. Programs that separate cells by semicolons do so
     # since the comma is their decimal sign.
     if all("," in text for text in texts) and table.delimiter == ";":
         sign = ","
     elif table.delimiter == ",":
-        return sign, {}
-    words = (
-        f"numbers such as {texts[0]} leave their decimal sign open: {'comma' if sign == ',' else 'point'} was assumed"
-    )
-    return sign, {"decimal_assumed": words}
+        return sign
+    assumed = "comma" if sign == "," else "point"
+    text = f"numbers such as {texts[0]} leave their decimal sign open: {assumed} was assumed"
+    log.note("decimal_assumed", text)
+    return sign
 
 
-def _choose_power(readings: Readings, devices: Iterable[DeviceInfo], left: Left) -> None:
+def _choose_power(log: Log) -> None:
     """Where one column alone is power, whatever it is called, energy rests on it."""
-    for device in devices:
-        powers = [channel for channel in readings.channels(device.id) if channel.endswith("_w")]
+    for device in log.devices.values():
+        powers = [channel for channel in log.readings.channels(device.id) if channel.endswith("_w")]
         if POWER not in powers and len(powers) == 1:
-            readings.rename(device.id, powers[0], POWER)
+            log.readings.rename(device.id, powers[0], POWER)
         elif POWER not in powers and powers:
             text = f"powers of {device.name} and none named as the one for energy: say --map power_w=COLUMN"
-            left.add("which_power", text, len(powers))
+            log.left.add("which_power", text, len(powers))
 
 
-def _spans(
-    path: Path, table: Delimited, meaning: Columns, first: Times, last: Times, left: Left, options: ImportOptions
-) -> Run:
+def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
+    """Warn of power that is beyond a GPU board's: milliwatts read as watts are the usual slip.
+
+    Raises:
+        BadInputError: If power is beyond what a board draws and nothing says in which unit it is, or beyond
+            what anything draws.
+    """
+    for device in log.devices:
+        typical = log.readings.median(device, POWER)
+        if typical is None or typical <= MOST_OF_A_BOARD_W:
+            continue
+        source = log.readings.source(device, POWER).removeprefix("column ")
+        slip = f"if {source!r} is in milliwatts, say --map power_mw={source}"
+        if source in values and not values[source].stated:
+            raise BadInputError(
+                f"{path}: nothing states the unit of {source!r}, and {typical:.6g} W is more than any GPU board "
+                f"draws: {slip}; if it is in watts, --map power_w={source}"
+            )
+        if typical > MOST_W:
+            raise BadInputError(
+                f"{path}: {typical:.3g} W is more than anything draws that is read by one meter: {slip}"
+            )
+        text = f"power of {typical:.6g} W (median) is more than any GPU board draws: {slip}"
+        log.note("power_implausible", f"{text}; of a whole server it may be right", device)
+
+
+def _spans(path: Path, table: Delimited, meaning: Columns, log: Log, devices: _Devices, options: ImportOptions) -> Run:
     """Rows with a start and an end: layers, phases or iterations that somebody timed."""
-    found = read_times(path, table, {"start": first, "end": last}, options)
+    found = read_times(path, table, meaning.times, options)
     start, end = found["start"], found["end"]
     use: NDArray[np.bool_] = start.valid & end.valid & (end.time_ns >= start.time_ns)
-    left.add("no_time", "rows have no start before their end", int((~use).sum()))
+    log.left.add("no_time", "rows have no start before their end", int((~use).sum()))
     if not use.any():
         raise BadInputError(f"{path}: not one row has a start and an end")
-    names = [row[meaning.name] for row in table.rows] if meaning.name is not None else ["row"] * len(table.rows)
-    distinct = list(dict.fromkeys(names))
-    place = {name: i for i, name in enumerate(distinct)}
-    code = np.array([place[name] for name in names], np.int64)
-    kind = "layer" if meaning.name is not None and "layer" in table.header[meaning.name].lower() else "range"
-    devices = Devices(meaning.device, options.device)
+    rows = [row for row, used in zip(table.rows, use, strict=True) if used]
     ids = [devices.id(row) for row in table.rows]
-    place = {info.id: i for i, info in enumerate(devices.infos())}
-    where = np.array([place[id] for id in ids], np.int64)
     run = new_run(path, "table", start.clock)
-    n = int(use.sum())
     run.spans = columns.block(
         "spans",
-        n,
-        id=np.arange(n),
-        kind=kind,
-        name=columns.Coded(code[use], distinct),
-        device=columns.Coded(where[use], list(place)),
+        len(rows),
+        id=np.arange(len(rows)),
+        kind="layer" if meaning.name is not None and "layer" in table.header[meaning.name].lower() else "range",
+        name="row" if meaning.name is None else columns.coded([row[meaning.name] for row in rows]),
+        device=columns.coded([id for id, used in zip(ids, use, strict=True) if used]),
         lane="rows",
         start_ns=start.time_ns[use],
         end_ns=end.time_ns[use],
     )
-    run.devices = devices.infos()
+    run.devices = list(log.devices.values())
     run.created_ns = int(start.time_ns[use].min())
     for what, note in {**start.notes, **end.notes}.items():
         run.warn(what, note, path.name)
-    meaning.unknown += [table.header[value.column] for value in meaning.values]
+    _left_out(log, [*meaning.unknown, *(table.header[value.column] for value in meaning.values)])
+    log.left.warn(run)
     return run
+
+
+class _Devices:
+    """Which device each row is of: another one if its host, its UUID, its number or its MIG instance is another."""
+
+    def __init__(self, log: Log, meaning: Columns, name: str | None) -> None:
+        self._log = log
+        self._columns = meaning.device
+        self._name = name
+        self._ids: dict[tuple[str, ...], str] = {}
+
+    def id(self, cells: Sequence[str], number: str = "") -> str:
+        """Id of the device of a row; of the one with this number, where a row holds several."""
+        key = (*(cells[column] for _, column in self._columns), number)
+        if key not in self._ids:
+            facts: dict[str, list[str]] = {role: [] for role in (HOST, UUID, NUMBER, INSTANCE)}
+            for role, column in self._columns:
+                facts[role].append(cells[column])
+            host, uuid = "/".join(filter(None, facts[HOST])), "".join(facts[UUID])
+            self._ids[key] = self._add(host, uuid, number or "".join(facts[NUMBER]), "".join(facts[INSTANCE]))
+        return self._ids[key]
+
+    def _add(self, host: str, uuid: str, number: str, instance: str) -> str:
+        known = uuid.upper().startswith(("GPU-", "MIG-"))
+        index = int(number) if number.isdecimal() and len(number) < 5 else None
+        if not (uuid or number or host):
+            index = 0
+        plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"
+        words = [f"device {number or uuid or host}" if (number or uuid or host) else "meter"]
+        words += [f"of {host}"] if host and (number or uuid) else []
+        words += [f"MIG {instance}"] if instance else []
+        kind = "mig" if instance else "gpu" if index is not None or known else "meter"
+        id = f"{plain}/{instance}" if instance else plain
+        return self._log.device(id, self._name or " ".join(words), kind=kind, host=host, index=index)

@@ -16,8 +16,10 @@ _TIME = re.compile(
     r"(sample|clock) ?time)$",
     re.I,
 )
-_START = re.compile(r"^(t )?(start|begin)( ?(time|time ?stamp|ts|t))?$", re.I)
-_END = re.compile(r"^(t )?(end|stop)( ?(time|time ?stamp|ts|t))?$", re.I)
+_EDGES = {
+    "start": re.compile(r"^(t )?(start|begin)( ?(time|time ?stamp|ts|t))?$", re.I),
+    "end": re.compile(r"^(t )?(end|stop)( ?(time|time ?stamp|ts|t))?$", re.I),
+}
 _NAME = re.compile(r"^(name|layer|layer ?name|kernel|kernel ?name|op|operator|label|phase|range)$", re.I)
 
 HOST, UUID, NUMBER, INSTANCE = "host", "uuid", "number", "instance"
@@ -40,15 +42,7 @@ _UNKNOWN_UNIT = re.compile(r"[A-Za-zµμ]?[WJ]")
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
 _LAST = re.compile(r"^(.*[^\s_.,/-])[\s_.,/-]+([A-Za-zµμ%]+)$")
-_UNIT_NAMES = {
-    name.lower(): name
-    for name in (
-        *("mW", "kW", "W", "mJ", "kJ", "J", "Wh", "kWh", "C", "pct", "MHz", "ns", "us", "µs", "μs", "ms", "s", "sec"),
-        *("V", "mV", "A", "mA", "B", "MiB", "MB", "min"),
-        *("bytes", "seconds", "milliseconds", "microseconds", "nanoseconds", "millis", "micros", "msec", "usec"),
-        *("watts", "milliwatts", "microwatts", "kilowatts", "joules", "millijoules"),
-    )
-}
+_UNIT_NAMES = {name.lower(): name for name in units.UNITS if "/" not in name}
 _BESIDE_SPACE = 2
 """A unit of fewer letters needs an underscore before it: "Phase A" isn't in amperes. Watts, joules, seconds may."""
 
@@ -90,8 +84,7 @@ class Columns:
     """The meaning of a table's columns.
 
     Attributes:
-        time: When a row was read.
-        start, end: From when to when what a row names ran: such rows are spans, not readings.
+        times: "time" of rows that are readings; "start" and "end" of rows that are spans.
         device: Columns that say which device a row is of, each with what it says: its host, its number, ...
         maybe_device: Columns that are named so, and that the user's mapping leaves out.
         values: Columns of readings.
@@ -99,9 +92,7 @@ class Columns:
         unknown: Headers that mean nothing here.
     """
 
-    time: Times | None = None
-    start: Times | None = None
-    end: Times | None = None
+    times: dict[str, Times] = field(default_factory=dict)
     device: list[tuple[str, int]] = field(default_factory=list)
     maybe_device: list[tuple[str, int]] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -138,7 +129,7 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
         name, unit = _suffix(base)
         kind = units.unit(unit) if unit else None
         if name in ("time", "start", "end") and (kind is None) == (not unit) and (kind is None or kind.si == "s"):
-            setattr(found, name, Times(tuple(places), unit or _printed_unit(header[places[0]])[1]))
+            found.times[name] = Times(tuple(places), unit or _printed_unit(header[places[0]])[1])
         elif base == "device":
             found.device = [(_role(header[place]) or NUMBER, place) for place in places]
         elif base == "name":
@@ -161,16 +152,14 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
 
 def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
     """What the user says nothing of, by the names of columns that the user doesn't name."""
-
-    def free(times: Times | None) -> Times | None:
-        return None if times is None or used & set(times.places) else times
-
     devices = [(role, place) for role, place in guessed.device if place not in used]
-    whole = found.time is not None and bool(found.values)
-    if found.time is None and found.start is None and found.end is None:
-        found.time = free(guessed.time)
-    if found.time is None:
-        found.start, found.end = found.start or free(guessed.start), found.end or free(guessed.end)
+    whole = "time" in found.times and bool(found.values)
+    free = {name: times for name, times in guessed.times.items() if not used & set(times.places)}
+    if not found.times and "time" in free:
+        found.times = {"time": free["time"]}
+    elif "time" not in found.times:
+        free.pop("time", None)
+        found.times = free | found.times
     if not found.values:
         found.values = [value for value in guessed.values if value.column not in used]
     if not found.device and not any(value.device for value in found.values):
@@ -182,11 +171,9 @@ def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
 
 def _places(columns: Columns) -> set[int]:
     """Columns that mean something."""
-    times = [one.places for one in (columns.time, columns.start, columns.end) if one is not None]
-    named = [] if columns.name is None else [columns.name]
-    return {*(i for some in times for i in some), *(i for _, i in columns.device), *named} | {
-        value.column for value in columns.values
-    }
+    places = {place for times in columns.times.values() for place in times.places}
+    places |= {place for _, place in columns.device} | {value.column for value in columns.values}
+    return places if columns.name is None else places | {columns.name}
 
 
 def _joined(header: Sequence[str], wanted: str) -> list[str]:
@@ -212,12 +199,11 @@ def _guessed(header: Sequence[str]) -> Columns:
         kind = units.unit(unit) if unit else None
         timed = not unit or (kind is not None and kind.si == "s")
         role = _role(text)
+        edge = next((edge for edge, form in _EDGES.items() if form.match(plain)), "")
         if _TIME.match(plain) and timed:
             times.append((i, unit))
-        elif _START.match(plain) and timed and found.start is None:
-            found.start = Times((i,), unit)
-        elif _END.match(plain) and timed and found.end is None:
-            found.end = Times((i,), unit)
+        elif edge and timed and edge not in found.times:
+            found.times[edge] = Times((i,), unit)
         elif role is not None and (role == HOST or role not in [one for one, _ in found.device]):
             found.device.append((role, i))
         elif _NAME.match(plain) and found.name is None:
@@ -226,7 +212,8 @@ def _guessed(header: Sequence[str]) -> Columns:
             found.values.append(value)
         else:
             found.unknown.append(text)
-    found.time = _one_time(header, times)
+    if times:
+        found.times["time"] = _one_time(header, times)
     return found
 
 
@@ -235,10 +222,8 @@ def _role(heading: str) -> str | None:
     return next((role for role, form in _DEVICE.items() if form.match(_plain(heading))), None)
 
 
-def _one_time(header: Sequence[str], times: Sequence[tuple[int, str]]) -> Times | None:
+def _one_time(header: Sequence[str], times: Sequence[tuple[int, str]]) -> Times:
     """A date and a time of day are one time; of several whole times the first counts."""
-    if not times:
-        return None
     dates = [i for i, _ in times if header[i].strip().lower() == "date"]
     clocks = [(i, unit) for i, unit in times if i not in dates]
     if dates and clocks:

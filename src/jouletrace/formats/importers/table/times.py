@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,10 @@ def read_times(path: Path, table: Delimited, times: Mapping[str, Times], options
         found = read_stamps(
             [cell for row in zip(*cells.values(), strict=True) for cell in row], options.time_zone, *stated
         )
-        by_name = {name: _part(found, slice(k, None, len(cells))) for k, name in enumerate(cells)}
+        by_name = {
+            name: replace(found, time_ns=found.time_ns[k :: len(cells)], valid=found.valid[k :: len(cells)])
+            for k, name in enumerate(cells)
+        }
     else:
         by_name = {name: read_stamps(cells[name], options.time_zone, one.unit) for name, one in times.items()}
     _check_unit(path, table.header, times, by_name)
@@ -46,12 +50,6 @@ def read_times(path: Path, table: Delimited, times: Mapping[str, Times], options
         names = " and ".join(f"{table.header[one.places[0]]!r}" for one in times.values())
         raise BadInputError(f"{path}: {names} do not count from the same moment: are their units right?")
     return by_name
-
-
-def _part(stamps: Stamps, rows: slice) -> Stamps:
-    return Stamps(
-        stamps.time_ns[rows], stamps.valid[rows], stamps.clock, stamps.resolution_s, stamps.notes, stamps.assumed_unit
-    )
 
 
 def _check_unit(path: Path, header: Sequence[str], times: Mapping[str, Times], found: Mapping[str, Stamps]) -> None:

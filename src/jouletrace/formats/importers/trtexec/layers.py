@@ -8,27 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.json_text import as_float, load
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Run
+from jouletrace.formats.importers.trtexec.printed import LONGEST, add_layer
+from jouletrace.run import MODEL_UNIT, Run
 
 _PROFILE = re.compile(
     r'\{\s*"name"\s*:\s*"(?P<name>.*)"\s*,\s*"timeMs"\s*:\s*(?P<time>[^,}\s]+)\s*'
     r'(?:,\s*"averageMs"\s*:\s*(?P<average>[^,}\s]+)\s*)?(?:,\s*"medianMs"\s*:\s*(?P<median>[^,}\s]+)\s*)?'
     r'(?:,\s*"percentage"\s*:\s*(?P<share>[^,}\s]+)\s*)?\}'
 )
-_LONGEST = 20_000
-"""Characters of a line that can be a layer."""
-
 _COUNT = re.compile(r'\{\s*"count"\s*:\s*(\d{1,15})\s*\}')
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is either file."""
-    start = head.lstrip("\ufeff \t\r\n")
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is either file."""
+    text = decode_text(head)
+    start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("["):
-        return '"timeMs"' in head and '"averageMs"' in head
+        return '"timeMs"' in text and '"averageMs"' in text
     return re.match(r'\{\s*"(Layers|Bindings)"\s*:', start) is not None
 
 
@@ -45,11 +44,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     found = _layer_info(text, path, stated, left) if layers else _profile(text, stated, left)
     if not found:
         raise BadInputError(f"{path}: not one layer in it can be read{left.first()}")
-    run = new_run(path, "trtexec", NO_CLOCK)
-    run.settings["imported"][0]["dialect"] = "layers" if layers else "profile"
-    if options.device:
-        run.devices.append(DeviceInfo("imported:0", options.device, index=0))
-    stated.write(run)
+    run = stated.run(path, "trtexec", options.device, {}, "layers" if layers else "profile")
     left.warn(run)
     return run
 
@@ -64,19 +59,15 @@ def _profile(text: str, stated: Stated, left: Left) -> int:
             if '"count"' not in row and row.strip("[], \t\r\ufeff"):
                 left.add("broken_layers", "layers are damaged", place=f"line {line}")
             continue
-        layer = _PROFILE.search(row) if len(row) < _LONGEST else None
+        layer = _PROFILE.search(row) if len(row) < LONGEST else None
         times = {key: as_float(layer[key]) for key in ("time", "average", "median", "share")} if layer else {}
         if layer is None or times["time"] is None:
             left.add("broken_layers", "layers are damaged", place=f"line {line}")
             continue
-        unit = stated.unit("layer", _unescaped(layer["name"]), count=1)
         average = times["average"]
         if average is None and count:
-            average = times["time"] / count
-        stated.add(unit, "time_s", None if average is None else average / 1e3, count)
-        stated.add(unit, "time_total_s", times["time"] / 1e3, count)
-        stated.add(unit, "time_median_s", None if times["median"] is None else times["median"] / 1e3, count)
-        stated.add(unit, "share", None if times["share"] is None else times["share"] / 100, count)
+            average = times["average"] = times["time"] / count
+        add_layer(stated, _unescaped(layer["name"]), times, count)
         total += average or 0.0
         found += 1
     if found and count:

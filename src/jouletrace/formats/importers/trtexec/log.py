@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.numbers import plain_number
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.trtexec.printed import BEGINS, PrintedProfile
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+from jouletrace.run import MODEL_UNIT, Run, tables
 
 _LINE = re.compile(r"^(?:\[(?P<stamp>\d{2}/\d{2}/\d{4}-\d{2}:\d{2}:\d{2})\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
 _AVERAGE = re.compile(
@@ -43,16 +43,18 @@ _TOTALS = {
     "Total Host Walltime": "host_walltime_s",
     "Total GPU Compute Time": "gpu_compute_time_total_s",
 }
+_FACTS = ("batch", "precision", "streams", "cuda graph")
 _AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", "enqueue": "enqueue"}
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is such a log, or the part of one that holds its figures."""
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is such a log, or the part of one that holds its figures."""
+    text = decode_text(head)
     return (
         re.search(
             r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"
             r"=== (Model|Build|Inference|Reporting|System) Options ===|" + BEGINS,
-            head,
+            text,
         )
         is not None
     )
@@ -87,10 +89,15 @@ def read(path: Path, options: ImportOptions) -> Run:
             left.add("not_a_figure", "lines that should hold figures do not", place=place)
     if not len(stated) and not averages:
         raise BadInputError(f"{path}: a log of trtexec without averages, performance summary or layers{left.first()}")
-    run = new_run(path, "trtexec", NO_CLOCK)
-    run.settings["imported"][0]["dialect"] = "log"
-    _facts(run, facts, options, first)
-    stated.write(run)
+    known = {name.replace(" ", "_"): facts[name] for name in _FACTS if name in facts}
+    if "model" in facts:
+        known["name"] = facts["model"].rsplit("/", 1)[-1]
+    run = stated.run(path, "trtexec", options.device or facts.get("selected device"), known, "log")
+    if "tensorrt version" in facts:
+        run.versions["tensorrt"] = facts["tensorrt version"]
+    if first:
+        stamps = read_stamps([first.replace("-", " ")], options.time_zone)
+        run.created_ns = int(stamps.time_ns[0]) if stamps.valid[0] else 0
     run.windows = tables.from_rows(averages, "windows")
     left.warn(run)
     return run
@@ -126,20 +133,3 @@ def _number(text: str, left: Left, place: str) -> float | None:
         left.add("not_a_number", "figures are no numbers", place=place)
         return None
     return value
-
-
-def _facts(run: Run, facts: dict[str, str], options: ImportOptions, first: str) -> None:
-    """What the log says of model, board and versions."""
-    if "model" in facts:
-        run.workload["name"] = facts["model"].rsplit("/", 1)[-1]
-    run.workload |= {
-        name.replace(" ", "_"): facts[name] for name in ("batch", "precision", "streams", "cuda graph") if name in facts
-    }
-    if "tensorrt version" in facts:
-        run.versions["tensorrt"] = facts["tensorrt version"]
-    device = options.device or facts.get("selected device")
-    if device:
-        run.devices.append(DeviceInfo("imported:0", device, index=0))
-    if first:
-        stamps = read_stamps([first.replace("-", " ")], options.time_zone)
-        run.created_ns = int(stamps.time_ns[0]) if stamps.valid[0] else 0

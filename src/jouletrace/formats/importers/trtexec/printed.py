@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from jouletrace.formats.importers.base import Left
 from jouletrace.formats.importers.numbers import plain_number
@@ -13,7 +14,7 @@ BEGINS = r"=== Profile \((?P<count>\d{1,15}) iterations ?\) ==="
 
 _BEGINS = re.compile(BEGINS)
 _COLUMNS = ("time", "average", "median", "share")
-_LONGEST = 20_000
+LONGEST = 20_000
 """Characters of a line that can be a layer."""
 
 
@@ -45,7 +46,7 @@ class PrintedProfile:
         return self._layer(text, place, self._row, self._count)
 
     def _layer(self, text: str, place: str, row: re.Pattern[str], count: int) -> bool:
-        found = row.match(text) if len(text) < _LONGEST else None
+        found = row.match(text) if len(text) < LONGEST else None
         if not text or text.startswith("=== "):
             self._count = None
             return not text
@@ -57,16 +58,21 @@ class PrintedProfile:
             self._count = None
             self._stated.add(MODEL_UNIT, "time_s", times["average"] / 1e3, count)
             return True
-        unit = self._stated.unit("layer", found["name"], count=1)
-        for key, metric, factor in (
-            ("average", "time_s", 1e-3),
-            ("time", "time_total_s", 1e-3),
-            ("median", "time_median_s", 1e-3),
-            ("share", "share", 1e-2),
-        ):
-            value = times.get(key)
-            self._stated.add(unit, metric, None if value is None else value * factor, count)
+        add_layer(self._stated, found["name"], times, count)
         return True
+
+
+def add_layer(stated: Stated, name: str, times: Mapping[str, float | None], count: int) -> None:
+    """A layer with its times in ms and its share in %, as far as they are known; ``count`` is of iterations."""
+    unit = stated.unit("layer", name, count=1)
+    for key, metric, per in (
+        ("average", "time_s", 1e3),
+        ("time", "time_total_s", 1e3),
+        ("median", "time_median_s", 1e3),
+        ("share", "share", 1e2),
+    ):
+        value = times.get(key)
+        stated.add(unit, metric, None if value is None else value / per, count)
 
 
 def _form(header: str) -> re.Pattern[str]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import columns
-from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
 from jouletrace.formats.importers.json_text import as_float, load_list
 from jouletrace.run import DeviceInfo, Run
 
@@ -29,9 +29,10 @@ _FIELDS = (
 )
 
 
-def recognises(head: str) -> bool:
-    """Whether text that begins so is such a file."""
-    return '"startEnqMs"' in head and '"computeMs"' in head
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is such a file."""
+    text = decode_text(head)
+    return '"startEnqMs"' in text and '"computeMs"' in text
 
 
 def read(path: Path, options: ImportOptions) -> Run:
@@ -76,48 +77,29 @@ def _add_spans(run: Run, ms: dict[str, NDArray[np.float64]]) -> None:
     if not measured.any():  # a file without its warm-up, or nothing but it: all that there is
         measured[:] = True
     lanes = columns.Coded(np.where(measured, 0, 1), ["latency", "warm-up"])
-
-    def spans(
-        first: int,
-        use: NDArray[np.bool_],
-        kind: str,
-        name: str,
-        start: str,
-        took: NDArray[np.float64],
-        lane: columns.Column,
-        parent: bool = True,
-    ) -> object:
-        begin = np.round(ms[start][use] * 1e6).astype(np.int64)
-        return columns.block(
-            "spans",
-            int(use.sum()),
-            id=first + number[use],
-            parent=number[use] if parent else None,
-            kind=kind,
-            name=name,
-            device="imported:0",
-            lane=lane,
-            start_ns=begin,
-            end_ns=begin + np.round(took[use] * 1e6).astype(np.int64),
-        )
-
     every = np.ones(n, bool)
-    run.spans = columns.join(
-        "spans",
-        [
-            spans(0, every, "iteration", "query", "startH2dMs", ms["latencyMs"], lanes, parent=False),
-            spans(n, every, "range", "GPU compute", "startComputeMs", ms["computeMs"], "GPU compute"),
-            spans(2 * n, ms["h2dMs"] > 0, "memcpy", "host to device", "startH2dMs", ms["h2dMs"], "host to device"),
-            spans(3 * n, ms["d2hMs"] > 0, "memcpy", "device to host", "startD2hMs", ms["d2hMs"], "device to host"),
-            spans(
-                4 * n,
-                every,
-                "range",
-                "enqueue",
-                "startEnqMs",
-                ms["endEnqMs"] - ms["startEnqMs"],
-                "enqueue",
-                parent=False,
-            ),
-        ],
-    )
+    parts: list[tuple[str, str, columns.Column, str, NDArray[np.float64], NDArray[np.bool_]]] = [
+        ("iteration", "query", lanes, "startH2dMs", ms["latencyMs"], every),
+        ("range", "GPU compute", "GPU compute", "startComputeMs", ms["computeMs"], every),
+        ("memcpy", "host to device", "host to device", "startH2dMs", ms["h2dMs"], ms["h2dMs"] > 0),
+        ("memcpy", "device to host", "device to host", "startD2hMs", ms["d2hMs"], ms["d2hMs"] > 0),
+        ("range", "enqueue", "enqueue", "startEnqMs", ms["endEnqMs"] - ms["startEnqMs"], every),
+    ]
+    blocks = []
+    for k, (kind, name, lane, start, took, use) in enumerate(parts):
+        begin = np.round(ms[start][use] * 1e6).astype(np.int64)
+        blocks.append(
+            columns.block(
+                "spans",
+                int(use.sum()),
+                id=k * n + number[use],
+                parent=None if name in ("query", "enqueue") else number[use],
+                kind=kind,
+                name=name,
+                device="imported:0",
+                lane=lane,
+                start_ns=begin,
+                end_ns=begin + np.round(took[use] * 1e6).astype(np.int64),
+            )
+        )
+    run.spans = columns.join("spans", blocks)
