@@ -45,6 +45,12 @@ def profile(
     ] = "auto",
     threads: Annotated[int | None, typer.Option(help="Threads of a runtime. [default: its own choice]")] = None,
     streams: Annotated[int, typer.Option(help="Iterations that a runtime runs at once.")] = 1,
+    hint: Annotated[
+        str | None,
+        typer.Option(
+            help="What OpenVINO chooses its streams for: latency or throughput. [default: as many as --streams]"
+        ),
+    ] = None,
     l2: Annotated[str, typer.Option(help="L2 cache between iterations: warm, or cold (flushed).")] = "warm",
     config: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
@@ -106,6 +112,7 @@ def profile(
         backend="auto" if by_trtexec else backend,
         threads=threads,
         streams=streams,
+        hint=hint,
         l2=l2,
         config=options.parse_pairs(config or [], "--config"),
         optimizer=optimizer,

@@ -19,6 +19,8 @@ RUNTIMES = ("onnxruntime", "openvino")
 """What runs a workload in place of torch (``profiler.backends``)."""
 RUN_BY = ("auto", "torch", *RUNTIMES)
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
+HINTS = ("latency", "throughput")
+"""What OpenVINO may be asked to arrange threads and streams for."""
 MOST_THREADS = 1024
 """Of a runtime, and of its streams: more than any host has, which takes minutes to start, if it starts."""
 
@@ -41,6 +43,8 @@ class ProfileSettings:
         backend: One of ``RUN_BY``.
         threads: Threads of a runtime; None for its own choice.
         streams: Iterations that a runtime runs at once.
+        hint: One of ``HINTS``: what OpenVINO arranges threads and streams for, by its own choice; None for what follows
+            from ``streams``.
         l2: Whether the L2 cache holds what the last iteration left ("warm") or is flushed.
         target_ci: Wanted half-width of the energy's 95 % interval, relative.
         max_time_s: Most seconds of the energy pass; None for 9, for 5 beside a recording of kernels, or 15 where the
@@ -75,6 +79,7 @@ class ProfileSettings:
     backend: str = "auto"
     threads: int | None = None
     streams: int = 1
+    hint: str | None = None
     l2: str = "warm"
     target_ci: float = 0.01
     max_time_s: float | None = None
@@ -111,9 +116,10 @@ class ProfileSettings:
             ("mode", MODES),
             ("backend", RUN_BY),
             ("l2", L2),
+            ("hint", HINTS),
         ):
             value = getattr(self, name)
-            if value not in allowed and not (name == "dtype" and value is None):
+            if value not in allowed and not (name in ("dtype", "hint") and value is None):
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
         for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
@@ -151,6 +157,7 @@ class ProfileSettings:
         cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in RUNTIMES
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
+        hinted, hint = self.hint is not None, f"--hint {self.hint}"
         for asked, option, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own way to run"),
@@ -158,6 +165,8 @@ class ProfileSettings:
             (runtime and self.detail not in ("model", "kernel"), detail, backend, "it tells of nodes: --detail kernel"),
             (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(RUNTIMES)}"),
             (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(RUNTIMES)}"),
+            (hinted and self.backend not in ("auto", "openvino"), hint, backend, "it is for openvino"),
+            (hinted and self.streams > 1, hint, f"--streams {self.streams}", "a hint has OpenVINO choose the streams"),
             (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
             (
                 detailed and compiled and self.detail == "phase",
