@@ -124,8 +124,10 @@ def test_a_log_of_trtexec_has_its_summary_and_its_means_of_ten_runs(study, capsy
     stated = {"queries_per_s": 31.25, "latency_s": 0.0425, "latency_min_s": 0.041, "latency_p99_s": 0.044}
     assert {name: run.result(name).value for name in stated} == pytest.approx(stated)
     windows = run.windows.to_pylist()
-    print([(w["variant"], w["time_s"]) for w in windows])
     assert {window["replays"] for window in windows} == {10}
+    means_s = [window["time_s"] / 10 for window in windows if window["variant"] == "GPU latency"]
+    assert means_s == pytest.approx([0.031, 0.033])
+    assert {window["variant"] for window in windows} == {"GPU latency", "host latency", "enqueue"}
 
 
 def test_kernels_and_their_times_are_taken_out_of_the_report_of_nsys(merged, study):
