@@ -105,6 +105,20 @@ def test_later_runs_on_the_board_use_it(calibrated, cache):
     assert run.channel(run.devices[0].id, POWER).origin == "calibrated"
 
 
+def test_kernels_of_a_calibrated_board_have_their_energies(calibrated, cache):
+    torch = pytest.importorskip("torch")
+    from jouletrace.workloads import ObjectWorkload
+
+    model = torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 4096))
+    workload = ObjectWorkload(model, (torch.randn(512, 4096),))
+    board = "sim:h100?seed=2&cap=off&run=3"
+    settings = ProfileSettings(device=board, detail="kernel", max_time_s=1.0, warmup_s=0.5, idle_s=0.6, latency_s=0.1)
+    run = profile_workload(workload, settings)
+    assert run.channel(run.devices[0].id, POWER).origin == "calibrated"
+    assert "not_attributed" not in {warning.code for warning in run.warnings}
+    assert run.result("closure_kernels").value == pytest.approx(1, abs=0.05)
+
+
 def test_a_board_whose_sensor_is_another_has_another_calibration(calibrated, cache):
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&run=5")) is not None
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=echo")) is None

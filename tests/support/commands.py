@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
 import time
@@ -79,6 +81,15 @@ def command(capsys, *arguments: str) -> Said:
     capsys.readouterr()
     code = main.run(list(arguments))
     return Said(code, *capsys.readouterr())
+
+
+def done(*arguments: str) -> Said:
+    """Run a command in this process, for fixtures that many tests share; fails where the command does."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main.run(list(arguments))
+    assert code == 0, err.getvalue()
+    return Said(code, out.getvalue(), err.getvalue())
 
 
 def start(*arguments: str, cwd: Path, **options: object) -> subprocess.Popen[str]:

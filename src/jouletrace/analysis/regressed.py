@@ -64,17 +64,17 @@ def fitted(
 
 def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
     """The power record about a recording."""
-    found, period_s = power_record(run, device), channel.period_s or 0.02
+    found = power_record(run, device)
     assert found is not None
     record = found[0]
     near = (record.time_ns > begin_ns - AROUND_NS) & (record.time_ns < finish_ns + AROUND_NS)
     time, watts = record.time_ns[near], record.power_w[near]
-    if channel.gapless:
-        return on_grid(time, watts, period_s)
+    if channel.gapless:  # read out by the driver every 20 ms; a calibrated period is that of the sensor's response
+        return on_grid(time, watts)
     if not len(time):
         raise BadInputError("the power record has no readings while kernels were recorded")
     # polled: a stamp is when a new value was seen
-    return Readings((time - time[0]) / 1e9, watts, int(time[0]), period_s, 1.0, 0, 0)
+    return Readings((time - time[0]) / 1e9, watts, int(time[0]), channel.period_s or 0.02, 1.0, 0, 0)
 
 
 def samplers(run: Run) -> list[Sensor]:

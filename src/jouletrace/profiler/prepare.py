@@ -45,7 +45,7 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
     if settings.backend in RUNTIMES:
         device_for = cast(Runtime, named(settings.backend)).device_for
         return replace(settings, device=device_for(settings.backend, settings.device))
-    if settings.threads is not None or settings.streams > 1:
+    if settings.threads is not None or settings.streams > 1 or settings.hint is not None:
         return replace(settings, backend="torch")  # which says that it has no such options
     return settings
 

@@ -15,6 +15,8 @@ RUNTIMES = ("onnxruntime", "openvino")
 """What runs a workload in place of torch (``profiler.backends``)."""
 RUN_BY = ("auto", "torch", *RUNTIMES, "trtexec")
 """What may run a workload; "auto" is torch, and for a model file the runtime that it is for."""
+HINTS = ("latency", "throughput")
+"""What OpenVINO may be asked to arrange threads and streams for."""
 MOST_THREADS = 1024
 """Of a runtime, and of its streams: more than any host has, which takes minutes to start, if it starts."""
 
@@ -49,6 +51,9 @@ class ProfileSettings:
     backend: str = option("auto", "What runs it: torch, onnxruntime, openvino; trtexec for an engine of TensorRT.")
     threads: int | None = option(None, "Threads of a runtime. [default: its own choice]")
     streams: int = option(1, "Iterations that a runtime runs at once.")
+    hint: str | None = option(
+        None, "What OpenVINO chooses its streams for: latency or throughput. [default: as many as --streams]"
+    )
     l2: str = option("warm", "L2 cache between iterations: warm, or cold (flushed).")
     config: dict[str, str] = option(
         dict, "Change the model's configuration; repeatable.", metavar="KEY=VALUE", pairs=True
@@ -101,9 +106,10 @@ class ProfileSettings:
             ("mode", MODES),
             ("backend", RUN_BY),
             ("l2", L2),
+            ("hint", HINTS),
         ):
             value = getattr(self, name)
-            if value not in allowed and not (name == "dtype" and value is None):
+            if value not in allowed and not (name in ("dtype", "hint") and value is None):
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
         for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
@@ -141,6 +147,7 @@ class ProfileSettings:
         cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in RUNTIMES
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
+        hinted, hint = self.hint is not None, f"--hint {self.hint}"
         for asked, given, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own way to run"),
@@ -148,6 +155,8 @@ class ProfileSettings:
             (runtime and self.detail not in ("model", "kernel"), detail, backend, "it tells of nodes: --detail kernel"),
             (by_torch and self.threads is not None, "--threads", backend, f"it is for {' and '.join(RUNTIMES)}"),
             (by_torch and self.streams > 1, "--streams", backend, f"it is for {' and '.join(RUNTIMES)}"),
+            (hinted and self.backend not in ("auto", "openvino"), hint, backend, "it is for openvino"),
+            (hinted and self.streams > 1, hint, f"--streams {self.streams}", "a hint has OpenVINO choose the streams"),
             (detailed and cold, "--l2 cold", detail, "flushes would be in the way"),
             (
                 detailed and compiled and self.detail == "phase",

@@ -102,6 +102,7 @@ _NAMES = frozenset(
         "TRITON_PRINT_AUTOTUNING",
         "VECLIB_MAXIMUM_THREADS",
         "WORLD_SIZE",
+        "__PREFETCH",
     ]
 )
 """Variables that change what runs, where or how fast. No others are kept: values of most are nobody's business."""

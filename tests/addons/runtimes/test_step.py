@@ -181,6 +181,33 @@ def test_openvino_is_opened_with_as_many_streams_as_are_asked_for(tmp_path):
     made.step.close()
 
 
+@pytest.mark.parametrize(("hint", "threads"), [("throughput", 2), ("throughput", 1), ("latency", 2)])
+def test_a_hint_has_openvino_choose_how_many_run_at_once(tmp_path, capsys, hint, threads):
+    openvino = pytest.importorskip("openvino")
+    path = model(tmp_path / "m.onnx")
+    options = {"PERFORMANCE_HINT": hint.upper(), "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    streams = openvino.compile_model(path, "CPU", options).get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+    assert streams == 1 or hint == "throughput"
+    asked = ("--backend", "openvino", "--hint", hint, "--threads", str(threads), "--warmup", "0.3", "-d", "cpu")
+    said = command(capsys, "profile", path, *asked, "-o", "run")
+    assert said.code == 0, said.err
+    run = load("run")
+    assert (run.workload["step"]["hint"], run.workload["step"]["streams"]) == (hint, streams)
+    assert run.settings["hint"] == hint
+    assert run.result("throughput_per_s").value > 0
+    assert run.result("latency_s").value > 0
+    assert len(run.windows) > 0 or streams == 1, "latencies that overlap tell no throughput"
+
+
+def test_without_a_hint_openvino_has_as_many_streams_as_are_asked_for(tmp_path):
+    pytest.importorskip("openvino")
+    path = model(tmp_path / "m.onnx")
+    for streams, hint in ((1, "latency"), (2, "throughput")):
+        made = make(resolve(path), WorkloadOptions(), "openvino", threads=2, streams=streams)
+        assert (made.step.describe()["hint"], made.step.streams) == (hint, streams)
+        made.step.close()
+
+
 class Engine:
     """Notes which stream ran which number, and how long each took; fails at one if told.
 
@@ -324,6 +351,13 @@ def test_outputs_that_are_nan_are_warned_of(tmp_path):
         (["--mode", "graph"], "--mode graph with --backend onnxruntime"),
         (["--detail", "layer"], "--detail layer with --backend onnxruntime"),
         (["--streams", "0"], "--streams 0: must be at least 1"),
+        (["--hint", "speed"], "--hint speed: must be one of latency, throughput"),
+        (["--hint", "latency"], "--hint latency with --backend onnxruntime: it is for openvino"),
+        (["--hint", "latency", "--backend", "torch"], "--hint latency with --backend torch: it is for openvino"),
+        (
+            ["--hint", "throughput", "--streams", "2", "--backend", "openvino"],
+            "--hint throughput with --streams 2: a hint has OpenVINO choose the streams",
+        ),
         (["--batch", "7"], "--batch 7: m.onnx takes 'tokens' (2x4)"),
         (["--optimizer", "sgd"], "m.onnx: --optimizer and --label-smoothing are for --task train"),
         (["-d", "sim:h100"], "--backend onnxruntime runs on a real device"),
@@ -336,11 +370,11 @@ def test_what_a_runtime_cannot_do_is_refused(tmp_path, capsys, arguments, says):
     assert says in said.complaint
 
 
-def test_threads_and_streams_are_for_runtimes_alone(capsys):
-    for option in ("--threads", "--streams"):
-        said = command(capsys, "profile", "deit-t", option, "2", "-d", "cpu")
+def test_threads_streams_and_hint_are_for_runtimes_alone(capsys):
+    for option, value in (("--threads", "2"), ("--streams", "2"), ("--hint", "throughput")):
+        said = command(capsys, "profile", "deit-t", option, value, "-d", "cpu")
         assert said.code == 2
-        assert f"{option} with --backend torch" in said.complaint
+        assert f"{option} {value if option == '--hint' else ''}".strip() + " with --backend torch" in said.complaint
 
 
 def test_a_model_file_is_run_by_the_runtime_that_it_is_for(tmp_path):

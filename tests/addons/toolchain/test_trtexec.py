@@ -183,6 +183,9 @@ def test_a_trtexec_that_hangs_is_ended(tmp_path, monkeypatch, capsys):
         (["nothing.engine"], "there is no such file"),
         (["deit-t"], "takes a file"),
         (["model.engine", "--mode", "compile"], "--mode compile"),
+        (["model.engine", "--threads", "2"], "--threads with --backend trtexec"),
+        (["model.engine", "--streams", "2"], "--streams with --backend trtexec"),
+        (["model.engine", "--hint", "latency"], "--hint latency with --backend trtexec"),
     ],
 )
 def test_what_trtexec_cannot_time_is_refused(tmp_path, monkeypatch, capsys, arguments, says):

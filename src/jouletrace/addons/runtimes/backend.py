@@ -60,7 +60,9 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
         raise BadInputError(f"--backend {backend} runs on a real device, not on {device.spec}")
     on = torch_device_of(device)
     cuda = int(on.partition(":")[2]) if on != "cpu" else None
-    return make(workload, options, backend, cuda=cuda, threads=settings.threads, streams=settings.streams)
+    return make(
+        workload, options, backend, cuda=cuda, threads=settings.threads, streams=settings.streams, hint=settings.hint
+    )
 
 
 def make(
@@ -71,6 +73,7 @@ def make(
     cuda: int | None = None,
     threads: int | None = None,
     streams: int = 1,
+    hint: str | None = None,
 ) -> Prepared:
     """Make a workload ready in a runtime: a model file as it is, all else by way of ONNX.
 
@@ -81,6 +84,7 @@ def make(
         cuda: Index of the GPU; None for the CPU.
         threads: None for the runtime's own choice.
         streams: Iterations at once.
+        hint: What OpenVINO chooses their number for; None to keep to ``streams``.
 
     Raises:
         As ``prepare``.
@@ -91,26 +95,26 @@ def make(
         check_options(workload.name, options)
         if options.random:
             raise BadInputError(f"--random: {workload.name} comes with its own weights")
-        engine = _open(workload.path, backend, cuda, threads, streams)
+        engine = _open(workload.path, backend, cuda, threads, streams, hint)
         feeds = random_feeds(engine.inputs, options, workload.name)
         facts = _facts_of_file(workload, options, feeds)
-        return _made(engine, feeds, streams, Built(engine.results, None, [], facts, batch_of(feeds)))
+        return _made(engine, feeds, Built(engine.results, None, [], facts, batch_of(feeds)))
     folder = Scratch()
     try:
         exported = export_onnx(workload, options, folder.path / "model.onnx", ExportOptions())
-        engine = _open(exported.path, backend, cuda, threads, streams)
+        engine = _open(exported.path, backend, cuda, threads, streams, hint)
         built = exported.built
         feeds = [_feed(inputs, list(exported.signature.inputs)) for inputs in built.inputs]
         facts = {**built.facts, "export": exported.facts}
-        return _made(engine, feeds, streams, Built(engine.results, None, [], facts, built.items), folder)
+        return _made(engine, feeds, Built(engine.results, None, [], facts, built.items), folder)
     except BaseException:
         folder.remove()
         raise
 
 
-def _open(path: Path, backend: str, cuda: int | None, threads: int | None, streams: int) -> Engine:
+def _open(path: Path, backend: str, cuda: int | None, threads: int | None, streams: int, hint: str | None) -> Engine:
     if backend == "openvino":
-        return OpenVino(path, threads=threads, streams=streams)
+        return OpenVino(path, threads=threads, streams=streams, hint=hint)
     if path.suffix.lower() == ".xml":
         raise BadInputError(f"{path}: a model of OpenVINO runs with --backend openvino")
     return OnnxRuntime(path, threads=threads, streams=streams, cuda=cuda)
@@ -119,7 +123,6 @@ def _open(path: Path, backend: str, cuda: int | None, threads: int | None, strea
 def _made(
     engine: Engine,
     feeds: Sequence[Feed],
-    streams: int,
     built: Built,
     folder: Scratch | None = None,
 ) -> Prepared:
@@ -132,7 +135,7 @@ def _made(
                 if output.dtype.kind == "f" and bool(test(output).any()):
                     text = f"output {place} holds {kind} values, which draw less power than real numbers"
                     warnings.append(RunWarning(code, text, f"input set {number}"))
-    return Prepared(built, RuntimeStep(engine, streams, folder), real=False, warnings=warnings)
+    return Prepared(built, RuntimeStep(engine, engine.streams, folder), real=False, warnings=warnings)
 
 
 def _feed(inputs: Any, names: Sequence[str]) -> Feed:

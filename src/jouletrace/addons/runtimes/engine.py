@@ -41,13 +41,15 @@ class Engine(Protocol):
     Attributes:
         name: Of the runtime.
         inputs: What the model takes.
+        streams: How many inferences run at once; settled by ``bind``.
     """
 
     name: str
     inputs: list[TensorSpec]
+    streams: int
 
     def bind(self, feeds: Sequence[Feed]) -> None:
-        """Make ready to run on these input sets, in as many streams as it was opened with.
+        """Make ready to run on these input sets, in as many streams as it was opened for.
 
         Raises:
             BadInputError: If they don't fit the model, or it can't be made ready.

@@ -51,7 +51,7 @@ class OnnxRuntime:
     name = "onnxruntime"
 
     def __init__(self, path: Path, *, threads: int | None = None, streams: int = 1, cuda: int | None = None) -> None:
-        self._path, self._threads, self._streams, self._cuda = path, threads, streams, cuda
+        self._path, self._threads, self.streams, self._cuda = path, threads, streams, cuda
         self._ort = require("onnxruntime")
         if cuda is not None and CUDA not in self._ort.get_available_providers():
             raise NotPossibleError(
@@ -105,7 +105,7 @@ class OnnxRuntime:
             "version": self._ort.__version__,
             "providers": self._session.get_providers(),
             "threads": self._threads or "onnxruntime's choice",
-            "streams": self._streams,
+            "streams": self.streams,
             "latency": "wall time of each call"
             + (", copies to and from the GPU included" if self._cuda is not None else ""),
         }

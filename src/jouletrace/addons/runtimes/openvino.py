@@ -29,7 +29,8 @@ class OpenVino:
     Args:
         path: An ``.onnx`` file, or the ``.xml`` of a model of OpenVINO's own.
         threads: Threads of all streams together; None for OpenVINO's own choice.
-        streams: Inferences that run at once.
+        streams: Inferences that run at once, where there is no hint.
+        hint: "latency" or "throughput": how many run at once is then OpenVINO's choice.
 
     Raises:
         BadInputError: If the file can't be read.
@@ -38,8 +39,8 @@ class OpenVino:
 
     name = "openvino"
 
-    def __init__(self, path: Path, *, threads: int | None = None, streams: int = 1) -> None:
-        self._path, self._threads, self._streams = path, threads, streams
+    def __init__(self, path: Path, *, threads: int | None = None, streams: int = 1, hint: str | None = None) -> None:
+        self._path, self._threads, self.streams, self._hint = path, threads, streams, hint
         self._ov = require("openvino")
         self._core = self._ov.Core()
         try:
@@ -59,12 +60,14 @@ class OpenVino:
                 self._model.reshape(
                     {port: list(feeds[0][name].shape) for port, name in zip(self._model.inputs, names, strict=True)}
                 )
-            self._compiled = self._compile(self._streams)
+            self._compiled = self._compile(self.streams, self._hint)
+            if self._hint is not None:
+                self.streams = int(self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
             self._tensors = [
                 [self._ov.Tensor(np.ascontiguousarray(feed[name]), shared_memory=True) for name in names]
                 for feed in feeds
             ]
-            self._requests = [self._request(self._compiled) for _ in range(self._streams)]
+            self._requests = [self._request(self._compiled) for _ in range(self.streams)]
             for number in range(len(feeds)):
                 self.infer(0, number)
         except Exception as error:  # as above
@@ -121,6 +124,7 @@ class OpenVino:
             else {
                 "threads": int(compiled.get_property("INFERENCE_NUM_THREADS")),
                 "inference_precision": compiled.get_property("INFERENCE_PRECISION_HINT").to_string(),
+                "hint": str(compiled.get_property("PERFORMANCE_HINT")).rpartition(".")[2].lower(),
             }
         )
         return {
@@ -128,7 +132,7 @@ class OpenVino:
             "version": self._ov.get_version(),
             "runtime_device": self._core.get_property(_DEVICE, "FULL_DEVICE_NAME"),
             **told,
-            "streams": self._streams,
+            "streams": self.streams,
             "latency": "wall time of each call",
         }
 
@@ -136,9 +140,11 @@ class OpenVino:
         """See ``Engine.close``."""
         self._requests, self._compiled = [], None
 
-    def _compile(self, streams: int, **more: Any) -> Any:
-        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": streams, **more}
-        options["PERFORMANCE_HINT"] = "LATENCY" if streams == 1 else "THROUGHPUT"
+    def _compile(self, streams: int, hint: str | None = None, **more: Any) -> Any:
+        options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", **more}
+        options["PERFORMANCE_HINT"] = (hint or ("latency" if streams == 1 else "throughput")).upper()
+        if hint is None:  # a number of streams would overrule it
+            options["NUM_STREAMS"] = streams
         if self._threads is not None:
             options["INFERENCE_NUM_THREADS"] = self._threads
         return self._core.compile_model(self._model, _DEVICE, options)

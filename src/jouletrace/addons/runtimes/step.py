@@ -30,7 +30,7 @@ class RuntimeStep:
 
         Args:
             engine: The model in its runtime.
-            streams: As many as it was opened with.
+            streams: As many as it was bound for.
             folder: Holds its file; removed in the end.
         """
         self._folder = folder

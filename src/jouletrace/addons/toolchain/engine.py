@@ -52,6 +52,12 @@ def profile_engine(
         raise BadInputError(f"{model}: {'the file is empty' if path.is_file() else 'there is no such file'}")
     if settings.mode == "compile":
         raise BadInputError("--mode compile with --backend trtexec: eager, or graph for --useCudaGraph")
+    for option, given in (
+        ("--threads", settings.threads is not None),
+        ("--streams", settings.streams > 1),
+    ):
+        if given:
+            raise BadInputError(f"{option} with --backend trtexec: it is for other runtimes")
     program = trtexec.TRTEXEC.find()
     known = trtexec.options_of(program)
     if settings.batch is not None and known and "batch" not in known:
