@@ -10,7 +10,7 @@ from jouletrace.compare import CompareOptions, compare
 from jouletrace.compare.checks import ExpressionError, parse
 from jouletrace.errors import BadInputError
 from jouletrace.run import save, tables
-from make_runs import profile_run
+from make_runs import gpu, profile_run
 
 BASE, MORE, WIDE = (1.0, 1.001, 0.999), (1.06, 1.061, 1.059), (1.06, 1.12, 1.0)
 
@@ -80,9 +80,7 @@ def test_one_run_a_side_never_fails_a_check():
 
 
 def test_on_two_boards_sensor_gain_stands_against_both_conclusions():
-    from test_compare import OTHER
-
-    keys = {"of_b": {"device": OTHER}}
+    keys = {"of_b": {"device": gpu(id="GPU-99999999-2222-3333-4444-555555555555")}}
     assert outcome("energy>3%", **keys).outcome == "inconclusive"
     assert outcome("energy>3%", b=(1.3, 1.301, 1.299), **keys).outcome == "failed"
     assert outcome("latency>3%", **keys).outcome == "passed"

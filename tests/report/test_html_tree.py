@@ -70,25 +70,6 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     assert all("50 %" in node.how for node in shared)
 
 
-def test_equal_neighbours_are_one_node_with_what_they_take_together():
-    names = ["blocks", *(f"blocks.{i}" for i in range(4)), *(f"blocks.{i}.fc" for i in range(4))]
-    parents = [0, 10, 10, 10, 10, 11, 12, 13, 14]
-    layers = [
-        {"id": 10 + i, "parent": parent, "level": "layer", "name": name, "module": name, "count": 1}
-        for i, (name, parent) in enumerate(zip(names, parents, strict=True))
-    ]
-    joules = {0: 20.0, 10: 19.0, 11: 4.0, 12: 4.0, 13: 4.0, 14: 7.0, 15: 3.0, 16: 3.0, 17: 3.0, 18: 6.0}
-    run = run_of(layers, joules)
-    found = paths(run)
-    assert found["/net/blocks/blocks.0–2"] == pytest.approx(12.0)
-    assert found["/net/blocks/blocks.0–2/fc"] == pytest.approx(9.0)
-    assert found["/net/blocks/blocks.3/fc"] == 6.0
-    one = next(node for node in tree(run, Results(run)) if node.label == "blocks.0–2")
-    assert one.how == "3 equal ones together"
-    assert one.energy.half_width == pytest.approx(3 * 4.0 / 50)  # one estimate three times, not three that agree
-    assert paths(run_of(layers, {**joules, 16: 3.1})).keys() >= {"/net/blocks/blocks.0", "/net/blocks/blocks.1"}
-
-
 def test_what_lies_within_something_else_is_not_drawn_beside_it():
     """As an imported trace has it: functions within functions, and kernels beside the operators that ran them."""
     stack = [{"id": i, "parent": 0, "level": "range", "name": f"call {i}", "count": 1} for i in (1, 2)]

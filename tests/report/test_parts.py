@@ -31,7 +31,6 @@ def graph_run(*, flagged: tuple[str, ...] = (), named: int = 3) -> Run:
         flags = ",".join(flagged) or None if i == 1 else None
         for name, value in (("time_s", 5e-5), ("energy_total_j", 0.0165), ("energy_active_j", 0.01), ("share", 0.07)):
             rows.append(result(i, name, e(value * i, value / 20), flags))
-        rows.append(result(i, "energy_removal_j", e(0.0165 * i, 0.001)))
     for i in range(named):
         units.append({"id": 20 + i, "parent": 0, "level": "kernel", "name": LONG % f"Functor{i}", "count": 12 + i})
         rows += [result(20 + i, name, Estimate.null("not_resolved")) for name in ("time_s", "energy_total_j")]
@@ -65,16 +64,20 @@ def test_more_columns_come_with_more_room_the_most_telling_first():
     assert len(wider) > len(wide)
 
 
-def test_equal_layers_of_one_phase_are_named_once_with_it():
+def test_layers_lie_under_the_modules_around_them():
     run = graph_run()
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "llama"}]
-    rows = [result(0, "energy_total_j", e(1.0, 0.01))]
-    for i in range(3):
-        for id, parent, name in ((i + 1, 0, f"layers.{i}"), (i + 11, i + 1, f"layers.{i} (decode)")):
-            units.append({"id": id, "parent": parent, "level": "layer", "name": name, "count": 1})
-            rows.append(result(id, "energy_total_j", e(0.1, 0.001), flags="grouped"))
+    names = ((1, 0, "model.layers"), (2, 1, "model.layers.0"), (3, 2, "model.layers.0.mlp"), (4, 0, "head"))
+    units += [{"id": id, "parent": parent, "level": "layer", "name": name, "count": 1} for id, parent, name in names]
+    rows = [result(id, "energy_total_j", e(0.1, 0.001)) for id in (1, 2, 3, 4)]
+    rows += [result(2, "energy_own_j", e(0.02, 0.001))]
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    assert "\n  0–2 (decode) " in table.render(run, detail="layer", width=100)
+    text = lines(table.render(run, detail="layer", width=100), "Layers")
+    found = [
+        line[: len(line) - len(line.lstrip())] + line.split("  ")[(len(line) - len(line.lstrip())) // 2]
+        for line in text[3:]
+    ]
+    assert found == ["model.layers", "  0", "    (own operators)", "    mlp", "head"]
 
 
 def test_where_there_is_little_room_a_share_stands_without_its_interval():
@@ -152,11 +155,6 @@ def test_names_made_to_fit_stay_different_or_stay_whole(lost):
         assert found == names or all(len(name) <= width for name in found)
 
 
-def test_the_pair_that_was_removed_together_is_said_in_words():
-    assert "with_unit" not in report.reasons.flag("with_unit_12")
-    assert "12" in report.reasons.flag("with_unit_12")
-
-
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_each(alike):
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "net"}]
@@ -172,27 +170,6 @@ def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_ea
     assert text.count(words) == 1
     assert f"{'all rows:' if alike else '[a]'} {words}" in text
     assert text.count("[a]") == (0 if alike else 3)
-
-
-def disagreeing(*sizes: float | None) -> Run:
-    """Operators that are flagged, removal and repetition that far apart; None where repetition isn't known."""
-    run = graph_run()
-    rows = [row for row in run.results.to_pylist() if row["metric"] != "energy_removal_j"]
-    for i, size in enumerate(sizes, start=1):
-        for row in rows:
-            if row["unit"] == i and row["metric"] == "energy_total_j":
-                row["flags"] = "methods_disagree"
-        rows.append(result(i, "energy_removal_j", e(0.02, 0.0001)))
-        if size is not None:
-            rows.append(result(i, "energy_repetition_j", e(0.02 * (1 - size), 0.0001)))
-    run.results = tables.from_rows(rows, "results")
-    return run
-
-
-def footnote(run: Run) -> str:
-    found = [line for line in lines(table.render(run, detail="kernel", width=220)) if "removal and repetition" in line]
-    assert len(found) == 1
-    return found[0]
 
 
 def generated() -> Run:

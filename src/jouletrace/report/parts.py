@@ -25,19 +25,7 @@ LEVELS = {
 }
 """Heading of each level."""
 
-_ASIDE = (
-    "power_w",
-    "energy_own_j",
-    "time_own_s",
-    "energy_matched_j",
-    "time_matched_s",
-    "energy_removal_j",
-    "energy_repetition_j",
-    "time_removal_s",
-    "time_repetition_s",
-    "time_traced_s",
-    "energy_resolvable_j",
-)
+_ASIDE = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that stand where there is room, the most telling first."""
 
 _LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
@@ -132,10 +120,9 @@ def _unattributed(results: Results, units: Sequence[dict[str, Any]], top: int | 
 
 def _tree_section(results: Results, marks: Footnotes) -> Section:
     """Layers under the modules around them."""
-    tree = layers.lines(results)
-    section = Section(LEVELS["layer"], [Column("layer", long="middle"), Column("×", numeric=True)])
-    section.rows = [[line.label, str(len(line.units))] for line in tree]
-    figures = [line.figures for line in tree]
+    rows = layers.rows(results)
+    section = Section(LEVELS["layer"], [Column("layer", long="middle")], [[label] for label, _ in rows])
+    figures = [found for _, found in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _aside(names))
     return section

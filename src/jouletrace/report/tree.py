@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from jouletrace.analysis.recording import OUTSIDE
-from jouletrace.report.folding import folded
 from jouletrace.report.node import ROOT, Node
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.traced import Traced, by_name
@@ -42,7 +41,7 @@ def tree(run: Run, results: Results) -> list[Node]:
     nodes = _in_modules(_ordered(nodes)) if not layered else _ordered(nodes)
     if len(nodes) == 1:
         nodes += _of_trace(by_name(run)) or _of_baselines(results)
-    return folded(_totalled(nodes))
+    return _totalled(nodes)
 
 
 def widths(nodes: Sequence[Node], metric: str) -> list[float]:

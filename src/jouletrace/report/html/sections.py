@@ -155,7 +155,6 @@ def closure(results: Results) -> list[dict[str, Any]]:
         "closure_layers",
         "closure_kernels",
         "closure_kernels_time",
-        "closure_kernels_matched",
         "perturbation",
         "counter_ratio",
     ):
