@@ -8,9 +8,8 @@ from typing import Any
 from jouletrace.analysis.recording import PHASE
 from jouletrace.report import facts, parts, reasons
 from jouletrace.report.checks import OF_PARTS
-from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import content as comparing
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison.data import TOP, Comparison
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.ending import endings, others, said
 from jouletrace.report.methods import methods

@@ -7,10 +7,12 @@ latency, throughput and shares are plain numbers.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from importlib.resources import files
+from itertools import zip_longest
 from typing import Any
 
-import jouletrace.report
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.report.checks import OF_PARTS
@@ -93,9 +95,15 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
     return dict(jsonable(found))
 
 
+def json_text(runs: Sequence[Run], *, top: int | None = None, compared: Sequence[Comparison | None] = ()) -> str:
+    """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail."""
+    found = [to_json_object(run, top=top, compared=one) for run, one in zip_longest(runs, compared)]
+    return json.dumps(found if len(runs) > 1 else found[0], indent=2, allow_nan=False) + "\n"
+
+
 def json_schema() -> str:
     """The text of the JSON Schema (draft 2020-12) that the object validates against."""
-    return (files(jouletrace.report) / "schema.json").read_text(encoding="utf-8")
+    return (files("jouletrace.report") / "schema.json").read_text(encoding="utf-8")
 
 
 def _model(run: Run, results: Results) -> dict[str, Any]:

@@ -16,6 +16,9 @@ HIGHER, LOWER = "higher", "lower"
 DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
 
+TOP = 10
+"""Parts of a level that are listed where nobody says how many."""
+
 FAILED, PASSED = "failed", "passed"
 """What else a check may be than inconclusive."""
 
