@@ -16,8 +16,8 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from jouletrace.compare.contrast import Contrast, holm
+from jouletrace.compare.entries import Entry
 from jouletrace.compare.match import LEVELS, fits
-from jouletrace.compare.table import Entry
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE, PASSED, Check, Row
 from jouletrace.report.comparison.words import percent, reason, signed

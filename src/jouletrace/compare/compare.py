@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jouletrace.compare.checks import Checked, evaluate, parse
+from jouletrace.compare.entries import Entry, of_side
 from jouletrace.compare.fit import differences, warnings
-from jouletrace.compare.match import LEVELS, Key, Parts, match, parts_of
+from jouletrace.compare.match import LEVELS, Key, match, parts_of
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.sides import (
     MODEL_METRICS,
@@ -20,13 +21,17 @@ from jouletrace.compare.sides import (
     sensor_gain,
     sources,
 )
-from jouletrace.compare.table import Entry, judge, of_side, solve
+from jouletrace.compare.table import judge, solve
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import Comparison, Side
-from jouletrace.run import Run
+from jouletrace.run import Estimate, Run
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and where they are from."""
+
+_Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
+_OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
+"""Metrics that are of an iteration or a token, whatever the samples in an iteration, or of no count at all."""
 
 
 def compare(
@@ -54,13 +59,16 @@ def compare(
     _check_kinds(side_a, side_b)
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
-    entries = _model_entries(side_a, side_b, past, scale)
+    name = str(side_b[0].run.workload.get("name") or side_b[0].run.kind)
+    whole = tuple([source.model for source in side] for side in (side_a, side_b, past))
+    entries = _entries(Key("model", name), MODEL_METRICS, whole, scale)
     levels = [level for level in LEVELS if options.detail in ("all", level)]
     parts_a, parts_b = parts_of(side_a, levels), parts_of(side_b, levels)
     matched = match(list(parts_a), list(parts_b), options.renames)
     parts_past = parts_of(past, levels)
     for key_a, key_b, flags in matched.pairs:
-        entries += _part_entries((key_a, parts_a), (key_b, parts_b), parts_past, flags, scale, len(past))
+        of_key = (parts_a[key_a], parts_b[key_b], parts_past.get(key_a, [{}] * len(past)))
+        entries += _entries(key_b, PART_METRICS, of_key, scale, flags)
     if not any(entry.measured for entry in entries):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
@@ -97,39 +105,23 @@ def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
         raise BadInputError(f"A is a {one} ({a[0].place}), B a {other} ({b[0].place}): they can't be compared")
 
 
-def _model_entries(
-    a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], scale: tuple[float, float]
+def _entries(
+    key: Key, metrics: Sequence[str], sides: _Sides, scale: tuple[float, float], flags: tuple[str, ...] = ()
 ) -> list[Entry]:
-    name = str(b[0].run.workload.get("name") or b[0].run.kind)
-    key = Key("model", name)
-    found = []
-    for metric in MODEL_METRICS:
-        # Latency is of an iteration, whatever the samples in it; power is of no count.
-        each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
-        one, other, before = (of_side([source.model.get(metric) for source in side]) for side in (a, b, past))
-        entry = Entry(key, metric, one.scaled(each[0]), other.scaled(each[1]), before.scaled(each[0]), ())
-        if entry.stated:
-            found.append(entry)
-    return found
+    """A row a metric of one unit.
 
-
-def _part_entries(
-    a: tuple[Key, Parts],
-    b: tuple[Key, Parts],
-    past: Parts,
-    flags: tuple[str, ...],
-    scale: tuple[float, float],
-    earlier: int,
-) -> list[Entry]:
-    (key_a, parts_a), (key_b, parts_b) = a, b
+    Args:
+        key: The unit, as in B.
+        metrics: Which.
+        sides: By run of A, of B and of the history, figures by metric.
+        scale: What figures of A and of B are multiplied by to be of the same work.
+        flags: How the unit differs between the sides.
+    """
     found = []
-    for metric in PART_METRICS:
-        each = (1.0, 1.0) if metric == "power_w" else scale
-        one, other = (
-            of_side([run.get(metric) for run in parts[key]]) for key, parts in ((key_a, parts_a), (key_b, parts_b))
-        )
-        before = of_side([run.get(metric) for run in past.get(key_a, [{}] * earlier)])
-        entry = Entry(key_b, metric, one.scaled(each[0]), other.scaled(each[1]), before.scaled(each[0]), flags)
+    for metric in metrics:
+        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
+        a, b, past = (of_side([run.get(metric) for run in side]) for side in sides)
+        entry = Entry(key, metric, a.scaled(each[0]), b.scaled(each[1]), past.scaled(each[0]), flags)
         if entry.stated:
             found.append(entry)
     return found
