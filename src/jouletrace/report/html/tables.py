@@ -9,7 +9,7 @@ from typing import Any
 from jouletrace.report import intervals, reasons
 from jouletrace.report.document import Footnotes, Section, printable
 from jouletrace.report.metrics import metric, ordered
-from jouletrace.report.parts import device_name, phase_name, told, units_of
+from jouletrace.report.parts import LEVELS, device_name, phase_name, told, units_of
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.run import Estimate, Run
@@ -18,14 +18,7 @@ from jouletrace.run.names import short_names
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
 
-LEVELS = {
-    "device": "Devices",
-    "phase": "Phases",
-    "range": "Ranges",
-    "layer": "Layers",
-    "op": "Operators",
-    "kernel": "Operators and kernels",
-}
+_LEVELS = ("device", "phase", "range", "layer", "op", "kernel")
 _FIRST = ("energy_total_j", "energy_active_j", "share", "time_s", "power_w")
 """Figures of parts that are always shown; the others stand behind "all columns"."""
 
@@ -90,7 +83,7 @@ class Table:
 def parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Table]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
-    levels = [level for level in LEVELS if results.units(level)]
+    levels = [level for level in _LEVELS if results.units(level)]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # told with their kernels
     found = [_parts(run, results, level, marks) for level in levels]
