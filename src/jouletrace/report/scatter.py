@@ -71,7 +71,7 @@ def _marks(results: Results, level: str, least_j: float) -> tuple[Spec, int]:
         texts.append(f"<b>{name}</b><br>{figure(energy, 'J')}<br>{figure(time, 's')}")
         times.append(time.scaled(1e3))
         energies.append(energy)
-    trace = {"type": "scatter", "mode": "markers", "text": texts, "hovertemplate": "%{text}<extra></extra>"}
+    trace: Spec = {"type": "scatter", "mode": "markers", "text": texts, "hovertemplate": "%{text}<extra></extra>"}
     for axis, estimates in (("x", times), ("y", energies)):
         trace |= {axis: short([one.value for one in estimates]), f"error_{axis}": _bars(estimates)}
     return trace, missing

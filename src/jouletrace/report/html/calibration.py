@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.calibration import CHANNELS, fit_channel, pulse_edges
 from jouletrace.errors import JouletraceError
-from jouletrace.report.document import printable
+from jouletrace.report.document import Cell, printable
 from jouletrace.report.drawing import PALETTE, Spec, short
-from jouletrace.report.html.tables import Cell, Heading, Table
+from jouletrace.report.html.tables import Heading, Table
 from jouletrace.report.scale import NBSP, NONE, figure, number
 from jouletrace.report.traced import device_names
 from jouletrace.run import Estimate, Run

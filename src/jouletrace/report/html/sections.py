@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.latency import distribution
 from jouletrace.report import checks, reasons
-from jouletrace.report.document import printable
+from jouletrace.report.document import Cell, printable
 from jouletrace.report.html import tables
-from jouletrace.report.html.tables import Cell, Heading, Table
+from jouletrace.report.html.tables import Heading, Table
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NONE, figure, quantity
 from jouletrace.report.traced import by_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jouletrace.report import intervals, reasons
-from jouletrace.report.document import Footnotes, Section, printable
+from jouletrace.report.document import Cell, Footnotes, Section, printable
 from jouletrace.report.metrics import metric, ordered
 from jouletrace.report.parts import LEVELS, device_name, phase_name, told, units_of
 from jouletrace.report.results import Figure, Results
@@ -22,36 +22,7 @@ _LEVELS = ("device", "phase", "range", "layer", "op", "kernel")
 _FIRST = ("energy_total_j", "energy_active_j", "share", "time_s", "power_w")
 """Figures of parts that are always shown; the others stand behind "all columns"."""
 
-_LONG = 20
 _DRAWN = {"energy_total_j", "time_s"}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell.
-
-    Attributes:
-        text: What is read.
-        value, low, high: The number in SI units, by which it is sorted and which goes to CSV; None for names.
-        bar: Start and end of the interval, place of the value, and of zero, in percent of the column's range, if drawn.
-        title: What is said of it on request.
-        full: The whole name where ``text`` is a short one: it is found by search and goes to CSV.
-        kind: What a verdict is coloured by: "better" or "worse".
-    """
-
-    text: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    bar: tuple[float, ...] | None = None
-    title: str = ""
-    full: str = ""
-    kind: str = ""
-
-    @property
-    def long(self) -> bool:
-        """Whether it has a word so long that it must be broken somewhere."""
-        return max(map(len, self.text.split()), default=0) > _LONG
 
 
 @dataclass(frozen=True)
@@ -94,9 +65,9 @@ def parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Ta
 
 
 def of_section(section: Section, id: str, title: str | None = None) -> Table:
-    """A table of text as the terminal has it."""
+    """A table as the terminal has it."""
     headings = [Heading(column.name, column.name or "name", column.numeric) for column in section.columns]
-    rows = [[Cell(text) for text in row] for row in section.rows]
+    rows = [[text if isinstance(text, Cell) else Cell(text) for text in row] for row in section.rows]
     return Table(id, title if title is not None else section.title, headings, rows, list(section.notes))
 
 
@@ -232,7 +203,7 @@ def _add_figures(
             row.append(Cell(""))
         elif estimate.value is None:
             why = reasons.reason(estimate.reason)
-            row.append(Cell(f"{NONE} {footnotes.mark(why)}", title=why))
+            row.append(Cell(f"{NONE} {footnotes.mark(why)}", hint=why))
         else:
             bar = _bar(estimate, low, high) if name in _DRAWN and high > low else None
             row.append(Cell(cell(estimate, unit), estimate.value, estimate.low, estimate.high, bar, _said(estimate)))
