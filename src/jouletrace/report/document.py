@@ -19,6 +19,7 @@ class Column:
         wide: 0 for what is always shown; others where there is room, those with the lowest number first.
         brief: Where there is little room its figures stand without their intervals.
         long: "middle" or "start": what its names lose rather than take several lines; "" for nothing.
+        key: What it is called in files of a page; "" for its name.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Column:
     wide: int = 0
     brief: bool = False
     long: str = ""
+    key: str = ""
 
 
 class Cell(str):
