@@ -15,7 +15,6 @@ from jouletrace.compare.sides import (
     Source,
     boards,
     check_one_thing,
-    described,
     on_both_sides,
     repeated_by_seed,
     sensor_gain,
@@ -24,6 +23,7 @@ from jouletrace.compare.sides import (
 from jouletrace.compare.table import judge, solve
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.report.facts import title
 from jouletrace.run import Estimate, Run
 
 Runs = Sequence[tuple[Run, str]]
@@ -129,7 +129,7 @@ def _entries(
 
 def _side(name: str, found: Sequence[Source]) -> Side:
     devices = tuple(f"{device.name} ({device.id})" for device in boards(found).values())
-    return Side(name, described(found), tuple(source.place for source in found), devices, len(found))
+    return Side(name, title(found[0].run), tuple(source.place for source in found), devices, len(found))
 
 
 def _said(key: Key) -> str:

@@ -123,11 +123,8 @@ def _model(run: Run, results: Results) -> dict[str, Any]:
         },
         "counter_ratio": results.get("counter_ratio").to_dict(),
         "flags": flagged,
-        "other": _other(results, MODEL_UNIT, {*_MODEL_FLAGGED, *_ELSEWHERE}),
+        "other": _other(results, MODEL_UNIT, {*_MODEL_FLAGGED, *OF_PARTS}),
     }
-
-
-_ELSEWHERE = OF_PARTS
 
 
 def _checks(results: Results) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.analysis.recording import OUTSIDE
-from jouletrace.report.node import ROOT, Node
-from jouletrace.report.results import Figure, Results
+from jouletrace.report.results import ABSENT, Figure, Results
 from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
@@ -26,6 +25,37 @@ _WITHIN = 1.02
 ENERGY, TIME = "energy_total_j", "time_s"
 _UNTOLD = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
+
+
+ROOT = "0"
+"""Key of the whole."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of the whole.
+
+    Attributes:
+        key: Unique in the tree; ``ROOT`` for the whole.
+        parent: Key of the node around it; "" for the root.
+        label: What it is called, as short as its place allows.
+        level: "model", "phase", "layer", "module", "op", "kernel", "device", "range" or "part".
+        energy: Joules per iteration (or in all, where nothing is iterated).
+        time: Seconds likewise.
+        detail: What tells it from others of that name: module, shapes, how often.
+        remarks: Codes of flags.
+        how: "" if it was measured by itself, else how its figures came about.
+    """
+
+    key: str
+    parent: str
+    label: str
+    level: str
+    energy: Estimate = ABSENT
+    time: Estimate = ABSENT
+    detail: str = ""
+    remarks: tuple[str, ...] = ()
+    how: str = ""
 
 
 def tree(run: Run, results: Results) -> list[Node]:
