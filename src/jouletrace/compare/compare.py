@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from jouletrace.compare.checks import Checked, evaluate, parse
 from jouletrace.compare.entries import Entry, of_side
 from jouletrace.compare.fit import differences, warnings
-from jouletrace.compare.match import LEVELS, Key, match, parts_of
+from jouletrace.compare.match import LEVELS, Key, Matched, Parts, match, parts_of
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.sides import (
     MODEL_METRICS,
@@ -75,19 +75,13 @@ def compare(
     known = solve(entries, options, gain)
     rows = judge(entries, known, options)
     checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)], options.alpha)
-    if bool(parts_a) != bool(parts_b):
-        notes.append(f"{'B' if parts_a else 'A'} lists no parts: only figures of the whole are compared")
-    elif parts_a and not matched.pairs:
-        notes.append("no part of A is a part of B: the list of parts has changed completely (see --map)")
-    elif len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        notes.append("more parts are of one side only than of both: sums over parts can't be held against each other")
-    found = Comparison(
+    return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
         rows=rows,
         unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
         unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
-        notes=[*notes, *notes_a, *notes_b, *notes_past],
+        notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b, *notes_past],
         warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
         margin=options.margin,
         alpha=options.alpha,
@@ -96,7 +90,6 @@ def compare(
         method=_method(side_a, side_b, past, options),
         checks=checked,
     )
-    return found
 
 
 def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
@@ -125,6 +118,17 @@ def _entries(
         if entry.stated:
             found.append(entry)
     return found
+
+
+def _on_parts(matched: Matched, a: Parts, b: Parts) -> list[str]:
+    """What is to be known of the lists of parts, where they hardly match."""
+    if bool(a) != bool(b):
+        return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
+    if a and not matched.pairs:
+        return ["no part of A is a part of B: the list of parts has changed completely (see --map)"]
+    if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
+        return ["more parts are of one side only than of both: sums over parts can't be held against each other"]
+    return []
 
 
 def _side(name: str, found: Sequence[Source]) -> Side:

@@ -19,7 +19,7 @@ from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.ending import endings, others
 from jouletrace.report.results import Results
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 
 SCHEMA = 1
@@ -71,22 +71,7 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         },
         "perturbation": results.get("perturbation").to_dict(),
         "checks": _checks(results),
-        "sensors": [
-            {
-                "device": channel.device,
-                "name": channel.name,
-                "unit": channel.unit,
-                "source": channel.source,
-                "period_ms": _ms(channel.period_s),
-                "window_ms": _ms(channel.window_s),
-                "lag_ms": _ms(channel.response.get("lag_s")),
-                "delay_ms": _ms(channel.delay_s),
-                "gapless": channel.gapless,
-                "gain_pct": channel.gain_pct,
-                "origin": channel.origin,
-            }
-            for channel in run.channels
-        ],
+        "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
@@ -104,6 +89,22 @@ def json_text(runs: Sequence[Run], *, top: int | None = None, compared: Sequence
 def json_schema() -> str:
     """The text of the JSON Schema (draft 2020-12) that the object validates against."""
     return (files("jouletrace.report") / "schema.json").read_text(encoding="utf-8")
+
+
+def _sensor(channel: ChannelInfo) -> dict[str, Any]:
+    return {
+        "device": channel.device,
+        "name": channel.name,
+        "unit": channel.unit,
+        "source": channel.source,
+        "period_ms": _ms(channel.period_s),
+        "window_ms": _ms(channel.window_s),
+        "lag_ms": _ms(channel.response.get("lag_s")),
+        "delay_ms": _ms(channel.delay_s),
+        "gapless": channel.gapless,
+        "gain_pct": channel.gain_pct,
+        "origin": channel.origin,
+    }
 
 
 def _model(run: Run, results: Results) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.analysis.recording import OUTSIDE
-from jouletrace.report.results import ABSENT, Figure, Results
+from jouletrace.report.results import ABSENT, Results
 from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
@@ -122,24 +122,9 @@ def _of_units(results: Results, units: Sequence[Unit], layered: bool) -> list[No
         top = unit["parent"] if unit["level"] == "kernel" else unit["id"]
         if top in placed or ops.get(top) in ops or unit["id"] in {ops.get(id) for id in placed}:
             continue  # told within its layer, or within a pool that is told as a whole
-        metrics = results.metrics(unit["id"])
-        energy, time = (metrics.get(name, Figure()) for name in (ENERGY, TIME))
-        if energy.estimate.value is None and time.estimate.value is None:
-            continue
         parent = str(unit["parent"]) if unit["parent"] in there else ROOT
-        remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
-        found.append(
-            Node(
-                str(unit["id"]),
-                parent,
-                _label(unit),
-                unit["level"],
-                energy.estimate,
-                time.estimate,
-                _detail(unit),
-                remarks,
-            )
-        )
+        node = _node(results, unit, str(unit["id"]), parent, _detail(unit))
+        found += [] if node is None else [node]
     return found
 
 
@@ -163,21 +148,24 @@ def _operators_in_layers(results: Results) -> list[Node]:
         if name not in keys or op not in units:
             continue
         share = count / everywhere[op]
-        node = _shared(results, units[op], share, f"{keys[name]}/{op}", keys[name])
+        key = f"{keys[name]}/{op}"
+        node = _node(results, units[op], key, keys[name], str(units[op]["shapes"] or ""), share)
         if node is not None:
-            below = (_shared(results, k, share, f"{node.key}/{k['id']}", node.key) for k in kernels.get(op, []))
+            of_op = kernels.get(op, [])
+            below = (_node(results, k, f"{key}/{k['id']}", key, str(k["shapes"] or ""), share) for k in of_op)
             found += [node, *(kernel for kernel in below if kernel is not None)]
     return found
 
 
-def _shared(results: Results, unit: Unit, share: float, key: str, parent: str) -> Node | None:
+def _node(results: Results, unit: Unit, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
+    """A unit, or a share of what it takes; None if it has no figure."""
     energy, time = (results.figure(name, unit["id"]) for name in (ENERGY, TIME))
     if energy.estimate.value is None and time.estimate.value is None:
         return None
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
     part = (energy.estimate.scaled(share), time.estimate.scaled(share))
-    return Node(key, parent, _label(unit), unit["level"], *part, str(unit["shapes"] or ""), remarks, how)
+    return Node(key, parent, _label(unit), unit["level"], *part, detail, remarks, how)
 
 
 def _in_modules(nodes: Sequence[Node]) -> list[Node]:
