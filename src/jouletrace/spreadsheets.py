@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable
+from io import StringIO
 
 _FORMULA = tuple("=+-@\t\r＝＋－＠")
 
@@ -18,3 +20,10 @@ def csv_text(text: str) -> str:
 def csv_cells(cells: Iterable[object]) -> list[object]:
     """Cells of a row: text as of ``csv_text``, all else as it is."""
     return [csv_text(cell) if isinstance(cell, str) else cell for cell in cells]
+
+
+def csv_file(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the text of a CSV file; None is an empty cell."""
+    sink = StringIO()
+    csv.writer(sink, lineterminator="\n").writerows(map(csv_cells, rows))
+    return sink.getvalue()

@@ -242,7 +242,7 @@ def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(
     before = contents(there)
     said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
     assert said.code == 2
-    assert f"{place} exists and is not a drawing of a calibration of jouletrace" in said.complaint
+    assert f"{place} exists and is not a report of jouletrace" in said.complaint
     assert contents(there) == before
 
 

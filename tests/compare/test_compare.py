@@ -13,9 +13,10 @@ from compare_runs import noisy, null_result, side, thing
 from covering import fewest, most
 from jouletrace.compare import CompareOptions, compare
 from jouletrace.compare.contrast import Contrast, holm
+from jouletrace.compare.entries import Entry, Figures
 from jouletrace.compare.match import Key, match
 from jouletrace.compare.sides import open_runs
-from jouletrace.compare.spread import Values, contrasts
+from jouletrace.compare.spread import contrasts
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
@@ -179,11 +180,11 @@ def test_what_two_sensors_may_differ_by_is_in_a_change_and_forgiven_by_a_check()
 
 
 def values(a, b, past=(), within_a=None, within_b=None):
-    rows = [np.array(some, float) for some in (a, b, past)]
-    stated = [
-        np.full(len(rows[k]), np.nan) if w is None else np.array(w, float) for k, w in ((0, within_a), (1, within_b))
+    sides = [
+        Figures(np.array(some, float), np.full(len(some), np.nan) if within is None else np.array(within, float))
+        for some, within in ((a, within_a), (b, within_b), (past, None))
     ]
-    return Values(*rows, *stated)
+    return Entry(Key("layer", "one"), "energy_total_j", *sides, ())
 
 
 def test_means_of_runs_are_surer_than_runs():
@@ -231,9 +232,7 @@ def test_the_interval_of_a_ratio_covers_it():
     covered = 0
     for _ in range(1000):
         a, b = rng.normal(1, 0.02, 3), rng.normal(1.1, 0.022, 3)
-        (contrast,) = contrasts(
-            [Values(a, b, np.empty(0), np.full(3, np.nan), np.full(3, np.nan))], None, 0.0, parts=False
-        )
+        (contrast,) = contrasts([values(a, b)], None, 0.0, parts=False)
         change = contrast.change(0.05)
         covered += change.low <= 0.1 <= change.high
     assert fewest(1000) <= covered <= most(1000)
@@ -254,15 +253,14 @@ def test_the_detectable_change_is_found_nine_times_in_ten():
 
 def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
     a, b = np.array([1.0, 1.00001, 0.99999]), np.array([1.0, 1.1, 0.9])
-    nothing = np.full(3, np.nan)
-    (contrast,) = contrasts([Values(a, b, np.empty(0), nothing, nothing)], None, 0.0, parts=False)
+    (contrast,) = contrasts([values(a, b)], None, 0.0, parts=False)
     assert contrast.df == pytest.approx(2.0, abs=0.01)
     assert contrast.var_a < 1e-6 * contrast.var_b
 
 
 def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_others():
-    quiet = [Values(np.array([1, 1.001, 0.999]), np.array([1, 1.001, 0.999]), *[np.empty(0)] * 3) for _ in range(9)]
-    loud = Values(np.array([1.0, 1.2, 0.8]), np.array([1.1, 1.3, 0.9]), *[np.empty(0)] * 3)
+    quiet = [values([1, 1.001, 0.999], [1, 1.001, 0.999]) for _ in range(9)]
+    loud = values([1.0, 1.2, 0.8], [1.1, 1.3, 0.9])
     found = contrasts([*quiet, loud], None, 0.0, parts=True)
     assert found[-1].p() > 0.2
     assert found[-1].var_a > 0.7 * 0.2**2 / 3

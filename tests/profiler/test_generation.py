@@ -21,8 +21,8 @@ from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
+from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.report.table import render
 from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import ObjectWorkload
 
@@ -190,7 +190,7 @@ def test_figures_are_the_same_when_computed_again(captured):
 
 def test_phases_are_shown_and_in_the_json_object(eager):
     for detail in ("model", "phase"):
-        text = render(eager, detail=detail, width=150)
+        text = render([eager], detail=detail, width=150)
         for words in (
             "12 new · dynamic cache",
             "prefill",

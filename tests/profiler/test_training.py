@@ -10,8 +10,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
-from jouletrace.report.table import render
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.options import WorkloadOptions
 
@@ -134,7 +134,7 @@ def test_backward_operators_belong_to_the_modules_of_their_forward(trained):
 
 
 def test_phases_are_in_the_table_and_in_the_json_object(trained):
-    text = render(trained, detail="phase", width=100)
+    text = render([trained], detail="phase", width=100)
     for words in ("forward", "backward", "optimizer", "idle", "Parts / untraced whole"):
         assert words in text
     found = to_json_object(trained)["phases"]

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from jouletrace import report
 from jouletrace.errors import BadInputError
-from jouletrace.report import content, table
+from jouletrace.report import content
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import Estimate, Run, tables
 from make_runs import ODD, all_runs, cpu_run, gpu, monitor_run, profile_run, result, simulated_run
@@ -79,13 +79,13 @@ def test_an_unknown_code_is_printed_as_it_is():
     rows = [*run.results.to_pylist(), result(0, "new_thing_j", Estimate.null("brand_new_reason"))]
     rows.append(result(0, "other_thing_w", Estimate(3.0, 2.9, 3.1, 5, "magic"), "odd_flag"))
     run.results = tables.from_rows(rows, "results")
-    text = table.render(run)
+    text = report.render([run])
     for said in ("New thing", "brand_new_reason", "Other thing", "3.00 ± 0.10 W", "magic", "odd_flag"):
         assert said in text, said
 
 
 def test_flags_are_explained_below():
-    text = table.render(profile_run())
+    text = report.render([profile_run()])
     assert re.search(r"Baseline, deep idle +72.00 ± 0.40 W .*\[a\]", text)
     assert "[a] from an earlier measurement of the same board" in text
 
@@ -132,21 +132,20 @@ def test_the_json_begins_its_warnings_with_how_an_interrupted_run_ended():
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 @pytest.mark.parametrize("name", ["full", "monitor", "cpu", "odd_names"])
 def test_a_table_fits_its_terminal(width, name):
-    for line in table.render(RUNS[name], detail="kernel", width=width).splitlines():
+    for line in report.render([RUNS[name]], detail="kernel", width=width).splitlines():
         assert cell_len(line) <= width, line
         assert line == line.rstrip()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_figures_and_labels_of_the_model_stay_whole_at_usual_widths(width):
-    text = table.render(profile_run(kernels=4), detail="kernel", width=width)
+    text = report.render([profile_run(kernels=4)], detail="kernel", width=width)
     for whole in ("  active over context idle", "6.7120 ± 0.0041 ms", "9535.2 ± 5.0 samples/s", "1.003 ± 0.011"):
         assert whole in text, whole
 
 
-def test_a_table_has_no_escape_codes_unless_asked():
-    assert "\x1b" not in table.render(RUNS["full"])
-    assert "\x1b[" in table.render(RUNS["full"], color=True)
+def test_a_table_has_no_escape_codes():
+    assert "\x1b" not in report.render([RUNS["full"]])
 
 
 @pytest.mark.parametrize("form", report.FORMATS)
@@ -161,11 +160,11 @@ def test_names_cannot_steer_a_terminal_or_break_a_line(form):
 
 
 def test_the_table_shows_odd_names_without_reading_markup_into_them():
-    assert "[red]i[/red]" in table.render(RUNS["odd_names"], width=200)
+    assert "[red]i[/red]" in report.render([RUNS["odd_names"]], width=200)
 
 
 def test_kernels_are_ranked_and_the_rest_is_summed():
-    text = words(table.render(profile_run(kernels=4), detail="kernel", top=2, width=300))
+    text = words(report.render([profile_run(kernels=4)], detail="kernel", top=2, width=300))
     assert text.index("warpgroupsize3") < text.index("warpgroupsize2")
     assert "warpgroupsize1" not in text
     assert "3 more, together energy 1.744 J (1 unknown)" in text
@@ -173,27 +172,27 @@ def test_kernels_are_ranked_and_the_rest_is_summed():
 
 def test_layers_keep_their_order_unless_the_top_is_asked_for():
     run = profile_run(kernels=3)
-    text = table.render(run, detail="layer")
+    text = report.render([run], detail="layer")
     assert text.index("encoder.layer.0") < text.index("encoder.layer.2")
-    text = table.render(run, detail="layer", top=3)
+    text = report.render([run], detail="layer", top=3)
     assert text.index("encoder.layer.2") < text.index("encoder.layer.0")
 
 
 def test_a_detail_that_was_not_measured_is_said():
     assert words("Operators and kernels none: not measured at that detail") in words(
-        table.render(profile_run(), detail="kernel")
+        report.render([profile_run()], detail="kernel")
     )
 
 
 def test_a_detail_that_there_was_no_time_for_is_said():
     run = profile_run()
     run.settings["detail"] = "kernel"
-    text = words(table.render(run, detail="kernel"))
+    text = words(report.render([run], detail="kernel"))
     assert words("Operators and kernels none: --detail-time was too short for any") in text
 
 
 def test_a_monitor_run_is_a_row_a_device():
-    text = table.render(monitor_run(), width=140)
+    text = report.render([monitor_run()], width=140)
     rows = [line for line in text.splitlines() if line.startswith(("0: ", "1: "))]
     assert len(rows) == 2
     assert "73.00 ± 0.70" in rows[1]
@@ -203,32 +202,30 @@ def test_a_monitor_run_is_a_row_a_device():
 
 
 def test_devices_of_one_name_are_told_apart_even_in_a_narrow_terminal():
-    text = table.render(monitor_run(), width=80)
+    text = report.render([monitor_run()], width=80)
     assert re.search(r"^0: NVIDIA", text, re.M)
     assert re.search(r"^1: NVIDIA", text, re.M)
 
 
 def test_several_monitor_runs_are_a_row_a_device():
-    text = table.render_many([monitor_run(), monitor_run()], width=160)
+    text = report.render([monitor_run(), monitor_run()], width=160)
     assert len(re.findall(r"^[01]: NVIDIA.* 400.00 ± 0.70 ", text, re.M)) == 4
 
 
 def test_several_runs_are_a_row_each_and_say_once_what_they_share():
-    text = table.render_many(
-        [profile_run(), profile_run(batch=1, scale=0.1), profile_run(name="bert-large")], width=140
-    )
+    text = report.render([profile_run(), profile_run(batch=1, scale=0.1), profile_run(name="bert-large")], width=140)
     assert len(re.findall(r"^(?:deit-base|bert-large) ", text, re.M)) == 3
     assert text.count("H100 80GB HBM3") == 1
     assert "dtype fp16 · mode graph" in text
 
 
 def test_several_runs_with_detail_are_also_shown_one_by_one():
-    text = table.render_many([profile_run(kernels=2), profile_run(kernels=2, name="bert-large")], detail="layer")
+    text = report.render([profile_run(kernels=2), profile_run(kernels=2, name="bert-large")], detail="layer")
     assert text.count("encoder.layer.1") == 2
 
 
 def test_equal_runs_are_still_told_what_they_are():
-    assert len(re.findall(r"^deit-base ", table.render_many([profile_run(), profile_run()]), re.M)) == 2
+    assert len(re.findall(r"^deit-base ", report.render([profile_run(), profile_run()]), re.M)) == 2
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
@@ -251,7 +248,7 @@ def test_a_sensor_that_smooths_is_never_said_to_see_only_its_window():
     run = profile_run()
     run.channels[0].window_s = 0.003
     run.channels[0].response["rise_s"] = 0.0125
-    assert "mean over 3 ms, time constant 12.5 ms" in words(table.render(run, width=200))
+    assert "mean over 3 ms, time constant 12.5 ms" in words(report.render([run], width=200))
     assert "each a mean over 3 ms, time constant 12.5 ms" in words("\n".join(content.document(run).methods))
 
 
@@ -362,7 +359,7 @@ def test_footnotes_go_on_after_z():
 
 def test_runs_that_differ_much_are_set_as_blocks_where_a_table_is_too_wide():
     runs = [profile_run(), simulated_run(), monitor_run()]
-    text = table.render_many(runs, width=80)
+    text = report.render(runs, width=80)
     assert max(map(len, text.splitlines())) <= 80
     headings = [n for n, line in enumerate(text.splitlines()) if line.startswith("deit-base · ")]
     assert len(headings) >= 2
@@ -370,4 +367,4 @@ def test_runs_that_differ_much_are_set_as_blocks_where_a_table_is_too_wide():
     assert len(energies) == 4, "the monitor watched two devices"
     assert "SIMULATED" in text
     assert "──" not in text
-    assert "──" in table.render_many(runs, width=200)
+    assert "──" in report.render(runs, width=200)

@@ -10,13 +10,13 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.report import plots
 from jouletrace.report.drawing import plain
 from jouletrace.report.icicle import icicle
-from jouletrace.report.notebook import register, to_html
+from jouletrace.report.notebook import register
 from jouletrace.report.results import Results
 from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import ROOT, tree, widths
 from jouletrace.run import Estimate, Run, tables
-from make_runs import e, monitor_run, profile_run, result, simulated_run
+from make_runs import e, profile_run, result, simulated_run
 from timeline_runs import timeline_run
 
 
@@ -68,25 +68,6 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     assert "/net/mm" not in found  # told once
     shared = [node for node in tree(run, Results(run)) if node.level in ("op", "kernel")]
     assert all("50 %" in node.how for node in shared)
-
-
-def test_equal_neighbours_are_one_node_with_what_they_take_together():
-    names = ["blocks", *(f"blocks.{i}" for i in range(4)), *(f"blocks.{i}.fc" for i in range(4))]
-    parents = [0, 10, 10, 10, 10, 11, 12, 13, 14]
-    layers = [
-        {"id": 10 + i, "parent": parent, "level": "layer", "name": name, "module": name, "count": 1}
-        for i, (name, parent) in enumerate(zip(names, parents, strict=True))
-    ]
-    joules = {0: 20.0, 10: 19.0, 11: 4.0, 12: 4.0, 13: 4.0, 14: 7.0, 15: 3.0, 16: 3.0, 17: 3.0, 18: 6.0}
-    run = run_of(layers, joules)
-    found = paths(run)
-    assert found["/net/blocks/blocks.0–2"] == pytest.approx(12.0)
-    assert found["/net/blocks/blocks.0–2/fc"] == pytest.approx(9.0)
-    assert found["/net/blocks/blocks.3/fc"] == 6.0
-    one = next(node for node in tree(run, Results(run)) if node.label == "blocks.0–2")
-    assert one.how == "3 equal ones together"
-    assert one.energy.half_width == pytest.approx(3 * 4.0 / 50)  # one estimate three times, not three that agree
-    assert paths(run_of(layers, {**joules, 16: 3.1})).keys() >= {"/net/blocks/blocks.0", "/net/blocks/blocks.1"}
 
 
 def test_what_lies_within_something_else_is_not_drawn_beside_it():
@@ -209,23 +190,18 @@ def test_tags_in_names_stay_text_in_figures():
         assert "<b>bold" not in json.dumps(spec)
 
 
-def test_a_run_shows_itself_in_a_notebook():
-    run = profile_run(name="<script>alert(1)</script>")
-    shown = to_html(run)
-    assert "<script" not in shown
-    assert "4.652" in shown
-    assert "SIMULATED" in to_html(simulated_run())
-    assert "Energy, total" in to_html(monitor_run()) or "energy" in to_html(monitor_run())
-
-
 def test_ipython_is_told_how_a_run_is_shown(monkeypatch):
-    told = {}
+    told, shown = {}, []
     formatter = types.SimpleNamespace(for_type_by_name=lambda module, name, show: told.setdefault((module, name), show))
-    display = types.SimpleNamespace(formatters={"text/html": formatter, "text/plain": formatter})
+    display = types.SimpleNamespace(formatters={"text/plain": formatter})
     shell = types.SimpleNamespace(display_formatter=display)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     register()
-    assert told == {(Run.__module__, Run.__qualname__): to_html}
+    ((place, show),) = told.items()
+    assert place == (Run.__module__, Run.__qualname__)
+    show(simulated_run(), types.SimpleNamespace(text=shown.append), False)
+    assert "SIMULATED" in shown[0]
+    assert "Energy, total" in shown[0]
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
     register()  # imported, but nothing runs in it
 

@@ -2,9 +2,9 @@
 
 import re
 
+from jouletrace.report import render
 from jouletrace.report.html.tables import parts
 from jouletrace.report.results import Results
-from jouletrace.report.table import render
 from jouletrace.run import Estimate, Run, tables
 from make_runs import e, result
 
@@ -30,7 +30,7 @@ SHORT = ("step/forward", 500, e(0.005, 0.0004, 500, "clock"), e(2.5, 0.003, 500,
 
 
 def shown(run):
-    return render(run, width=200)
+    return render([run], width=200)
 
 
 def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of_a_spread():
@@ -70,6 +70,7 @@ def test_figures_without_an_interval_leave_nothing_to_explain():
 def test_the_page_says_the_same():
     run = recording(ONCE, STEPS)
     table = next(table for table in parts(run, Results(run)) if table.id == "range")
-    remark = {row[0].text: row[-1].text for row in table.rows}
-    assert remark == {"load": SENSOR, "step": ""}
+    marked = {row[0].text for row in table.rows if "[a]" in row[-1].text}
+    assert marked == {"load"}
+    assert f"[a] {SENSOR}" in table.notes
     assert f"other {SPREAD}" in table.notes

@@ -5,8 +5,6 @@ import re
 import pytest
 
 from jouletrace import report
-from jouletrace.report import json as json_report
-from jouletrace.report import table
 from jouletrace.report.html.tables import parts as html_parts
 from jouletrace.report.results import Results
 from jouletrace.report.table import fitted
@@ -31,7 +29,6 @@ def graph_run(*, flagged: tuple[str, ...] = (), named: int = 3) -> Run:
         flags = ",".join(flagged) or None if i == 1 else None
         for name, value in (("time_s", 5e-5), ("energy_total_j", 0.0165), ("energy_active_j", 0.01), ("share", 0.07)):
             rows.append(result(i, name, e(value * i, value / 20), flags))
-        rows.append(result(i, "energy_removal_j", e(0.0165 * i, 0.001)))
     for i in range(named):
         units.append({"id": 20 + i, "parent": 0, "level": "kernel", "name": LONG % f"Functor{i}", "count": 12 + i})
         rows += [result(20 + i, name, Estimate.null("not_resolved")) for name in ("time_s", "energy_total_j")]
@@ -50,7 +47,7 @@ def lines(text: str, heading: str = "Operators and kernels") -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 220])
 def test_an_operator_is_one_line_with_its_interval_beside_it(width):
-    found = [line for line in lines(table.render(graph_run(), detail="kernel", width=width)) if "addmm" in line]
+    found = [line for line in lines(report.render([graph_run()], detail="kernel", width=width)) if "addmm" in line]
     assert len(found) == len(MODULES)
     assert all(re.search(r"\d ± \d", line) for line in found)
     assert all(len(line) <= width for line in found)
@@ -58,33 +55,37 @@ def test_an_operator_is_one_line_with_its_interval_beside_it(width):
 
 
 def test_more_columns_come_with_more_room_the_most_telling_first():
-    shown = [table.render(graph_run(), detail="kernel", width=width) for width in (80, 130, 200)]
+    shown = [report.render([graph_run()], detail="kernel", width=width) for width in (80, 130, 200)]
     narrow, wide, wider = (" ".join(lines(text)) for text in shown)
     assert "active" not in narrow
     assert "active" in wide
     assert len(wider) > len(wide)
 
 
-def test_equal_layers_of_one_phase_are_named_once_with_it():
+def test_layers_lie_under_the_modules_around_them():
     run = graph_run()
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "llama"}]
-    rows = [result(0, "energy_total_j", e(1.0, 0.01))]
-    for i in range(3):
-        for id, parent, name in ((i + 1, 0, f"layers.{i}"), (i + 11, i + 1, f"layers.{i} (decode)")):
-            units.append({"id": id, "parent": parent, "level": "layer", "name": name, "count": 1})
-            rows.append(result(id, "energy_total_j", e(0.1, 0.001), flags="grouped"))
+    names = ((1, 0, "model.layers"), (2, 1, "model.layers.0"), (3, 2, "model.layers.0.mlp"), (4, 0, "head"))
+    units += [{"id": id, "parent": parent, "level": "layer", "name": name, "count": 1} for id, parent, name in names]
+    rows = [result(id, "energy_total_j", e(0.1, 0.001)) for id in (1, 2, 3, 4)]
+    rows += [result(2, "energy_own_j", e(0.02, 0.001))]
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    assert "\n  0–2 (decode) " in table.render(run, detail="layer", width=100)
+    text = lines(report.render([run], detail="layer", width=100), "Layers")
+    found = [
+        line[: len(line) - len(line.lstrip())] + line.split("  ")[(len(line) - len(line.lstrip())) // 2]
+        for line in text[3:]
+    ]
+    assert found == ["model.layers", "  0", "    (own operators)", "    mlp", "head"]
 
 
 def test_where_there_is_little_room_a_share_stands_without_its_interval():
-    narrow, wide = (table.render(graph_run(), detail="kernel", width=width) for width in (80, 200))
+    narrow, wide = (report.render([graph_run()], detail="kernel", width=width) for width in (80, 200))
     assert re.search(r"addmm .* 7\.00$", narrow, re.MULTILINE)
     assert re.search(r"7\.00 ± 0\.35", wide)
 
 
 def test_what_holds_for_a_whole_row_is_marked_once():
-    text = table.render(graph_run(flagged=("overlapped",)), detail="kernel", width=80)
+    text = report.render([graph_run(flagged=("overlapped",))], detail="kernel", width=80)
     row = next(line for line in lines(text) if "q_proj" in line)
     assert row.count("[a]") == 1
     assert row.endswith("[a]")
@@ -92,7 +93,7 @@ def test_what_holds_for_a_whole_row_is_marked_once():
 
 
 def test_kernels_without_figures_are_a_list_and_not_rows_of_dashes():
-    text = table.render(graph_run(named=12), detail="kernel", width=80)
+    text = report.render([graph_run(named=12)], detail="kernel", width=80)
     assert "– [" not in text
     assert "kernels not attributed: 12 names (the readings don't tell it" in text
     listed = [line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]
@@ -102,7 +103,7 @@ def test_kernels_without_figures_are_a_list_and_not_rows_of_dashes():
 
 
 def test_of_many_kernels_without_figures_the_top_is_listed_and_the_rest_counted():
-    text = table.render(graph_run(named=12), detail="kernel", top=5, width=80)
+    text = report.render([graph_run(named=12)], detail="kernel", top=5, width=80)
     assert len([line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]) == 5
     assert "and 7 more" in text
 
@@ -110,7 +111,7 @@ def test_of_many_kernels_without_figures_the_top_is_listed_and_the_rest_counted(
 def test_kernels_stay_rows_where_nothing_else_is_known():
     run = graph_run()
     run.units = tables.from_rows([u for u in run.units.to_pylist() if u["level"] != "op"], "units")
-    text = table.render(run, detail="kernel", width=120)
+    text = report.render([run], detail="kernel", width=120)
     assert "not attributed:" not in text
     assert text.count("– [") >= 3
 
@@ -131,14 +132,14 @@ def test_kernels_of_one_operator_are_told_apart_at_any_width():
         ]
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     for width in (80, 120, 200):
-        found = [line for line in lines(table.render(run, detail="kernel", width=width)) if "q_proj" in line]
+        found = [line for line in lines(report.render([run], detail="kernel", width=width)) if "q_proj" in line]
         assert len({line[:17] if width == 80 else line[:34] for line in found}) == 3
         assert all(line.startswith("addmm") for line in found)
 
 
 def test_files_keep_full_names_of_every_kernel():
     run = graph_run()
-    for text in (json_report.render(run, detail="kernel"), report.render([run], "csv", detail="kernel")):
+    for text in (report.render([run], "json"), report.render([run], "csv", detail="kernel")):
         for i in range(3):
             assert LONG % f"Functor{i}" in text
 
@@ -152,11 +153,6 @@ def test_names_made_to_fit_stay_different_or_stay_whole(lost):
         assert found == names or all(len(name) <= width for name in found)
 
 
-def test_the_pair_that_was_removed_together_is_said_in_words():
-    assert "with_unit" not in report.reasons.flag("with_unit_12")
-    assert "12" in report.reasons.flag("with_unit_12")
-
-
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_each(alike):
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "net"}]
@@ -167,32 +163,11 @@ def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_ea
         rows += [result(i, metric, e(0.1 * i, 0.01), flags) for metric in ("time_s", "energy_total_j")]
     run = Run(kind="profile", workload={"name": "net"})
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    text = table.render(run, detail="layer", width=120)
+    text = report.render([run], detail="layer", width=120)
     words = "known with others alone"
     assert text.count(words) == 1
     assert f"{'all rows:' if alike else '[a]'} {words}" in text
     assert text.count("[a]") == (0 if alike else 3)
-
-
-def disagreeing(*sizes: float | None) -> Run:
-    """Operators that are flagged, removal and repetition that far apart; None where repetition isn't known."""
-    run = graph_run()
-    rows = [row for row in run.results.to_pylist() if row["metric"] != "energy_removal_j"]
-    for i, size in enumerate(sizes, start=1):
-        for row in rows:
-            if row["unit"] == i and row["metric"] == "energy_total_j":
-                row["flags"] = "methods_disagree"
-        rows.append(result(i, "energy_removal_j", e(0.02, 0.0001)))
-        if size is not None:
-            rows.append(result(i, "energy_repetition_j", e(0.02 * (1 - size), 0.0001)))
-    run.results = tables.from_rows(rows, "results")
-    return run
-
-
-def footnote(run: Run) -> str:
-    found = [line for line in lines(table.render(run, detail="kernel", width=220)) if "removal and repetition" in line]
-    assert len(found) == 1
-    return found[0]
 
 
 def generated() -> Run:
@@ -212,7 +187,7 @@ def generated() -> Run:
 
 def test_phases_of_a_generation_say_which_tokens_they_are_about():
     run = generated()
-    text = table.render(run, width=120)
+    text = report.render([run], width=120)
     shown = {line.split("  ")[0] for line in lines(text, "Phases")}
     assert {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"} <= shown
     assert "New tokens" in text
@@ -226,4 +201,4 @@ def test_phases_of_training_keep_their_names():
     run = generated()
     rows = [{**row, "name": row["name"].replace("prefill", "forward")} for row in run.units.to_pylist()]
     run.units = tables.from_rows(rows, "units")
-    assert any(line.startswith("forward  ") for line in lines(table.render(run, width=120), "Phases"))
+    assert any(line.startswith("forward  ") for line in lines(report.render([run], width=120), "Phases"))

@@ -16,7 +16,7 @@ def calibrate(
     seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
     output: options.Output = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the fit of each sensor into this HTML file (needs plotly).")
+        Path | None, typer.Option(help="Write the report, with the fit of each sensor drawn, into this HTML file.")
     ] = None,
     form: options.Format = "table",
     json: options.Json = False,
@@ -34,9 +34,9 @@ def calibrate(
 
     form = check_form(form, json)
     if plot is not None:
-        from jouletrace.report.calibration_plot import check_place, write_plot
+        from jouletrace.report import html
 
-        check_place(plot)
+        html.check_place(plot)
     if not 10 <= seconds <= 600:
         raise BadInputError(f"--seconds {seconds:g}: between 10 and 600 s")
     with Place(output, "calibration") as place:
@@ -47,4 +47,4 @@ def calibrate(
         place.done(run)
         print_runs([run], form=form)
         if plot is not None:
-            say(f"drew {write_plot(run, plot)}")
+            say(f"drew {html.write([run], plot)}")

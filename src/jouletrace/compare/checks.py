@@ -16,8 +16,8 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from jouletrace.compare.contrast import Contrast, holm
+from jouletrace.compare.entries import Entry
 from jouletrace.compare.match import LEVELS, fits
-from jouletrace.compare.table import Entry
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE, PASSED, Check, Row
 from jouletrace.report.comparison.words import percent, reason, signed
@@ -115,13 +115,7 @@ def evaluate(checks: Sequence[Expression], rows: Sequence[Checked], alpha: float
     """
     meant = [_meant(check, rows) for check in checks]
     asked = [(i, one) for i, found in enumerate(meant) for one in found]
-    limits = [checks[i].change for i, _ in asked]
-    beyond = _holm_of(
-        [_beyond(checks[i], one.contrast, limit) for (i, one), limit in zip(asked, limits, strict=True)], alpha
-    )
-    short = _holm_of(
-        [_short(checks[i], one.contrast, limit) for (i, one), limit in zip(asked, limits, strict=True)], alpha
-    )
+    beyond, short = (_shown([_p(checks[i], one.contrast, of) for i, one in asked], alpha) for of in (True, False))
     found = []
     for number, check in enumerate(checks):
         own = [k for k, (i, _) in enumerate(asked) if i == number]
@@ -149,22 +143,18 @@ def _meant(check: Expression, rows: Sequence[Checked]) -> list[Checked]:
     raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
 
 
-def _beyond(check: Expression, contrast: Contrast | None, change: float) -> float | None:
+def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
+    """Probability of what was seen if the change weren't beyond what fails, or short of it.
+
+    The sensors' gain stands against either conclusion. What has no contrast takes part as the least likely.
+    """
     if contrast is None:
-        return None
-    return contrast.p_above(1 + change) if check.above else contrast.p_below(1 + change)
+        return 1.0
+    return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
 
 
-def _short(check: Expression, contrast: Contrast | None, change: float) -> float | None:
-    if contrast is None:
-        return None
-    # The sensors' gain stands against either conclusion.
-    return contrast.p_below(1 + change) if check.above else contrast.p_above(1 + change)
-
-
-def _holm_of(p: Sequence[float | None], alpha: float) -> list[bool]:
-    """Rejections; what has no probability takes part as the least likely."""
-    return [rejected for rejected, _ in holm([1.0 if one is None else one for one in p], alpha)]
+def _shown(p: Sequence[float], alpha: float) -> list[bool]:
+    return [rejected for rejected, _ in holm(p, alpha)]
 
 
 def _says(check: Expression, outcome: str, rows: Sequence[Checked], alpha: float) -> str:

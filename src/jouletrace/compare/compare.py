@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jouletrace.compare.checks import Checked, evaluate, parse
+from jouletrace.compare.entries import Entry, of_side
 from jouletrace.compare.fit import differences, warnings
-from jouletrace.compare.match import LEVELS, Key, Parts, match, parts_of
+from jouletrace.compare.match import LEVELS, Key, Matched, Parts, match, parts_of
 from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.sides import (
     MODEL_METRICS,
@@ -14,19 +15,23 @@ from jouletrace.compare.sides import (
     Source,
     boards,
     check_one_thing,
-    described,
     on_both_sides,
     repeated_by_seed,
     sensor_gain,
     sources,
 )
-from jouletrace.compare.table import Entry, judge, of_side, solve
+from jouletrace.compare.table import judge, solve
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import Comparison, Side
-from jouletrace.run import Run
+from jouletrace.report.facts import title
+from jouletrace.run import Estimate, Run
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and where they are from."""
+
+_Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
+_OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
+"""Metrics that are of an iteration or a token, whatever the samples in an iteration, or of no count at all."""
 
 
 def compare(
@@ -54,32 +59,29 @@ def compare(
     _check_kinds(side_a, side_b)
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
-    entries = _model_entries(side_a, side_b, past, scale)
+    name = str(side_b[0].run.workload.get("name") or side_b[0].run.kind)
+    whole = tuple([source.model for source in side] for side in (side_a, side_b, past))
+    entries = _entries(Key("model", name), MODEL_METRICS, whole, scale)
     levels = [level for level in LEVELS if options.detail in ("all", level)]
     parts_a, parts_b = parts_of(side_a, levels), parts_of(side_b, levels)
     matched = match(list(parts_a), list(parts_b), options.renames)
     parts_past = parts_of(past, levels)
     for key_a, key_b, flags in matched.pairs:
-        entries += _part_entries((key_a, parts_a), (key_b, parts_b), parts_past, flags, scale, len(past))
+        of_key = (parts_a[key_a], parts_b[key_b], parts_past.get(key_a, [{}] * len(past)))
+        entries += _entries(key_b, PART_METRICS, of_key, scale, flags)
     if not any(entry.measured for entry in entries):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
     known = solve(entries, options, gain)
     rows = judge(entries, known, options)
     checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)], options.alpha)
-    if bool(parts_a) != bool(parts_b):
-        notes.append(f"{'B' if parts_a else 'A'} lists no parts: only figures of the whole are compared")
-    elif parts_a and not matched.pairs:
-        notes.append("no part of A is a part of B: the list of parts has changed completely (see --map)")
-    elif len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        notes.append("more parts are of one side only than of both: sums over parts can't be held against each other")
-    found = Comparison(
+    return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
         rows=rows,
         unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
         unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
-        notes=[*notes, *notes_a, *notes_b, *notes_past],
+        notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b, *notes_past],
         warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
         margin=options.margin,
         alpha=options.alpha,
@@ -88,7 +90,6 @@ def compare(
         method=_method(side_a, side_b, past, options),
         checks=checked,
     )
-    return found
 
 
 def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
@@ -97,47 +98,42 @@ def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
         raise BadInputError(f"A is a {one} ({a[0].place}), B a {other} ({b[0].place}): they can't be compared")
 
 
-def _model_entries(
-    a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], scale: tuple[float, float]
+def _entries(
+    key: Key, metrics: Sequence[str], sides: _Sides, scale: tuple[float, float], flags: tuple[str, ...] = ()
 ) -> list[Entry]:
-    name = str(b[0].run.workload.get("name") or b[0].run.kind)
-    key = Key("model", name)
+    """A row a metric of one unit.
+
+    Args:
+        key: The unit, as in B.
+        metrics: Which.
+        sides: By run of A, of B and of the history, figures by metric.
+        scale: What figures of A and of B are multiplied by to be of the same work.
+        flags: How the unit differs between the sides.
+    """
     found = []
-    for metric in MODEL_METRICS:
-        # Latency is of an iteration, whatever the samples in it; power is of no count.
-        each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
-        one, other, before = (of_side([source.model.get(metric) for source in side]) for side in (a, b, past))
-        entry = Entry(key, metric, one.scaled(each[0]), other.scaled(each[1]), before.scaled(each[0]), ())
+    for metric in metrics:
+        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
+        a, b, past = (of_side([run.get(metric) for run in side]) for side in sides)
+        entry = Entry(key, metric, a.scaled(each[0]), b.scaled(each[1]), past.scaled(each[0]), flags)
         if entry.stated:
             found.append(entry)
     return found
 
 
-def _part_entries(
-    a: tuple[Key, Parts],
-    b: tuple[Key, Parts],
-    past: Parts,
-    flags: tuple[str, ...],
-    scale: tuple[float, float],
-    earlier: int,
-) -> list[Entry]:
-    (key_a, parts_a), (key_b, parts_b) = a, b
-    found = []
-    for metric in PART_METRICS:
-        each = (1.0, 1.0) if metric == "power_w" else scale
-        one, other = (
-            of_side([run.get(metric) for run in parts[key]]) for key, parts in ((key_a, parts_a), (key_b, parts_b))
-        )
-        before = of_side([run.get(metric) for run in past.get(key_a, [{}] * earlier)])
-        entry = Entry(key_b, metric, one.scaled(each[0]), other.scaled(each[1]), before.scaled(each[0]), flags)
-        if entry.stated:
-            found.append(entry)
-    return found
+def _on_parts(matched: Matched, a: Parts, b: Parts) -> list[str]:
+    """What is to be known of the lists of parts, where they hardly match."""
+    if bool(a) != bool(b):
+        return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
+    if a and not matched.pairs:
+        return ["no part of A is a part of B: the list of parts has changed completely (see --map)"]
+    if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
+        return ["more parts are of one side only than of both: sums over parts can't be held against each other"]
+    return []
 
 
 def _side(name: str, found: Sequence[Source]) -> Side:
     devices = tuple(f"{device.name} ({device.id})" for device in boards(found).values())
-    return Side(name, described(found), tuple(source.place for source in found), devices, len(found))
+    return Side(name, title(found[0].run), tuple(source.place for source in found), devices, len(found))
 
 
 def _said(key: Key) -> str:

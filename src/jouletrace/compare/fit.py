@@ -13,8 +13,6 @@ from jouletrace.run import Run
 _CLOCKS_APART = 0.01
 """Relative difference of mean clocks that is said."""
 
-_BOARDS = (("driver", "driver"), ("power_limit_w", "power limit (W)"), ("vbios", "VBIOS"), ("ecc", "ECC"))
-
 
 def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tuple[float, float]]:
     """What differs in how the sides were run, and what their figures are multiplied by to be of the same work.
@@ -26,7 +24,10 @@ def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tu
     if items(a) != items(b):
         scale = (1 / items(a), 1 / items(b))
         notes.append("times back to back and energies are compared per sample, latency per iteration")
-    notes += _of_boards(a, b) + _clocks(a, b)
+    first, second = boards(a), boards(b)
+    if set(first) != set(second):
+        notes.append(f"boards differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")
+    notes += _differing(a, b, setup.boards) + _clocks(a, b)
     notes += _differing(a, b, setup.versions) + _differing(a, b, setup.environment, "not set")
     return notes, scale
 
@@ -60,19 +61,8 @@ def _differing(
             continue
         values = [{found.get(name) or absent or "not stated" for found in side} for side in (first, second)]
         if values[0] != values[1]:
-            notes.append(_line(name, *values))
-    return notes
-
-
-def _of_boards(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    notes = []
-    first, second = boards(a), boards(b)
-    if set(first) != set(second):
-        notes.append(f"boards differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")
-    for attribute, word in _BOARDS:
-        values = [{setup.said(getattr(device, attribute)) for device in side.values()} for side in (first, second)]
-        if values[0] != values[1]:
-            notes.append(_line(word, *({value or "not stated" for value in side} for side in values)))
+            a_said, b_said = (", ".join(sorted(side)) for side in values)
+            notes.append(f"{name} differs: {a_said} in A, {b_said} in B")
     return notes
 
 
@@ -88,7 +78,3 @@ def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
         return []
     how = "by the SMs' cycle counters" if both else "as the driver tells it"
     return [f"SM clock differs: {means[0]:.0f} MHz in A, {means[1]:.0f} MHz in B, on average, {how}"]
-
-
-def _line(name: str, a: set[str], b: set[str]) -> str:
-    return f"{name} differs: {', '.join(sorted(a))} in A, {', '.join(sorted(b))} in B"

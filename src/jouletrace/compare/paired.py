@@ -20,9 +20,10 @@ from jouletrace.analysis.rows import Figures as Results
 from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import Checked, evaluate, parse
 from jouletrace.compare.contrast import Contrast
+from jouletrace.compare.entries import Entry, Figures
 from jouletrace.compare.match import Key
 from jouletrace.compare.options import CompareOptions
-from jouletrace.compare.table import Entry, Figures, judge
+from jouletrace.compare.table import judge
 from jouletrace.report.comparison.data import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.stats.quantiles import student

@@ -48,6 +48,8 @@ _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
 """Environment variables that say where a process ran, not how: boards are told by themselves."""
 
 
+_BOARDS = {"driver": "driver", "power_limit_w": "power limit (W)", "vbios": "VBIOS", "ecc": "ECC"}
+
 Setup = dict[str, str | None]
 """Values in words by the name that a reader knows; None for what isn't stated."""
 
@@ -83,6 +85,12 @@ def versions(run: Run) -> Setup:
 def environment(run: Run) -> Setup:
     """Environment variables that change how something runs."""
     return {f"${name}": value for name, value in run.environment.items() if not name.startswith(_PLACES)}
+
+
+def boards(run: Run) -> Setup:
+    """Settings of its boards."""
+    stated = {words: [said(getattr(device, key)) for device in run.devices] for key, words in _BOARDS.items()}
+    return {words: ", ".join(dict.fromkeys(filter(None, values))) or None for words, values in stated.items()}
 
 
 def clock_mhz(run: Run, by: str) -> float | None:

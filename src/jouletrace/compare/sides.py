@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
 from jouletrace.errors import BadInputError
-from jouletrace.report.facts import title
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.channels import GAIN_PCT, POWER
@@ -109,11 +108,6 @@ def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
     if set(boards(a)) == set(boards(b)):
         return 0.0
     return float(np.hypot(_gain(a), _gain(b)))
-
-
-def described(found: Sequence[Source]) -> str:
-    """What was run, in one line."""
-    return title(found[0].run)
 
 
 def items(found: Sequence[Source]) -> float:

@@ -9,52 +9,30 @@ by more than chance allows (an F test at 5 %), each side keeps its own (Welch 19
 
 **Parts.** Of what a run does to its parts some is common to all (the board's clock and heat), some is
 each part's own. The common part is the run's deviation in the sum of all parts; what remains of each
-part is its own, and those variances are moderated over all parts (``experiments.moderate``,
-Smyth 2004), though a part's own never counts for less. The variance of a part's mean is the sum of
-both, its degrees of freedom by Satterthwaite.
+part is its own, and those variances are moderated over all parts (``moderated``), though a part's own
+never counts for less. The variance of a part's mean is the sum of both, its degrees of freedom by
+Satterthwaite.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from jouletrace.compare.contrast import Contrast
-from jouletrace.compare.moderate import moderate
+from jouletrace.compare.entries import Entry
 
 Floats = NDArray[np.float64]
 
 _F_TEST = 0.05
+_MANY = 1e6
 
 
-@dataclass(frozen=True)
-class Values:
-    """A metric of a unit in every run; NaN where a run doesn't have it.
-
-    Attributes:
-        a, b: Of the runs to compare, shapes (runs,).
-        past: Of the stored history.
-        within_a, within_b: Standard errors that the runs state themselves, shapes as ``a`` and ``b``.
-    """
-
-    a: Floats
-    b: Floats
-    past: Floats
-    within_a: Floats
-    within_b: Floats
-
-    @property
-    def groups(self) -> list[Floats]:
-        """Runs of one thing each, NaN left out."""
-        return [group[np.isfinite(group)] for group in (self.a, self.b, self.past)]
-
-
-def contrasts(rows: Sequence[Values], between: float | None, gain: float, *, parts: bool) -> list[Contrast | None]:
+def contrasts(rows: Sequence[Entry], between: float | None, gain: float, *, parts: bool) -> list[Contrast | None]:
     """A contrast for each row; None where nothing is known of the spread between runs.
 
     Args:
@@ -63,46 +41,47 @@ def contrasts(rows: Sequence[Values], between: float | None, gain: float, *, par
         gain: See ``Contrast``.
         parts: Whether the rows are parts of one whole.
     """
-    complete = [i for i, row in enumerate(rows) if _complete(row)]
-    shared = _moderated([rows[i] for i in complete]) if parts and len(complete) > 1 else None
-    relative = dict(zip(complete, shared, strict=True)) if shared is not None else {}
+    complete = [i for i, row in enumerate(rows) if _complete(row)] if parts else []
+    shared = _of_parts([rows[i] for i in complete]) if len(complete) > 1 else []
+    relative = dict(zip(complete, shared, strict=False))
     found: list[Contrast | None] = []
     for i, row in enumerate(rows):
-        seen = _from_common(row, *relative[i], gain) if i in relative else _from_runs(row, gain)
+        if not row.measured:
+            found.append(None)
+            continue
+        seen = _contrast(row, *relative[i], gain) if i in relative else _from_runs(row, gain)
         stated = _stated(row, between, gain) if between is not None else None
         both = [contrast for contrast in (seen, stated) if contrast is not None]
         found.append(max(both, key=lambda one: one.var_a + one.var_b, default=None))
     return found
 
 
-def _complete(row: Values) -> bool:
+def _complete(row: Entry) -> bool:
     """Whether every run has it, and its means can be divided by."""
-    groups = [group for group in (row.a, row.b, row.past) if len(group)]
+    groups = [side.value for side in (row.a, row.b, row.past) if len(side.value)]
     return all(bool(np.isfinite(group).all()) and float(group.mean()) > 0 for group in groups)
 
 
-def _from_runs(row: Values, gain: float) -> Contrast | None:
-    a, b, past = row.groups
-    if not len(a) or not len(b):
-        return None
-    one, other = float(a.mean()), float(b.mean())
+def _from_runs(row: Entry, gain: float) -> Contrast | None:
+    """From the runs of this row alone; None where no side has two."""
+    a, b, past = row.a.known, row.b.known, row.past.known
     groups = [group for group in (a, b, past) if len(group) > 1]
     if not groups:
         return None
     if len(a) > 1 and len(b) > 1 and not len(past) and _differ(a, b):
         var_a, var_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
         df = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))
-        return Contrast(one, other, var_a, var_b, df, gain)
-    scale = max(abs(one), abs(other))
-    squares = sum(float((_relative(group, scale) ** 2).sum()) for group in groups)
+        return Contrast(float(a.mean()), float(b.mean()), var_a, var_b, df, gain)
+    scale = max(abs(float(a.mean())), abs(float(b.mean()))) or 1.0
+    squares = sum(float(((group - group.mean()) ** 2).sum()) / _size(group, scale) ** 2 for group in groups)
     df = float(sum(len(group) - 1 for group in groups))
     return _contrast(row, squares / df, df, gain)
 
 
-def _relative(group: Floats, scale: float) -> Floats:
-    """Deviations from the mean over it, or over ``scale`` where it may be nothing."""
+def _size(group: Floats, scale: float) -> float:
+    """What deviations are relative to: the mean, or ``scale`` where the mean may be nothing."""
     mean = float(group.mean())
-    return np.asarray((group - mean) / (mean if mean > 0.1 * scale else scale or 1.0), np.float64)
+    return mean if mean > 0.1 * scale else scale
 
 
 def _differ(a: Floats, b: Floats) -> bool:
@@ -117,52 +96,81 @@ def _differ(a: Floats, b: Floats) -> bool:
     return bool(2 * min(tails) < _F_TEST)
 
 
-def _contrast(row: Values, variance: float, df: float, gain: float) -> Contrast:
+def _contrast(row: Entry, variance: float, df: float, gain: float) -> Contrast:
     """From the relative variance of a run."""
-    a, b, _ = row.groups
-    one, other = float(a.mean()), float(b.mean())
-    scale = max(abs(one), abs(other))
-    size_a, size_b = (mean if mean > 0.1 * scale else scale for mean in (one, other))
-    return Contrast(one, other, variance * size_a**2 / len(a), variance * size_b**2 / len(b), df, gain)
+    a, b = row.a.known, row.b.known
+    scale = max(abs(float(a.mean())), abs(float(b.mean())))
+    var_a, var_b = (variance * _size(group, scale) ** 2 / len(group) for group in (a, b))
+    return Contrast(float(a.mean()), float(b.mean()), var_a, var_b, df, gain)
 
 
-def _stated(row: Values, between: float, gain: float) -> Contrast | None:
-    """From a stated spread between runs and what the runs state of their own."""
-    a, b, _ = row.groups
-    if not len(a) or not len(b):
-        return None
+def _stated(row: Entry, between: float, gain: float) -> Contrast | None:
+    """From a stated spread between runs and what the runs state of their own; None where one states nothing."""
     variances = []
-    for values, within in ((row.a, row.within_a), (row.b, row.within_b)):
-        known = np.isfinite(values)
-        if not np.isfinite(within[known]).all():
-            return None  # how far the run itself is off nobody knows
-        each = (between * values[known]) ** 2 + within[known] ** 2
-        variances.append(float(each.sum()) / int(known.sum()) ** 2)
-    return Contrast(float(a.mean()), float(b.mean()), variances[0], variances[1], math.inf, gain)
+    for side in (row.a, row.b):
+        within = side.within[np.isfinite(side.value)]
+        if not np.isfinite(within).all():
+            return None
+        variances.append(float(((between * side.known) ** 2 + within**2).sum()) / len(within) ** 2)
+    means = float(row.a.known.mean()), float(row.b.known.mean())
+    return Contrast(*means, variances[0], variances[1], math.inf, gain)
 
 
-def _from_common(row: Values, common: float, own: float, df_common: float, df_own: float, gain: float) -> Contrast:
-    variance = common + own
-    doubt = common**2 / df_common + own**2 / df_own
-    return _contrast(row, variance, variance**2 / doubt if doubt > 0 else df_common, gain)
-
-
-def _moderated(rows: Sequence[Values]) -> list[tuple[float, float, float, float]] | None:
-    """Relative variances of each part: common, own, and their degrees of freedom; None without repeated runs."""
-    sizes = [len(group) for group in (rows[0].a, rows[0].b, rows[0].past)]
-    df = float(sum(max(size - 1, 0) for size in sizes))
+def _of_parts(rows: Sequence[Entry]) -> list[tuple[float, float]]:
+    """Relative variance of a run of each part, and its degrees of freedom; empty without repeated runs."""
+    groups = [[side.value for side in (row.a, row.b, row.past) if len(side.value)] for row in rows]
+    df = float(sum(len(group) - 1 for group in groups[0]))
     if df <= 0:
-        return None
-    deviations, weights = [], []
-    for row in rows:
-        groups = [group for group in (row.a, row.b, row.past) if len(group)]
-        deviations.append(np.concatenate([group / group.mean() - 1 for group in groups]))
-        weights.append(float(np.mean([group.mean() for group in groups])))
-    each = np.array(deviations)
-    weight = np.array(weights) / sum(weights)
-    run = weight @ each
+        return []
+    each = np.array([np.concatenate([group / group.mean() - 1 for group in own]) for own in groups])
+    weight = np.array([np.mean([group.mean() for group in own]) for own in groups])
+    run = weight / weight.sum() @ each
     left = ((each - run) ** 2).sum(axis=1) / df
-    moderated = moderate(left, np.full(len(rows), df))
+    own, df_own = moderated(left, df)
     common = float(run @ run) / df
-    own = np.maximum(moderated.variance, left)
-    return [(common, float(v), df, max(float(d), 1.0)) for v, d in zip(own, moderated.df, strict=True)]
+    found = []
+    for variance in np.maximum(own, left).tolist():
+        doubt = common**2 / df + variance**2 / max(df_own, 1.0)
+        found.append((common + variance, (common + variance) ** 2 / doubt if doubt > 0 else df))
+    return found
+
+
+def moderated(variance: Floats, df: float) -> tuple[Floats, float]:
+    """Variances of many parts that have few runs each, shrunk towards what is common.
+
+    A variance of three runs is worth little, and one pooled over all parts is wrong where parts differ. Between the
+    two stands empirical Bayes: variances are taken as draws from a scaled inverse chi-square distribution, whose
+    scale and width all tell together (G. K. Smyth, "Linear models and empirical Bayes methods", Statistical
+    Applications in Genetics and Molecular Biology 3, 2004).
+
+    Args:
+        variance: Estimated variance of each part, shape (parts,).
+        df: Degrees of freedom of each.
+
+    Returns:
+        Moderated variances, shape (parts,), and their degrees of freedom.
+    """
+    total, known = df * len(variance), variance[variance > 0]
+    pooled = np.full_like(variance, variance.mean())
+    if len(known) < 3:
+        return pooled, total
+    # Of a scaled chi-square, log(s²) has mean log(σ²) + ψ(d/2) - log(d/2) and variance ψ'(d/2).
+    logs = np.log(known) - float(special.digamma(df / 2)) + math.log(df / 2)
+    excess = float(logs.var(ddof=1)) - float(special.polygamma(1, df / 2))
+    prior_df = 2 * _inverse_trigamma(excess) if excess > 1e-9 else math.inf
+    if prior_df >= total:  # the prior can't be known better than by all runs
+        return pooled, total
+    prior = math.exp(float(logs.mean()) + float(special.digamma(prior_df / 2)) - math.log(prior_df / 2))
+    return (prior_df * prior + df * variance) / (prior_df + df), min(prior_df + df, total)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """The x at which ψ'(x) = ``value``, by Newton's method on 1/ψ', which is nearly straight."""
+    x = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(special.polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, x))
+        x = min(max(x + step, x / 4), _MANY)
+        if abs(step) < 1e-8 * x:
+            break
+    return x

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.compare.contrast import METHOD, Contrast, holm
-from jouletrace.compare.match import Key
+from jouletrace.compare.entries import Entry
 from jouletrace.compare.options import CompareOptions
-from jouletrace.compare.spread import Values, contrasts
+from jouletrace.compare.spread import contrasts
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
 from jouletrace.run import Estimate
-from jouletrace.stats.interval import mean_estimate
-from jouletrace.stats.quantiles import student
-
-Floats = NDArray[np.float64]
 
 WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
 """Metrics that no power sensor has a part in."""
@@ -27,95 +18,13 @@ _NEUTRAL = ("power_w",)
 """Metrics of which less isn't better by itself."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """A metric of a unit in each run of a side; NaN where there is none.
-
-    Attributes:
-        value: Shape (runs,).
-        within: Standard error that the run states, shape (runs,).
-        reason: Why there is none in any run.
-    """
-
-    value: Floats
-    within: Floats
-    reason: str = "not_measured"
-
-    def scaled(self, factor: float) -> Figures:
-        """The same per another count."""
-        return Figures(self.value * factor, self.within * factor, self.reason)
-
-    @property
-    def known(self) -> Floats:
-        """Values of the runs that have one."""
-        return self.value[np.isfinite(self.value)]
-
-    def mean(self) -> Estimate:
-        """Mean of the runs with its t-interval; of a single run what it states itself; null where none has one."""
-        known = self.known
-        if len(known) > 1:
-            return mean_estimate(known, method=METHOD)
-        if not len(known):
-            return Estimate.null(self.reason, METHOD)
-        mean, half = float(known[0]), 1.96 * float(self.within[np.isfinite(self.value)][0])
-        if not math.isfinite(half):
-            return Estimate(mean, n=1, method=METHOD)
-        return Estimate(mean, mean - half, mean + half, 1, METHOD)
-
-
-def of_side(estimates: Sequence[Estimate | None]) -> Figures:
-    """A metric from the figures of each run."""
-    value, within = np.full(len(estimates), np.nan), np.full(len(estimates), np.nan)
-    reason = "not_measured"
-    for i, one in enumerate(estimates):
-        if one is None or one.value is None:
-            reason = (one.reason if one is not None else None) or reason
-            continue
-        value[i] = one.value
-        if one.half_width is not None:
-            within[i] = one.half_width / (student(0.975, one.n - 1) if one.n > 1 else 1.96)
-    return Figures(value, within, reason)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row to be judged.
-
-    Attributes:
-        key: The unit, as in B.
-        metric: Name in ``run.metrics``.
-        a, b, past: Figures of both sides and of the history.
-        flags: How the unit differs between the sides.
-    """
-
-    key: Key
-    metric: str
-    a: Figures
-    b: Figures
-    past: Figures
-    flags: tuple[str, ...]
-
-    @property
-    def measured(self) -> bool:
-        """Whether both sides have a figure."""
-        return bool(len(self.a.known) and len(self.b.known))
-
-    @property
-    def stated(self) -> bool:
-        """Whether some side says something of it: a figure, or why there is none."""
-        return bool(len(self.a.known) or len(self.b.known)) or self.a.reason != "not_measured"
-
-
 def solve(entries: Sequence[Entry], options: CompareOptions, gain: float) -> list[Contrast | None]:
     """What each entry is to be judged by: the means of independent runs; None where no spread is known."""
     found: list[Contrast | None] = [None] * len(entries)
     for level, metric in dict.fromkeys((entry.key.level, entry.metric) for entry in entries):
-        own = [i for i, e in enumerate(entries) if (e.key.level, e.metric) == (level, metric) and e.measured]
-        values = [
-            Values(e.a.value, e.b.value, e.past.value, e.a.within, e.b.within) for e in map(entries.__getitem__, own)
-        ]
+        own = [i for i, e in enumerate(entries) if (e.key.level, e.metric) == (level, metric)]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain
-        solved = contrasts(values, options.between, of_gain, parts=level != "model")
+        solved = contrasts([entries[i] for i in own], options.between, of_gain, parts=level != "model")
         for i, contrast in zip(own, solved, strict=True):
             found[i] = contrast
     return found

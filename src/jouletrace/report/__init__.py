@@ -1,14 +1,14 @@
-"""What people read: one module a format, with ``render`` for one Run and ``render_many`` for several.
+"""What people and programs read of a Run: ``render`` in a text format, ``html`` for a page.
 
-A format is one module and one line in ``FORMATS``. Modules are imported when asked for, so that
-listing the formats costs nothing.
+A format for people sets a ``document.Document`` (see ``text``); JSON and CSV have all figures and are written from the
+Runs themselves. Modules are imported when asked for, so that listing
+the formats costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
 
@@ -16,44 +16,11 @@ if TYPE_CHECKING:
     from jouletrace.report.comparison.data import Comparison
     from jouletrace.run import Run
 
-FORMATS: dict[str, str] = {
-    "table": "jouletrace.report.table",
-    "json": "jouletrace.report.json",
-    "csv": "jouletrace.report.csv",
-    "markdown": "jouletrace.report.markdown",
-    "latex": "jouletrace.report.latex",
-}
-"""Name of each format and the module that renders it."""
+FORMATS = ("table", "json", "csv", "markdown", "latex")
+"""Names of the formats of ``render``."""
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
 """How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""
-
-
-class Renderer(Protocol):
-    """What a module of ``FORMATS`` offers."""
-
-    def render(
-        self, run: Run, *, detail: str = "model", top: int | None = None, compared: Comparison | None = None
-    ) -> str:
-        """One Run as text.
-
-        Args:
-            run: What to show.
-            detail: A name in ``DETAILS``: which parts are listed below the model.
-            top: List only so many parts, those that took the most energy (or time) first.
-            compared: What a Run of ``ab`` says of its two sides; None for another.
-        """
-
-    def render_many(
-        self,
-        runs: Sequence[Run],
-        *,
-        detail: str = "model",
-        top: int | None = None,
-        compared: Sequence[Comparison | None] = (),
-    ) -> str:
-        """Several Runs as text, side by side; ``compared`` by Run."""
-
 
 _OF_IMPORTS = ("kernel", "layer")
 """What an import lists if it has it: what ran on the GPU, not thousands of frames of the program."""
@@ -74,16 +41,18 @@ def render(
     detail: str = "model",
     top: int | None = None,
     compared: Sequence[Comparison | None] = (),
+    width: int | None = None,
 ) -> str:
-    """One Run, or several side by side, as text.
+    """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
     Args:
         runs: What to show; at least one.
         form: A name in ``FORMATS``.
-        detail: A name in ``DETAILS``.
+        detail: A name in ``DETAILS``: which parts are listed below the model.
         top: List only so many parts, the costliest first.
         compared: By Run, what one of ``ab`` says of its two sides (see ``compare.paired``), None for others; in all
             formats but CSV, which is one table.
+        width: Columns of the terminal, for "table"; None asks it (80 where there is none).
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -94,17 +63,16 @@ def render(
         raise BadInputError(f"top {top}: must be at least 1")
     if not runs:
         raise BadInputError("no Run to show")
-    found = renderer(form)
-    if len(runs) == 1:
-        return found.render(runs[0], detail=detail, top=top, compared=compared[0] if compared else None)
-    return found.render_many(runs, detail=detail, top=top, compared=compared)
+    check_format(form, FORMATS)
+    if form == "json":
+        from jouletrace.report.contract import json_text
 
+        return json_text(runs, top=top, compared=compared)
+    if form == "csv":
+        from jouletrace.report.csv import csv_text
 
-def renderer(name: str) -> Renderer:
-    """The renderer of a format.
+        return csv_text(runs, detail=detail, top=top)
+    from jouletrace.report.content import documents
+    from jouletrace.report.text import typeset
 
-    Raises:
-        BadInputError: If there is no such format; the nearest is offered.
-    """
-    check_format(name, FORMATS)
-    return cast(Renderer, import_module(FORMATS[name]))
+    return "\n".join(typeset(one, form, width) for one in documents(runs, detail=detail, top=top, compared=compared))

@@ -8,9 +8,8 @@ from typing import Any
 from jouletrace.analysis.recording import PHASE
 from jouletrace.report import facts, parts, reasons
 from jouletrace.report.checks import OF_PARTS
-from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import content as comparing
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison.data import TOP, Comparison
 from jouletrace.report.document import Column, Document, Footnotes, Section
 from jouletrace.report.ending import endings, others, said
 from jouletrace.report.methods import methods
@@ -37,7 +36,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
         limit = top if top is not None or run.kind != "import" else _limit(results, level)
         found.sections += parts.sections(run, results, level, limit, marks)
     if run.kind == "calibrate":
-        found.sections.append(_sensor_section(run.channels))
+        found.sections.append(sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
     found.facts = _facts(run)
     if hidden:
@@ -249,12 +248,14 @@ def _all_missing(results: Results, names: Sequence[str]) -> str | None:
     return codes.pop()
 
 
-def _sensor_section(channels: Sequence[ChannelInfo]) -> Section:
-    """How each sensor behaves in time: what ``calibrate`` found."""
-    names = ("channel", "source", "period", "window", "rise", "delay", "gapless", "known")
-    section = Section("Sensors", [Column(name, wide=int(name == "source")) for name in names])
+def sensor_section(channels: Sequence[ChannelInfo]) -> Section:
+    """Every channel: where it comes from and how it behaves in time."""
+    names = {"channel": 0, "unit": 3, "source": 1, "period": 0, "window": 0, "rise": 0, "delay": 0, "gapless": 0}
+    names |= {"gain error": 2, "known": 0}
+    section = Section("Sensors", [Column(name, wide=wide) for name, wide in names.items()], id="sensors")
     for c in channels:
         gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
+        gain = NONE if c.gain_pct is None else f"±{c.gain_pct:g}{NBSP}%"
         times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.response.get("rise_s"), c.delay_s)]
-        section.rows.append([c.name, c.source, *times, gapless, c.origin])
+        section.rows.append([c.name, c.unit, c.source, *times, gapless, gain, c.origin])
     return section

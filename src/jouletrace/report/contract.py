@@ -7,17 +7,19 @@ latency, throughput and shares are plain numbers.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from importlib.resources import files
+from itertools import zip_longest
 from typing import Any
 
-import jouletrace.report
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.ending import endings, others
 from jouletrace.report.results import Results
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 
 SCHEMA = 1
@@ -69,22 +71,7 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         },
         "perturbation": results.get("perturbation").to_dict(),
         "checks": _checks(results),
-        "sensors": [
-            {
-                "device": channel.device,
-                "name": channel.name,
-                "unit": channel.unit,
-                "source": channel.source,
-                "period_ms": _ms(channel.period_s),
-                "window_ms": _ms(channel.window_s),
-                "lag_ms": _ms(channel.response.get("lag_s")),
-                "delay_ms": _ms(channel.delay_s),
-                "gapless": channel.gapless,
-                "gain_pct": channel.gain_pct,
-                "origin": channel.origin,
-            }
-            for channel in run.channels
-        ],
+        "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
@@ -93,9 +80,31 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
     return dict(jsonable(found))
 
 
+def json_text(runs: Sequence[Run], *, top: int | None = None, compared: Sequence[Comparison | None] = ()) -> str:
+    """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail."""
+    found = [to_json_object(run, top=top, compared=one) for run, one in zip_longest(runs, compared)]
+    return json.dumps(found if len(runs) > 1 else found[0], indent=2, allow_nan=False) + "\n"
+
+
 def json_schema() -> str:
     """The text of the JSON Schema (draft 2020-12) that the object validates against."""
-    return (files(jouletrace.report) / "schema.json").read_text(encoding="utf-8")
+    return (files("jouletrace.report") / "schema.json").read_text(encoding="utf-8")
+
+
+def _sensor(channel: ChannelInfo) -> dict[str, Any]:
+    return {
+        "device": channel.device,
+        "name": channel.name,
+        "unit": channel.unit,
+        "source": channel.source,
+        "period_ms": _ms(channel.period_s),
+        "window_ms": _ms(channel.window_s),
+        "lag_ms": _ms(channel.response.get("lag_s")),
+        "delay_ms": _ms(channel.delay_s),
+        "gapless": channel.gapless,
+        "gain_pct": channel.gain_pct,
+        "origin": channel.origin,
+    }
 
 
 def _model(run: Run, results: Results) -> dict[str, Any]:
@@ -115,11 +124,8 @@ def _model(run: Run, results: Results) -> dict[str, Any]:
         },
         "counter_ratio": results.get("counter_ratio").to_dict(),
         "flags": flagged,
-        "other": _other(results, MODEL_UNIT, {*_MODEL_FLAGGED, *_ELSEWHERE}),
+        "other": _other(results, MODEL_UNIT, {*_MODEL_FLAGGED, *OF_PARTS}),
     }
-
-
-_ELSEWHERE = OF_PARTS
 
 
 def _checks(results: Results) -> dict[str, Any]:

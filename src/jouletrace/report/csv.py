@@ -6,65 +6,41 @@ Every row says what was run on what, so that rows of several Runs can be put bel
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
-from io import StringIO
+from collections.abc import Iterator, Sequence
 
-from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.content import identity, levels_shown
 from jouletrace.report.document import printable
 from jouletrace.report.metrics import PROFILE, ordered
-from jouletrace.report.results import Figure, Results
+from jouletrace.report.results import Figure, Results, three_cells, three_columns
 from jouletrace.run import MODEL_UNIT, Run
-from jouletrace.spreadsheets import csv_cells
+from jouletrace.spreadsheets import csv_file
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
 
-def render(run: Run, *, detail: str = "model", top: int | None = None, compared: Comparison | None = None) -> str:
-    """One Run: a row for the model and one for each part that ``detail`` lists."""
-    return render_many([run], detail=detail, top=top)
+def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
+    """Runs (at least one) below one another: a row for the model and one for each part that ``detail`` lists."""
+    rows = [row for run in runs for row in _rows(run, detail, top)]
+    metrics = ordered({name for _, figures in rows for name in figures})
+    names = [*identity(runs[0]), "simulated", *_UNIT]
+    lines: list[list[object]] = [[*names, *three_columns(map(printable, metrics)), "notes"]]
+    for label, figures in rows:
+        cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in names]
+        numbers = three_cells(figures.get(name, Figure()).estimate for name in metrics)
+        lines.append([*cells, *numbers, printable(_notes(figures))])
+    return csv_file(lines)
 
 
-def render_many(
-    runs: Sequence[Run],
-    *,
-    detail: str = "model",
-    top: int | None = None,
-    compared: Sequence[Comparison | None] = (),
-) -> str:
-    """Several Runs below one another."""
-    labels: list[dict[str, object]] = []
-    figures: list[dict[str, Figure]] = []
-    for run in runs:
-        results = Results(run)
-        own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
-        labels.append({**own, "level": "model"})
-        figures.append({**(dict.fromkeys(PROFILE, Figure()) if run.kind == "profile" else {}), **results.metrics()})
-        for level in levels_shown(results, detail):
-            units = results.units(level) if top is None else results.ranked(level)[:top]
-            for unit in units:
-                if unit["id"] != MODEL_UNIT:
-                    labels.append({**own, **{key: unit[key] for key in _UNIT}})
-                    figures.append(dict(results.metrics(unit["id"])))
-    metrics = ordered({name for row in figures for name in row})
-    heading = [*identity(runs[0]), "simulated", *_UNIT] if runs else []
-    sink = StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(
-        csv_cells([*heading, *(f"{printable(m)}{end}" for m in metrics for end in ("", "_low", "_high")), "notes"])
-    )
-    for label, row in zip(labels, figures, strict=True):
-        cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in heading]
-        numbers = [cell for name in metrics for cell in _cells(row.get(name))]
-        writer.writerow([*csv_cells(cells), *numbers, *csv_cells([printable(_notes(row))])])
-    return sink.getvalue()
-
-
-def _cells(figure: Figure | None) -> tuple[float | None, float | None, float | None]:
-    if figure is None:
-        return (None, None, None)
-    return (figure.estimate.value, figure.estimate.low, figure.estimate.high)
+def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Figure]]]:
+    """What each row is of, and its figures."""
+    results = Results(run)
+    own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
+    stated = dict.fromkeys(PROFILE, Figure()) if run.kind == "profile" else {}
+    yield {**own, "level": "model"}, {**stated, **results.metrics()}
+    for level in levels_shown(results, detail):
+        for unit in results.units(level) if top is None else results.ranked(level)[:top]:
+            if unit["id"] != MODEL_UNIT:
+                yield {**own, **{key: unit[key] for key in _UNIT}}, results.metrics(unit["id"])
 
 
 def _notes(figures: dict[str, Figure]) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass, field, replace
+from typing import Self
+
+_LONG = 20
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class Column:
         wide: 0 for what is always shown; others where there is room, those with the lowest number first.
         brief: Where there is little room its figures stand without their intervals.
         long: "middle" or "start": what its names lose rather than take several lines; "" for nothing.
+        key: What it is called in files of a page; "" for its name.
     """
 
     name: str
@@ -23,18 +27,75 @@ class Column:
     wide: int = 0
     brief: bool = False
     long: str = ""
+    key: str = ""
+
+
+class Cell(str):
+    """Text of a table, with what a page knows of it besides.
+
+    Attributes:
+        value, low, high: The number in SI units, by which it is sorted and which goes to CSV; None for names.
+        bar: Start and end of the interval, place of the value, and of zero, in percent of the column's range, if drawn.
+        hint: What is said of it on request.
+        full: The whole name where the text is a short one: it is found by search and goes to CSV.
+        kind: What a verdict is coloured by: "better" or "worse".
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    bar: tuple[float, ...] | None
+    hint: str
+    full: str
+    kind: str
+
+    def __new__(
+        cls,
+        text: str,
+        value: float | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        bar: tuple[float, ...] | None = None,
+        hint: str = "",
+        full: str = "",
+        kind: str = "",
+    ) -> Self:
+        """See ``Cell``."""
+        self = super().__new__(cls, text)
+        self.value, self.low, self.high, self.bar = value, low, high, bar
+        self.hint, self.full, self.kind = hint, full, kind
+        return self
+
+    @property
+    def text(self) -> str:
+        """What is read."""
+        return str(self)
+
+    @property
+    def long(self) -> bool:
+        """Whether it has a word so long that it must be broken somewhere."""
+        return max(map(len, self.split()), default=0) > _LONG
+
+
+def printable_cell(cell: str) -> str:
+    """A cell with every control character spelt out."""
+    if not isinstance(cell, Cell):
+        return printable(cell)
+    full, hint = printable(cell.full), printable(cell.hint)
+    return Cell(printable(cell), cell.value, cell.low, cell.high, cell.bar, hint, full, cell.kind)
 
 
 @dataclass
 class Section:
-    """A table of text.
+    """A table.
 
     Attributes:
         title: What it lists.
         columns: Its columns.
-        rows: Cells, each as long as ``columns``.
+        rows: Cells, each as long as ``columns``; a ``Cell`` where a page shows more than text.
         notes: Lines below it: what the footnotes mean, what was left out.
         apart: Whether each row stands for itself, to be set as a block where there is too little room.
+        id: What a page calls it; unique in its document.
     """
 
     title: str
@@ -42,15 +103,16 @@ class Section:
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     apart: bool = False
+    id: str = ""
 
     def printable(self) -> Section:
         """The same with every control character spelt out."""
-        return Section(
+        return replace(
+            self,
             title=printable(self.title),
             columns=[replace(column, name=printable(column.name)) for column in self.columns],
-            rows=[[printable(cell) for cell in row] for row in self.rows],
+            rows=[[printable_cell(cell) for cell in row] for row in self.rows],
             notes=[printable(line) for line in self.notes],
-            apart=self.apart,
         )
 
 
@@ -82,9 +144,9 @@ class Document:
 
     def printable(self) -> Document:
         """The same with every control character spelt out: names come from anywhere."""
-        return Document(
+        return replace(
+            self,
             title=printable(self.title),
-            simulated=self.simulated,
             unfinished=[printable(line) for line in self.unfinished],
             caption=printable(self.caption),
             subtitle=[printable(line) for line in self.subtitle],

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from jouletrace.report import reasons
 from jouletrace.report.drawing import BLUES, PALE, Spec, cut, in_lines, plain
-from jouletrace.report.node import ROOT, Node
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
-from jouletrace.report.tree import widths
+from jouletrace.report.tree import ROOT, Node, widths
 from jouletrace.run.names import MOST, elided, short_name
 
 _NARROW = 0.1

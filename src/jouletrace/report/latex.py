@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 
-from jouletrace.report.comparison.data import Comparison
-from jouletrace.report.content import documents
 from jouletrace.report.document import Document, Section
 from jouletrace.report.scale import NBSP
-from jouletrace.run import Run
 
 _LONG = 36
 """Characters from which on a column of names gets a fixed width and may break after underscores."""
@@ -48,23 +44,8 @@ _ESCAPES = {
 }
 
 
-def render(run: Run, *, detail: str = "model", top: int | None = None, compared: Comparison | None = None) -> str:
-    """One Run: a table for each section, then methods, sensor, conditions and warnings."""
-    return render_many([run], detail=detail, top=top, compared=[compared])
-
-
-def render_many(
-    runs: Sequence[Run],
-    *,
-    detail: str = "model",
-    top: int | None = None,
-    compared: Sequence[Comparison | None] = (),
-) -> str:
-    """Several Runs in one table; with a finer ``detail`` than "model", each by itself below that."""
-    return "\n".join(map(_typeset, documents(runs, detail=detail, top=top, compared=compared)))
-
-
-def _typeset(found: Document) -> str:
+def typeset(found: Document) -> str:
+    """A document as LaTeX."""
     blocks = [r"% needs \usepackage{booktabs}"]
     blocks[0] = "\n".join([blocks[0], *(f"% {line}" for line in (found.title, *found.unfinished, *found.subtitle))])
     caption = ". ".join(filter(None, [found.caption, found.simulated]))

@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from jouletrace.report.comparison.data import Comparison
-from jouletrace.report.content import documents
 from jouletrace.report.document import Document, Section
 from jouletrace.report.scale import NBSP
-from jouletrace.run import Run
-
-
-def render(run: Run, *, detail: str = "model", top: int | None = None, compared: Comparison | None = None) -> str:
-    """One Run: its tables, the sensor, the conditions, the warnings and the methods sentence."""
-    return render_many([run], detail=detail, top=top, compared=[compared])
-
-
-def render_many(
-    runs: Sequence[Run],
-    *,
-    detail: str = "model",
-    top: int | None = None,
-    compared: Sequence[Comparison | None] = (),
-) -> str:
-    """Several Runs in one table; with a finer ``detail`` than "model", each by itself below that."""
-    return "\n".join(map(typeset, documents(runs, detail=detail, top=top, compared=compared)))
 
 
 def typeset(found: Document) -> str:

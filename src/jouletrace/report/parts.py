@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from jouletrace.report import checks, intervals, layers, reasons
-from jouletrace.report.document import Column, Footnotes, Section
+from jouletrace.report.document import Cell, Column, Footnotes, Section
 from jouletrace.report.metrics import metric, ordered
 from jouletrace.report.results import ABSENT, Figure, Results
 from jouletrace.report.scale import NBSP, Unit, cell, quantity, unit_for
-from jouletrace.run import Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
 
 LEVELS = {
@@ -25,19 +25,7 @@ LEVELS = {
 }
 """Heading of each level."""
 
-_ASIDE = (
-    "power_w",
-    "energy_own_j",
-    "time_own_s",
-    "energy_matched_j",
-    "time_matched_s",
-    "energy_removal_j",
-    "energy_repetition_j",
-    "time_removal_s",
-    "time_repetition_s",
-    "time_traced_s",
-    "energy_resolvable_j",
-)
+_ASIDE = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that stand where there is room, the most telling first."""
 
 _LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
@@ -66,8 +54,33 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
 
 
 def _parts_section(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> Section:
-    """The units of a level: one a row, a column a metric, in one unit a column."""
-    units = results.ranked(level) if top is not None or level == "kernel" else results.units(level)
+    """The units of a level as the terminal lists them, and what is left out of them."""
+    section, rest, untold = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
+    if rest:
+        hint = "; --top lists more" if run.kind == "import" else ""
+        section.notes.append(_rest(results, rest) + hint)
+    if untold:
+        section.notes += _unattributed(results, untold, top)
+    return section
+
+
+def table(
+    run: Run, results: Results, level: str, top: int | None, marks: Footnotes, *, ranked: bool
+) -> tuple[Section, list[dict[str, Any]], list[dict[str, Any]]]:
+    """The units of a level: one a row, a column a metric, in one unit a column.
+
+    Args:
+        run: Whose they are.
+        results: Its figures.
+        level: A key of ``LEVELS``.
+        top: So many rows at most; None for all.
+        marks: Footnotes of the same output.
+        ranked: Whether the costliest come first.
+
+    Returns:
+        The table, units that are beyond ``top``, and kernels that no part accounts for.
+    """
+    units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
     names = ordered({name for unit in units for name in results.metrics(unit["id"])})
@@ -76,25 +89,19 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None, mark
     columns, fields = _naming(level, shown)
     short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
     labels = _labels(shown, short)
-    counted = any(unit["count"] is not None for unit in shown)
-    if counted:
-        columns.append(Column("×", numeric=True))
-    section = Section(LEVELS[level], columns)
-    for unit in shown:
-        row = [_named(run, unit, field, short, labels) for field in fields]
-        section.rows.append(row + ([str(unit["count"] or "")] if counted else []))
+    section = Section(LEVELS[level], columns, id=level)
+    section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
+    if any(unit["count"] is not None for unit in shown):
+        columns.append(Column("×", numeric=True, key="count"))
+        for row, unit in zip(section.rows, shown, strict=True):
+            row.append(Cell(str(unit["count"] or ""), unit["count"]))
     figures = [results.metrics(unit["id"]) for unit in shown]
     meant: list[str] = []
     if level == "range":
         figures, meant = intervals.told_apart(run, results, shown)
     add_figures(section, figures, names, marks, _aside(names))
     section.notes += meant
-    if len(shown) < len(units):
-        hint = "; --top lists more" if run.kind == "import" else ""
-        section.notes.append(_rest(results, units[len(shown) :]) + hint)
-    if untold:
-        section.notes += _unattributed(results, untold, top)
-    return section
+    return section, units[len(shown) :], untold
 
 
 def told(results: Results, units: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -132,10 +139,9 @@ def _unattributed(results: Results, units: Sequence[dict[str, Any]], top: int | 
 
 def _tree_section(results: Results, marks: Footnotes) -> Section:
     """Layers under the modules around them."""
-    tree = layers.lines(results)
-    section = Section(LEVELS["layer"], [Column("layer", long="middle"), Column("×", numeric=True)])
-    section.rows = [[line.label, str(len(line.units))] for line in tree]
-    figures = [line.figures for line in tree]
+    rows = layers.rows(results)
+    section = Section(LEVELS["layer"], [Column("layer", long="middle")], [[label] for label, _ in rows])
+    figures = [found for _, found in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _aside(names))
     return section
@@ -186,15 +192,16 @@ def _named(run: Run, unit: dict[str, Any], field: str, short: dict[str, str], la
     if field == "operator":
         return labels[unit["id"]]
     if unit["level"] == "kernel" and field in ("kernel", "name"):
-        return short[unit["name"] or "?"]
+        name = str(unit["name"] or "?")
+        return Cell(short[name], full=name if short[name] != name else "")
     if field == "kernel":
         return ""
     if field == "name":
-        return phase_name(unit) if unit["level"] == "phase" else str(unit["name"] or "?")
+        return _phase_name(unit) if unit["level"] == "phase" else str(unit["name"] or "?")
     return str(unit[field] or "")
 
 
-def phase_name(unit: dict[str, Any]) -> str:
+def _phase_name(unit: dict[str, Any]) -> str:
     """A phase, with which tokens it is about where it is about some."""
     name = str(unit["name"] or "?")
     return f"{name} ({OF_TOKENS[name]})" if name in OF_TOKENS else name
@@ -225,7 +232,7 @@ def add_figures(
         aside: Metrics that stand where there is room.
     """
     footnotes = Footnotes(marks)
-    units = units_of(figures, names)
+    units = _units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(aside)}
@@ -234,28 +241,34 @@ def add_figures(
         unit = units[name]
         short = metric(name).short
         heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
-        section.columns.append(Column(heading, numeric=True, wide=places.get(name, 0), brief=name in _BRIEF))
+        wide = places.get(name, 0)
+        section.columns.append(Column(heading, numeric=True, wide=wide, brief=name in _BRIEF, key=name))
         for row, estimate, found, shared in zip(section.rows, column, figures, common, strict=True):
             if name not in found and (name in aside or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
-            text = cell(estimate, unit)
             flags = found[name].flags if name in found else ()
-            remarks = [reasons.flag(code) for code in flags if code not in shared]
-            if estimate.value is None:
-                remarks.insert(0, reasons.reason(estimate.reason))
-            value, *interval = text.split(" ", 1)
-            marked = NBSP.join([value, *sorted(map(footnotes.mark, remarks))])
-            row.append(" ".join([marked, *interval]))
+            row.append(_figure(estimate, unit, [reasons.flag(code) for code in flags if code not in shared], footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
-        section.columns.append(Column("", numeric=True))
+        section.columns.append(Column("", numeric=True, key="remarks"))
         for row, codes in zip(section.rows, apart, strict=True):
             row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
 
 
-def units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:
+def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:
+    """A figure with the marks of its remarks behind its value, and how it came about on request."""
+    if estimate.value is None:
+        remarks.insert(0, reasons.reason(estimate.reason))
+    value, *interval = cell(estimate, unit).split(" ", 1)
+    text = " ".join([NBSP.join([value, *sorted(map(footnotes.mark, remarks))]), *interval])
+    how = [reasons.method(estimate.method)] if estimate.method else []
+    hint = remarks if estimate.value is None else [*how, *([f"n = {estimate.n}"] if estimate.n else []), *remarks]
+    return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
+
+
+def _units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:
     """A unit for each column; energies share one, and times, so that columns can be held against one another."""
     found: dict[str, Unit] = {}
     for name in names:

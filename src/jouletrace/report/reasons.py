@@ -18,16 +18,9 @@ REASONS: dict[str, str] = {
     "implausible_readings": "all readings are beyond what the board can draw",
     "no_windows": "no energy window was measured",
     "no_power_sensor": "no power sensor here",
-    "no_energy_counter": "the device has no energy counter",
-    "too_short": "too short for the sensor",
     "too_few_windows": "too few windows for an interval",
-    "too_few_samples": "too few readings for a figure",
-    "no_baseline": "the idle power is not known",
-    "no_units": "the workload has no such parts",
     "context_exists": "deep idle can't be seen once a CUDA context exists",
     "other_processes": "other processes were using the device",
-    "holes_in_record": "the power record has holes there",
-    "interrupted": "the run was interrupted",
     "no_counter": "the device has no energy counter",
     "one_level": "there was one level only",
     "too_few_values": "too few readings",
@@ -57,15 +50,10 @@ REASONS: dict[str, str] = {
 
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same board",
-    "assumed": "energy shared out by assumption, not measured",
     "hole_in_record": "the power record has a hole there",
     "implausible_readings": "readings beyond what the board can draw were left out",
-    "not_settled": "had not settled",
-    "throttled": "clocks were held down",
-    "power_cap": "at the power cap",
     "nominal_response": "sensor response not calibrated: run jouletrace calibrate once",
     "unmodelled": "readings do not fit the model of the sensor's response",
-    "crowded_edges": "loads changed faster than the sensor can tell apart",
     "baseline_drifted": "idle power before and after differ",
     "drifting": "was drifting while it was measured",
     "traced_at_cap": "at the power cap tracing moves the clock: energies of parts are scaled to the untraced whole",
@@ -73,7 +61,6 @@ FLAGS: dict[str, str] = {
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "repeats itself in step with the samples that readings are made of: one phase may weigh too "
     "much, and no interval holds that; another batch size or mode avoids it",
-    "negative": "below zero: within the noise or cheaper with the part than without",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
     "sensor_interval": "± of energy: what the sensor leaves open of those that ran, not how they differ",
@@ -88,8 +75,6 @@ FLAGS: dict[str, str] = {
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
     "power_implausible": "more power than any GPU board draws: is its unit right?",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
-    "before_only": "idle measured only before",
-    "after_only": "idle measured only after",
 }
 """By flag code: what a reader must know about a figure."""
 
@@ -109,9 +94,7 @@ METHODS: dict[str, str] = {
     "stored": "stored from an earlier measurement",
     "counter": "energy counter",
     "derived": "from other figures here",
-    "sum of operators": "sum of operators' experiments",
     "trace": "traced kernels",
-    "spike": "extra copies of a part",
     "counted work": "record between readings of the counter",
     "levels": "difference of levels",
     "levels x latency": "difference of levels times a latency",
@@ -120,9 +103,6 @@ METHODS: dict[str, str] = {
     "given": "as given",
 }
 """By method: how a figure and its interval were obtained."""
-
-_WITH = "with_unit_"
-"""Flag of one of a pair; the id of the other follows."""
 
 THROTTLE: dict[str, str] = {
     "applications_clocks": "application clocks",
@@ -144,8 +124,6 @@ def reason(code: str | None) -> str:
 
 def flag(code: str) -> str:
     """A flag in words."""
-    if code.startswith(_WITH):
-        return f"removed together with part {code.removeprefix(_WITH)}"
     return FLAGS.get(code, code)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,3 +98,13 @@ class Results:
 
 def _or(value: float | None, instead: float) -> float:
     return instead if value is None else value
+
+
+def three_columns(names: Iterable[str]) -> list[str]:
+    """Headings of figures and of the ends of their intervals, for CSV."""
+    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+
+
+def three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
+    """Figures and the ends of their intervals, for CSV."""
+    return [end for one in estimates for end in (one.value, one.low, one.high)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import log10
 
 from jouletrace.report.drawing import PALETTE, Spec, cut, plain, short
@@ -26,38 +25,26 @@ _LEAST_DRAWN = 1e-5
 """Share of the largest energy below which a part is not drawn on logarithmic axes: noise has no end there."""
 
 
-@dataclass(frozen=True)
-class _Point:
-    """A part: milliseconds, joules, and how far each interval reaches below and above."""
-
-    ms: float
-    joules: float
-    reach_ms: tuple[float, float]
-    reach_j: tuple[float, float]
-    text: str
-
-
 def scatter(results: Results) -> Spec | None:
     """A mark for each part that has both figures, and lines of equal power; None with fewer than two parts."""
     traces: list[Spec] = []
-    seen: list[_Point] = []
+    ms: list[float] = []
+    joules: list[float] = []
     left = 0
-    most = max((results.get(ENERGY, unit["id"]).value or 0.0 for unit in results.all()), default=0.0)
-    for number, level in enumerate(_LEVELS):
-        found, missing = _points(results, level, most * _LEAST_DRAWN)
+    least = _LEAST_DRAWN * max((results.get(ENERGY, unit["id"]).value or 0.0 for unit in results.all()), default=0.0)
+    for number, (level, name) in enumerate(_LEVELS.items()):
+        trace, missing = _marks(results, level, least)
         left += missing
-        if found:
-            seen += found
+        if trace["x"]:
             # A kernel that is all of its operator would lie on it.
             hidden = level == "kernel" and bool(traces) and traces[-1]["name"] == _LEVELS["op"]
-            traces.append(
-                {**_marks(found, number), "name": _LEVELS[level], "visible": "legendonly" if hidden else True}
-            )
-    if len(seen) < 2:
+            marker = {"color": PALETTE[number % len(PALETTE)], "symbol": number, "size": 8, "opacity": 0.8}
+            traces.append({**trace, "marker": marker, "name": name, "visible": "legendonly" if hidden else True})
+            ms, joules = ms + trace["x"], joules + trace["y"]
+    if len(ms) < 2:
         return None
-    last = max(point.ms for point in seen)
-    span = (max(min(point.ms for point in seen), last * _LEAST_DRAWN) / 1.5, last * 1.5)
-    rise = (min(point.joules for point in seen) / 2, max(point.joules for point in seen) * 2)
+    span = (max(min(ms), max(ms) * _LEAST_DRAWN) / 1.5, max(ms) * 1.5)
+    rise = (min(joules) / 2, max(joules) * 2)
     layout = {
         "xaxis": {"title": {"text": "time per iteration, ms"}, "type": "log", "range": [log10(x) for x in span]},
         "yaxis": {"title": {"text": "energy, J"}, "type": "log", "range": [log10(y) for y in rise]},
@@ -69,9 +56,9 @@ def scatter(results: Results) -> Spec | None:
     return {"title": "time and energy of each part", "data": lines + traces, "layout": layout, "note": note}
 
 
-def _points(results: Results, level: str, least_j: float) -> tuple[list[_Point], int]:
+def _marks(results: Results, level: str, least_j: float) -> tuple[Spec, int]:
     """The parts of a level that can be drawn, and how many with both figures can't."""
-    found, missing = [], 0
+    times, energies, texts, missing = list[Estimate](), list[Estimate](), list[str](), 0
     for unit in results.units(level):
         energy, time = results.get(ENERGY, unit["id"]), results.get(TIME, unit["id"])
         if unit["level"] != level or energy.value is None or time.value is None:
@@ -81,39 +68,22 @@ def _points(results: Results, level: str, least_j: float) -> tuple[list[_Point],
             continue
         said = short_name(unit["name"] or "") if level == "kernel" else unit["name"]
         name = "<br>".join(plain(cut(str(text))) for text in (said, unit["module"]) if text)
-        text = f"<b>{name}</b><br>{figure(energy, 'J')}<br>{figure(time, 's')}"
-        found.append(_Point(1e3 * time.value, energy.value, _reach(time, 1e3), _reach(energy, 1.0), text))
-    return found, missing
+        texts.append(f"<b>{name}</b><br>{figure(energy, 'J')}<br>{figure(time, 's')}")
+        times.append(time.scaled(1e3))
+        energies.append(energy)
+    trace: Spec = {"type": "scatter", "mode": "markers", "text": texts, "hovertemplate": "%{text}<extra></extra>"}
+    for axis, estimates in (("x", times), ("y", energies)):
+        trace |= {axis: short([one.value for one in estimates]), f"error_{axis}": _bars(estimates)}
+    return trace, missing
 
 
-def _reach(estimate: Estimate, factor: float) -> tuple[float, float]:
-    """How far the interval reaches below and above; a bar down to zero would have no end on a logarithmic axis."""
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return 0.0, 0.0
-    below = min(estimate.value - estimate.low, 0.999 * estimate.value)
-    return factor * max(0.0, below), factor * max(0.0, estimate.high - estimate.value)
-
-
-def _marks(points: Sequence[_Point], number: int) -> Spec:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": short([point.ms for point in points]),
-        "y": short([point.joules for point in points]),
-        "error_x": _bars(points, lambda point: point.reach_ms),
-        "error_y": _bars(points, lambda point: point.reach_j),
-        "text": [point.text for point in points],
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": {"color": PALETTE[number % len(PALETTE)], "symbol": number, "size": 8, "opacity": 0.8},
-    }
-
-
-def _bars(points: Sequence[_Point], reach: Callable[[_Point], tuple[float, float]]) -> Spec:
-    below, above = zip(*map(reach, points), strict=True)
+def _bars(estimates: Sequence[Estimate]) -> Spec:
+    """Intervals; a bar down to zero would have no end on a logarithmic axis."""
+    ends = [[one.value or 0.0 if end is None else end for end in (one.value, one.low, one.high)] for one in estimates]
     return {
         "type": "data",
-        "array": short(above),
-        "arrayminus": short(below),
+        "array": short([max(0.0, high - value) for value, _, high in ends]),
+        "arrayminus": short([max(0.0, min(value - low, 0.999 * value)) for value, low, _ in ends]),
         "symmetric": False,
         "thickness": 1,
         "width": 2,

@@ -12,12 +12,9 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jouletrace.report.comparison.data import Comparison
-from jouletrace.report.content import documents
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SEPARATOR
 from jouletrace.report.scale import NBSP
-from jouletrace.run import Run
 from jouletrace.run.names import elided
 
 _READABLE, _LONG, _LEAST = 16, 28, 6
@@ -37,75 +34,25 @@ _HARD = "\ue000"
 """Stands in for the no-break space, at which rich breaks lines."""
 
 
-def render(
-    run: Run,
-    *,
-    detail: str = "model",
-    top: int | None = None,
-    width: int | None = None,
-    color: bool = False,
-    compared: Comparison | None = None,
-) -> str:
-    """One Run as a table for a terminal.
-
-    Args:
-        run: What to show.
-        detail: "model", "phase", "layer" or "kernel".
-        top: List only so many parts.
-        width: Columns of the terminal; None to ask it (80 where there is none).
-        color: Whether to use its colours.
-        compared: What a Run of ``ab`` says of its two sides.
-    """
-    return render_many([run], detail=detail, top=top, width=width, color=color, compared=[compared])
-
-
-def render_many(
-    runs: Sequence[Run],
-    *,
-    detail: str = "model",
-    top: int | None = None,
-    width: int | None = None,
-    color: bool = False,
-    compared: Sequence[Comparison | None] = (),
-) -> str:
-    """Several Runs side by side; with a finer ``detail`` than "model", each by itself below that."""
-    return "\n".join(typeset(one, width, color) for one in documents(runs, detail=detail, top=top, compared=compared))
-
-
-def typeset(found: Document, width: int | None = None, color: bool = False) -> str:
-    """A document as text for a terminal; see ``render``."""
+def typeset(found: Document, width: int | None = None) -> str:
+    """A document as text for a terminal of ``width`` columns; None asks it (80 where there is none)."""
     sink = StringIO()
-    console = Console(
-        file=sink,
-        width=width,
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
+    console = Console(file=sink, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False)
     console.print(_document(found, console.width))
     lines = [line.rstrip() for line in sink.getvalue().replace(_HARD, " ").splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
 
 
 def _document(found: Document, width: int) -> Group:
-    parts: list[RenderableType] = [_text(found.title, style="bold")]
-    if found.simulated:
-        parts.append(_text(found.simulated, style="bold yellow"))
-    parts += [_text(line, style="bold yellow") for line in found.unfinished]
-    parts += [_text(line, style="dim") for line in found.subtitle]
+    heads = [found.title, found.simulated, *found.unfinished, *found.subtitle]
+    parts: list[RenderableType] = [_text(line) for line in heads if line]
     for section in found.sections:
-        parts += [Text(), _section(section, width)]
-        parts += [_text(line, style="dim") for line in _notes(section, width)]
+        parts += [Text(), _section(section, width), *map(_text, _notes(section, width))]
     if found.facts:
-        parts += [Text(), _facts(found.facts)]
+        named = zip(["", *(name for name, _ in found.facts)], found.facts, strict=False)
+        parts += [Text(), _grid([("" if name == last else name, line) for last, (name, line) in named], 2)]
     if found.warnings:
-        parts.append(Text())
-    for line in found.warnings:
-        parts.append(_hanging("!", line, "yellow"))
+        parts += [Text(), _grid([("!", line) for line in found.warnings], 1)]
     return Group(*parts)
 
 
@@ -124,10 +71,10 @@ def _section(section: Section, width: int) -> RenderableType:
         return Group(*(_block(columns, row) for row in rows))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     if section.title:
-        table.title, table.title_justify, table.title_style = section.title, "left", "bold"
+        table.title, table.title_justify = section.title, "left"
     for column, fitting in zip(columns, widths, strict=True):
         justify: JustifyMethod = "right" if column.numeric else "left"
-        table.add_column(_text(column.name), justify=justify, overflow="fold", header_style="dim", width=fitting)
+        table.add_column(_text(column.name), justify=justify, overflow="fold", width=fitting)
     for n, column in enumerate(columns):
         if column.long:
             for row, text in zip(rows, fitted([row[n] for row in rows], widths[n], column.long), strict=True):
@@ -228,33 +175,19 @@ def _readable(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: 
 def _block(columns: Sequence[Column], row: Sequence[str]) -> Group:
     """One row by itself: its names as a heading, a figure a line below."""
     names = [text for column, text in zip(columns, row, strict=True) if not column.numeric and text]
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
-    for column, text in zip(columns, row, strict=True):
-        if column.numeric and (column.name or text):
-            grid.add_row(Text(f"  {column.name}"), _text(text))
-    return Group(_text(SEPARATOR.join(names), style="bold"), grid, Text())
+    figures = [(f"  {c.name}", text) for c, text in zip(columns, row, strict=True) if c.numeric and (c.name or text)]
+    return Group(_text(SEPARATOR.join(names)), _grid(figures, 2), Text())
 
 
-def _facts(lines: Sequence[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    last = ""
-    for name, line in lines:
-        table.add_row(Text("" if name == last else name), _text(line))
-        last = name
-    return table
-
-
-def _hanging(mark: str, line: str, style: str) -> Table:
-    grid = Table.grid(padding=(0, 1))
+def _grid(lines: Sequence[tuple[str, str]], gap: int) -> Table:
+    """Names, and beside them what is said, broken into lines where it must."""
+    grid = Table.grid(padding=(0, gap))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(mark, style=style), _text(line, style=style))
+    for name, line in lines:
+        grid.add_row(Text(name), _text(line))
     return grid
 
 
-def _text(text: str, style: str = "") -> Text:
-    return Text(text.replace(NBSP, _HARD), style=style)
+def _text(text: str) -> Text:
+    return Text(text.replace(NBSP, _HARD))

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.analysis.recording import OUTSIDE
-from jouletrace.report.folding import folded
-from jouletrace.report.node import ROOT, Node
-from jouletrace.report.results import Figure, Results
+from jouletrace.report.results import ABSENT, Results
 from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
@@ -27,6 +25,37 @@ _WITHIN = 1.02
 ENERGY, TIME = "energy_total_j", "time_s"
 _UNTOLD = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
+
+
+ROOT = "0"
+"""Key of the whole."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A part of the whole.
+
+    Attributes:
+        key: Unique in the tree; ``ROOT`` for the whole.
+        parent: Key of the node around it; "" for the root.
+        label: What it is called, as short as its place allows.
+        level: "model", "phase", "layer", "module", "op", "kernel", "device", "range" or "part".
+        energy: Joules per iteration (or in all, where nothing is iterated).
+        time: Seconds likewise.
+        detail: What tells it from others of that name: module, shapes, how often.
+        remarks: Codes of flags.
+        how: "" if it was measured by itself, else how its figures came about.
+    """
+
+    key: str
+    parent: str
+    label: str
+    level: str
+    energy: Estimate = ABSENT
+    time: Estimate = ABSENT
+    detail: str = ""
+    remarks: tuple[str, ...] = ()
+    how: str = ""
 
 
 def tree(run: Run, results: Results) -> list[Node]:
@@ -42,7 +71,7 @@ def tree(run: Run, results: Results) -> list[Node]:
     nodes = _in_modules(_ordered(nodes)) if not layered else _ordered(nodes)
     if len(nodes) == 1:
         nodes += _of_trace(by_name(run)) or _of_baselines(results)
-    return folded(_totalled(nodes))
+    return _totalled(nodes)
 
 
 def widths(nodes: Sequence[Node], metric: str) -> list[float]:
@@ -93,24 +122,9 @@ def _of_units(results: Results, units: Sequence[Unit], layered: bool) -> list[No
         top = unit["parent"] if unit["level"] == "kernel" else unit["id"]
         if top in placed or ops.get(top) in ops or unit["id"] in {ops.get(id) for id in placed}:
             continue  # told within its layer, or within a pool that is told as a whole
-        metrics = results.metrics(unit["id"])
-        energy, time = (metrics.get(name, Figure()) for name in (ENERGY, TIME))
-        if energy.estimate.value is None and time.estimate.value is None:
-            continue
         parent = str(unit["parent"]) if unit["parent"] in there else ROOT
-        remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
-        found.append(
-            Node(
-                str(unit["id"]),
-                parent,
-                _label(unit),
-                unit["level"],
-                energy.estimate,
-                time.estimate,
-                _detail(unit),
-                remarks,
-            )
-        )
+        node = _node(results, unit, str(unit["id"]), parent, _detail(unit))
+        found += [] if node is None else [node]
     return found
 
 
@@ -134,21 +148,24 @@ def _operators_in_layers(results: Results) -> list[Node]:
         if name not in keys or op not in units:
             continue
         share = count / everywhere[op]
-        node = _shared(results, units[op], share, f"{keys[name]}/{op}", keys[name])
+        key = f"{keys[name]}/{op}"
+        node = _node(results, units[op], key, keys[name], str(units[op]["shapes"] or ""), share)
         if node is not None:
-            below = (_shared(results, k, share, f"{node.key}/{k['id']}", node.key) for k in kernels.get(op, []))
+            of_op = kernels.get(op, [])
+            below = (_node(results, k, f"{key}/{k['id']}", key, str(k["shapes"] or ""), share) for k in of_op)
             found += [node, *(kernel for kernel in below if kernel is not None)]
     return found
 
 
-def _shared(results: Results, unit: Unit, share: float, key: str, parent: str) -> Node | None:
+def _node(results: Results, unit: Unit, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
+    """A unit, or a share of what it takes; None if it has no figure."""
     energy, time = (results.figure(name, unit["id"]) for name in (ENERGY, TIME))
     if energy.estimate.value is None and time.estimate.value is None:
         return None
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
     part = (energy.estimate.scaled(share), time.estimate.scaled(share))
-    return Node(key, parent, _label(unit), unit["level"], *part, str(unit["shapes"] or ""), remarks, how)
+    return Node(key, parent, _label(unit), unit["level"], *part, detail, remarks, how)
 
 
 def _in_modules(nodes: Sequence[Node]) -> list[Node]:

@@ -13,8 +13,8 @@ from jouletrace.profiler.profile import finish
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
+from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.report.table import render
 from jouletrace.simulator.boards import SimKernel, trace
 from jouletrace.simulator.boards.device import SimulatedGpu
 
@@ -77,7 +77,7 @@ def run():
 
 @pytest.mark.thorough
 def test_activity_is_shown_beside_power_as_its_mean_while_energy_was_measured(run):
-    text = render(run, width=150).replace("\u00a0", " ")
+    text = render([run], width=150).replace("\u00a0", " ")
     line = next(line for line in text.splitlines() if "Activity" in line)
     assert "graphics engine 99 % · SMs 79 % · tensor pipes 37 % · memory 21 %" in line, "idle phases have no part in it"
     assert "Power" in text

@@ -20,9 +20,9 @@ from jouletrace.addons.fleet.slowness import COUNTED, is_counted
 from jouletrace.addons.fleet.spread import FIGURES
 from jouletrace.addons.fleet.store import FolderStore, Store, open_store
 from jouletrace.addons.fleet.words import PERCENT, SAME_TIME, reason
-from jouletrace.report.document import Footnotes, printable
+from jouletrace.report.document import Cell, Footnotes, printable
 from jouletrace.report.html import REPORT_MARKS, assets, tables
-from jouletrace.report.html.tables import Cell, Heading, Table
+from jouletrace.report.html.tables import Heading, Table
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, split, unit_for
 from jouletrace.run import Estimate
 from jouletrace.run.files import check_replaceable

@@ -1,36 +1,16 @@
-"""Comparisons as people and programs read them: one module a format, each with ``render``."""
+"""Comparisons as people and programs read them."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
-
 from jouletrace.errors import BadInputError, check_format
+from jouletrace.report.comparison.data import TOP, Comparison
 
-if TYPE_CHECKING:
-    from jouletrace.report.comparison.data import Comparison
-
-FORMATS: dict[str, str] = {
-    "table": "jouletrace.report.comparison.table",
-    "json": "jouletrace.report.comparison.json",
-    "csv": "jouletrace.report.comparison.csv",
-    "markdown": "jouletrace.report.comparison.markdown",
-}
-"""Name of each format and the module that renders it."""
-
-TOP = 10
-"""Parts of a level that are listed where nobody says how many."""
-
-
-class Renderer(Protocol):
-    """What a module of ``FORMATS`` offers."""
-
-    def render(self, found: Comparison, *, top: int = TOP) -> str:
-        """A comparison as text, with so many parts of each level at most; for programs, with all."""
+FORMATS = ("table", "json", "csv", "markdown")
+"""Names of the formats of ``render``."""
 
 
 def render(found: Comparison, form: str = "table", *, top: int = TOP) -> str:
-    """A comparison as text.
+    """A comparison as text; JSON and CSV have all rows.
 
     Args:
         found: What ``compare`` or ``ab`` found.
@@ -43,4 +23,11 @@ def render(found: Comparison, form: str = "table", *, top: int = TOP) -> str:
     check_format(form, FORMATS)
     if top < 1:
         raise BadInputError(f"top {top}: must be at least 1")
-    return cast(Renderer, import_module(FORMATS[form])).render(found, top=top)
+    if form in ("json", "csv"):
+        from jouletrace.report.comparison import files
+
+        return files.json_text(found) if form == "json" else files.csv_text(found)
+    from jouletrace.report.comparison.content import document
+    from jouletrace.report.text import typeset
+
+    return typeset(document(found, top=top), form)

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Row, Side
 from jouletrace.report.comparison.words import flag, percent, reason, signed
-from jouletrace.report.document import Column, Document, Footnotes, Section
+from jouletrace.report.document import Cell, Column, Document, Footnotes, Section
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.metrics import metric
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.run.names import short_names
 
-MARKS = {BETTER: "✓ ", WORSE: "✗ "}
+_KINDS = {BETTER: "better", WORSE: "worse"}
+_MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 """In front of verdicts that are shown, so that colour isn't all that tells them."""
 
 _UNMATCHED_SHOWN = 8
 _PLACE = " in "
 """Stands between a part's name and the module it is in."""
 
-ORDER = ("phase", "layer", "op", "kernel", "range")
+_ORDER = ("phase", "layer", "op", "kernel", "range")
 """Levels of parts as they are listed."""
 
-HEADINGS = {"op": "operator"}
-"""What a column of units is called where that isn't the name of their level."""
+_COLUMNS = (
+    Column("A", numeric=True, brief=True),
+    Column("B", numeric=True, brief=True),
+    Column("change", numeric=True),
+    Column("verdict"),
+    Column("detectable", numeric=True, wide=2),
+)
 
 
 def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> Document:
@@ -37,8 +44,8 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     model = [row for row in found.rows if row.level == "model"]
     if model:
         shown.sections.append(_model_section(model, marks))
-    for level in ORDER:
-        rows = of_level(found, level)
+    for level in _ORDER:
+        rows = _of_level(found, level)
         if rows:
             shown.sections.append(_level_section(level, rows, top, marks))
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
@@ -46,7 +53,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
         shown.facts.append(("Not listed", f"{empty} rows without a figure on either side: json and csv hold them"))
     for side, units in ((found.a, found.unmatched_a), (found.b, found.unmatched_b)):
         if units:
-            shown.facts.append((f"Only in {side.name}", _listed(only(units))))
+            shown.facts.append((f"Only in {side.name}", _listed(_only(units))))
     for check in found.checks:
         shown.facts.append((f"Check {check.text}", f"{check.outcome.upper()}: {check.says}"))
     shown.facts += [("Note", note) for note in found.notes]
@@ -59,7 +66,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     return shown.printable()
 
 
-def of_level(found: Comparison, level: str) -> list[Row]:
+def _of_level(found: Comparison, level: str) -> list[Row]:
     """Rows of a level; not those without any figure, nor operators in the place of kernels that aren't known."""
     ops = {_what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
     rows = [row for row in found.rows if row.level == level and _what(row) not in ops]
@@ -70,13 +77,14 @@ def _what(row: Row) -> tuple[object, ...]:
     return row.name, row.where, row.shapes, row.metric, row.a.value, row.b.value
 
 
-def named(rows: Sequence[Row]) -> list[str]:
+def _named(rows: Sequence[Row]) -> list[Cell]:
     """What rows are called: kernels by short names that tell those of one table apart."""
     short = short_names(row.name for row in rows if row.level == "kernel")
-    return [short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.") for row in rows]
+    names = [short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.") for row in rows]
+    return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]
 
 
-def only(units: Sequence[tuple[str, str]]) -> list[str]:
+def _only(units: Sequence[tuple[str, str]]) -> list[str]:
     """Units of one side, each with its level; kernels by short names, with where they are."""
     kernels = [
         name.rpartition(_PLACE) if _PLACE in name else (name, "", "") for level, name in units if level == "kernel"
@@ -86,7 +94,7 @@ def only(units: Sequence[tuple[str, str]]) -> list[str]:
     return [next(shown) if level == "kernel" else f"{level} {name}" for level, name in units]
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
+def _ranked(rows: Sequence[Row]) -> list[Row]:
     """Rows that differ first, each kind by the size of the difference over all units of the metric."""
     largest: dict[str, float] = {}
     for row in rows:
@@ -104,61 +112,46 @@ def _side_line(side: Side) -> str:
     return SEPARATOR.join([f"{side.name}: {runs}", *side.devices])
 
 
-def _columns() -> list[Column]:
-    return [
-        Column("A", numeric=True, brief=True),
-        Column("B", numeric=True, brief=True),
-        Column("change", numeric=True),
-        Column("verdict"),
-        Column("detectable", numeric=True, wide=2),
-    ]
-
-
 def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
-    marks = [flag(code) for code in row.flags]
-    if row.verdict == INCONCLUSIVE:
-        marks.insert(0, reason(row.reason))
-    verdict = " ".join([MARKS.get(row.verdict, "") + row.verdict, *(footnotes.mark(text) for text in marks)])
+    remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, row.flags)]
+    verdict = " ".join([_MARKS.get(row.verdict, "") + row.verdict, *map(footnotes.mark, remarks)])
     sides = [
         f"{cell(one, unit)}{NBSP}{unit.name}".strip(NBSP) if one.value is not None else NONE for one in (row.a, row.b)
     ]
-    least = NONE if row.detectable is None else percent(row.detectable)
-    return [*sides, signed(row.change), verdict, least]
+    figures = zip([*sides, signed(row.change)], (row.a, row.b, row.change), strict=True)
+    return [
+        *(Cell(text, one.value, one.low, one.high) for text, one in figures),
+        Cell(verdict, hint="; ".join(remarks), full=row.verdict, kind=_KINDS.get(row.verdict, "")),
+        Cell(NONE if row.detectable is None else percent(row.detectable), row.detectable),
+    ]
 
 
 def _model_section(rows: Sequence[Row], marks: Footnotes) -> Section:
-    section, footnotes = Section("", [Column("per iteration"), *_columns()], apart=True), Footnotes(marks)
-    section.rows = [[metric(row.metric).label, *_figures(row, footnotes)] for row in rows]
+    section, footnotes = Section("", [Column("per iteration"), *_COLUMNS], apart=True, id="model"), Footnotes(marks)
+    section.rows = [[Cell(metric(r.metric).label, full=r.metric), *_figures(r, footnotes)] for r in rows]
     section.notes = footnotes.lines()
     return section
 
 
 def _level_section(level: str, rows: Sequence[Row], top: int, marks: Footnotes) -> Section:
     footnotes = Footnotes(marks)
-    listed = ranked(rows)
+    listed = _ranked(rows)
+    shown, rest = listed[:top], listed[top:]
     twice = len({(row.name, row.metric) for row in listed}) < len(listed)
-    columns = [Column(HEADINGS.get(level, level), long="start" if level == "layer" else "middle")]
+    columns = [Column("operator" if level == "op" else level, long="start" if level == "layer" else "middle")]
     placed = any(row.where and row.where != row.name for row in listed)
     if placed:
         columns.append(Column("module", wide=0 if twice else 1, long="start"))
-    columns += [Column("metric"), *_columns()]
-    section = Section("Kernels" if level == "kernel" else LEVELS.get(level, level), columns, apart=True)
-    section.rows = [
-        [
-            name,
-            *([row.where] if placed else []),
-            metric(row.metric).short or metric(row.metric).label,
-            *_figures(row, footnotes),
-        ]
-        for name, row in zip(named(listed[:top]), listed[:top], strict=True)
-    ]
+    title = "Kernels" if level == "kernel" else LEVELS[level]
+    section = Section(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
+    for name, row in zip(_named(shown), shown, strict=True):
+        words = metric(row.metric).short or metric(row.metric).label
+        names = [name, *([row.where] if placed else []), Cell(words, full=row.metric)]
+        section.rows.append([*names, *_figures(row, footnotes)])
     section.notes = footnotes.lines()
-    if len(listed) > top:
-        rest = listed[top:]
-        counts = {
-            verdict: sum(row.verdict == verdict for row in rest) for verdict in dict.fromkeys(r.verdict for r in rest)
-        }
+    if rest:
+        counts = Counter(row.verdict for row in rest)
         section.notes.append(f"{len(rest)} more: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}")
     return section
 

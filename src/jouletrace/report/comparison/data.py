@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jouletrace.run import Estimate
@@ -15,6 +15,9 @@ HIGHER, LOWER = "higher", "lower"
 
 DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
+
+TOP = 10
+"""Parts of a level that are listed where nobody says how many."""
 
 FAILED, PASSED = "failed", "passed"
 """What else a check may be than inconclusive."""
@@ -59,10 +62,7 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        plain = {name: getattr(self, name) for name in ("level", "name", "where", "shapes", "metric")}
-        figures = {name: getattr(self, name).to_dict() for name in ("a", "b", "difference", "change")}
-        rest = {name: getattr(self, name) for name in ("confidence", "p", "verdict", "reason", "detectable")}
-        return {**plain, **figures, **rest, "flags": list(self.flags)}
+        return {**asdict(self), "flags": list(self.flags)}
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,7 @@ class Side:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        lists = {"runs": list(self.runs), "devices": list(self.devices)}
-        return {"name": self.name, "title": self.title, **lists, "count": self.count}
+        return {**asdict(self), "runs": list(self.runs), "devices": list(self.devices)}
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 import numpy as np
 
 from jouletrace.errors import check_format
-from jouletrace.report import markdown, table
 from jouletrace.report.document import Column, Document, Footnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.results import Results
+from jouletrace.report.results import Results, three_cells, three_columns
 from jouletrace.report.scale import NONE, cell, unit_for
+from jouletrace.report.text import typeset
 from jouletrace.run import Estimate, Run
-from jouletrace.spreadsheets import csv_cells
+from jouletrace.spreadsheets import csv_file
 
 DONE = "done"
 
@@ -91,8 +89,7 @@ def render(entries: Sequence[Entry], form: str = "table") -> str:
         return json.dumps(to_dict(entries), indent=2, allow_nan=False) + "\n"
     if form == "csv":
         return _csv(entries)
-    found = document(entries)
-    return markdown.typeset(found) if form == "markdown" else table.typeset(found)
+    return typeset(document(entries), form)
 
 
 def front(entries: Sequence[Entry]) -> list[bool]:
@@ -180,17 +177,13 @@ def _add_column(
 
 
 def _csv(entries: Sequence[Entry]) -> str:
-    sink = StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    figures = [f"{name}{end}" for name in FIGURES for end in ("", "_low", "_high")]
-    writer.writerow(["simulated", *AXES, "outcome", *figures, "pareto", "run", "reason"])
+    lines: list[list[object]] = [["simulated", *AXES, "outcome", *three_columns(FIGURES), "pareto", "run", "reason"]]
     mark = str(_simulated(entries)).lower()
     for entry, best in zip(entries, front(entries), strict=True):
         axes = [entry.point.get(name, "") for name in AXES]
-        cells = [end for e in entry.figures().values() for end in (e.value, e.low, e.high)]
         words = [str(best).lower(), printable(entry.place), printable(entry.reason)]
-        writer.writerow(csv_cells([mark, *axes, entry.outcome, *cells, *words]))
-    return sink.getvalue()
+        lines.append([mark, *axes, entry.outcome, *three_cells(entry.figures().values()), *words])
+    return csv_file(lines)
 
 
 def _memory(run: Run) -> Estimate:

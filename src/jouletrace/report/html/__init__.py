@@ -11,10 +11,19 @@ from jouletrace.report.html.page import render
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
 
-__all__ = ["REPORT_MARKS", "render", "write"]
+__all__ = ["REPORT_MARKS", "check_place", "render", "write"]
 
 REPORT_MARKS = ('<meta name="generator" content="jouletrace',)
 """What tells our own pages."""
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where something else than an older report lies, before anything is measured.
+
+    Raises:
+        BadInputError: If it does.
+    """
+    check_replaceable(path, REPORT_MARKS, "a report")
 
 
 def write(
@@ -36,7 +45,7 @@ def write(
         NotPossibleError: If plotly isn't installed.
     """
     target = Path(path)
-    check_replaceable(target, REPORT_MARKS, "a report")
+    check_place(target)
     page = render(runs, comparisons, notes)
     try:
         write_whole(target, page.encode())

@@ -16,7 +16,7 @@ from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Document, Footnotes, printable
 from jouletrace.report.html import assets, sections, tables
 from jouletrace.report.html.calibration import calibration
-from jouletrace.report.html.comparing import Compared, compared
+from jouletrace.report.html.comparing import compared
 from jouletrace.report.html.tables import Table
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.icicle import icicle
@@ -113,7 +113,10 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
     library, library_hash = assets.plotly()
     script = assets.script()
     marks = Footnotes()
-    together = _together(runs, marks) if len(runs) > 1 else None
+    together = None
+    if len(runs) > 1:
+        side_by_side = content.comparison(runs, marks)
+        together = side_by_side, tables.of_section(side_by_side.sections[0], "together", "")
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks) for number, run in enumerate(runs)]
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
@@ -122,7 +125,7 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
         _templates()
         .get_template("page.html.j2")
         .render(
-            title=_title(views, together, against),
+            title=(together[0] if together else (against or views)[0].document).title,
             simulated=(together[0] if together else views[0].document).simulated,
             views=views,
             together=together,
@@ -147,12 +150,6 @@ def _templates() -> Environment:
     return environment
 
 
-def _title(views: Sequence[View], together: tuple[Document, Table] | None, against: Sequence[Compared]) -> str:
-    if together is not None:
-        return together[0].title
-    return (against[0] if against else views[0]).document.title
-
-
 def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
     results = Results(run)
     document = content.document(run)
@@ -162,9 +159,11 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
         nodes = tree(run, results)
         specs |= {by: icicle(nodes, by) for by in ("energy", "time")} | {"scatter": scatter(results)}
     fits, responses = calibration(run)
+    drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
     specs |= fits
     headline = content.model_section(run, results, marks).printable()
-    conditions = [responses, sections.passes(run), sections.sensors(run), sections.windows(run)]
+    sensors = tables.of_section(content.sensor_section(run.channels).printable(), "sensors") if run.channels else None
+    conditions = [responses, sections.passes(run), sensors, sections.windows(run)]
     found = View(
         id=f"run{number}",
         tab=_tab(run, runs),
@@ -173,7 +172,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
         footnotes=footnotes,
         plots={name: spec for name, spec in specs.items() if spec is not None},
         timeline=timeline(run, results),
-        waveform=_waveform(run, number),
+        waveform=(Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
         headline=tables.of_section(headline, "figures", "Figures") if headline.rows else None,
         parts=[*tables.parts(run, results, marks), *sections.traced(run, results), *sections.counters(run)],
         latency=sections.percentiles(run),
@@ -195,12 +194,6 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
     return found
 
 
-def _waveform(run: Run, number: int) -> tuple[Markup, str] | None:
-    """Power inside an iteration, drawn (its texts are escaped), and what is shown."""
-    drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
-    return (Markup(drawn[0]), drawn[1]) if drawn is not None else None
-
-
 def _tab(run: Run, runs: Sequence[Run]) -> str:
     """What tells a Run from the others, in a few words."""
     identities = [content.identity(one) for one in runs]
@@ -210,11 +203,6 @@ def _tab(run: Run, runs: Sequence[Run]) -> str:
     alike = sum(identity == own for identity in identities) > 1
     number = [f"{[id(one) for one in runs].index(id(run)) + 1}"] if alike or not words else []
     return printable(" · ".join([*words, *number]))
-
-
-def _together(runs: Sequence[Run], marks: Footnotes) -> tuple[Document, Table]:
-    document = content.comparison(runs, marks)
-    return document, tables.of_section(document.sections[0], "together", "")
 
 
 def _cards(run: Run, results: Results, marks: Footnotes) -> tuple[list[Card], list[str]]:

@@ -11,12 +11,16 @@ from jouletrace.analysis.latency import distribution
 from jouletrace.report import checks, reasons
 from jouletrace.report.document import printable
 from jouletrace.report.html import tables
-from jouletrace.report.html.tables import Cell, Heading, Table
+from jouletrace.report.html.tables import Heading, Table
+from jouletrace.report.metrics import metric
 from jouletrace.report.results import Results
-from jouletrace.report.scale import NONE, figure, quantity
+from jouletrace.report.scale import figure
 from jouletrace.report.traced import by_name
 from jouletrace.run import Estimate, Run
 from jouletrace.run.header import jsonable
+
+_RATIOS = ("closure_layers", "closure_kernels", "closure_kernels_time", "perturbation", "counter_ratio")
+"""Figures that should be one."""
 
 _PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean", "std", "iqr")
 
@@ -133,47 +137,24 @@ def windows(run: Run) -> Table | None:
     return tables.plain("windows", "Energy windows", columns, rows)
 
 
-def sensors(run: Run) -> Table | None:
-    """Every channel: where it comes from and how it behaves in time."""
-    if not run.channels:
-        return None
-    columns = ["channel", "unit", "source", "period", "window", "delay", "gapless", "gain error", "known"]
-    table = Table("sensors", "Sensors", [Heading(name, name) for name in columns])
-    for c in run.channels:
-        gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
-        times = [quantity(value, "s") for value in (c.period_s, c.window_s, c.delay_s)]
-        gain = NONE if c.gain_pct is None else f"±{c.gain_pct:g} %"
-        cells = [c.name, c.unit, c.source, *times, gapless, gain, c.origin]
-        table.rows.append([Cell(printable(str(text))) for text in cells])
-    return table
-
-
 def closure(results: Results) -> list[dict[str, Any]]:
     """How far ratios that should be one are from it, to be drawn on one scale."""
     found = []
-    for name in (
-        "closure_layers",
-        "closure_kernels",
-        "closure_kernels_time",
-        "closure_kernels_matched",
-        "perturbation",
-        "counter_ratio",
-    ):
+    for name in _RATIOS:
         estimate = results.get(name)
         if estimate.value is not None:
             found.append((name, estimate))
     ends = [abs(x - 1) for _, e in found for x in (e.value, e.low, e.high) if x is not None]
     reach = max([0.02, *ends]) * 1.1
     return [
-        {"name": _closure_name(name), "text": figure(e, "1"), "bar": _placed(e, reach), "reach": f"{100 * reach:.2g} %"}
+        {
+            "name": metric(name).label.strip(),
+            "text": figure(e, "1"),
+            "bar": _placed(e, reach),
+            "reach": f"{100 * reach:.2g} %",
+        }
         for name, e in found
     ]
-
-
-def _closure_name(name: str) -> str:
-    from jouletrace.report.metrics import metric
-
-    return metric(name).label.strip()
 
 
 def _placed(estimate: Estimate, reach: float) -> tuple[float, float, float]:

@@ -3,62 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jouletrace.report import intervals, reasons
-from jouletrace.report.document import Footnotes, Section, printable
-from jouletrace.report.metrics import metric, ordered
-from jouletrace.report.parts import device_name, phase_name, told, units_of
-from jouletrace.report.results import Figure, Results
-from jouletrace.report.scale import NONE, Unit, cell, unit_for
+from jouletrace.report import reasons
+from jouletrace.report.document import Cell, Footnotes, Section, printable
+from jouletrace.report.parts import table as parts_table
+from jouletrace.report.results import Results
+from jouletrace.report.scale import NONE, cell, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
 
-LEVELS = {
-    "device": "Devices",
-    "phase": "Phases",
-    "range": "Ranges",
-    "layer": "Layers",
-    "op": "Operators",
-    "kernel": "Operators and kernels",
-}
+_LEVELS = ("device", "phase", "range", "layer", "op", "kernel")
 _FIRST = ("energy_total_j", "energy_active_j", "share", "time_s", "power_w")
 """Figures of parts that are always shown; the others stand behind "all columns"."""
 
-_LONG = 20
 _DRAWN = {"energy_total_j", "time_s"}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell.
-
-    Attributes:
-        text: What is read.
-        value, low, high: The number in SI units, by which it is sorted and which goes to CSV; None for names.
-        bar: Start and end of the interval, place of the value, and of zero, in percent of the column's range, if drawn.
-        title: What is said of it on request.
-        full: The whole name where ``text`` is a short one: it is found by search and goes to CSV.
-        kind: What a verdict is coloured by: "better" or "worse".
-    """
-
-    text: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    bar: tuple[float, ...] | None = None
-    title: str = ""
-    full: str = ""
-    kind: str = ""
-
-    @property
-    def long(self) -> bool:
-        """Whether it has a word so long that it must be broken somewhere."""
-        return max(map(len, self.text.split()), default=0) > _LONG
 
 
 @dataclass(frozen=True)
@@ -90,20 +53,20 @@ class Table:
 def parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Table]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
-    levels = [level for level in LEVELS if results.units(level)]
+    levels = [level for level in _LEVELS if results.units(level)]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # told with their kernels
-    found = [_parts(run, results, level, marks) for level in levels]
-    if "kernel" in levels:
-        _, untold = told(results, results.ranked("kernel"))
-        found += [_unattributed(results, untold)] if untold else []
+    found: list[Table] = []
+    for level in levels:
+        table, untold = _parts(run, results, level, marks)
+        found += [table, *([_unattributed(results, untold)] if untold else [])]
     return found
 
 
 def of_section(section: Section, id: str, title: str | None = None) -> Table:
-    """A table of text as the terminal has it."""
-    headings = [Heading(column.name, column.name or "name", column.numeric) for column in section.columns]
-    rows = [[Cell(text) for text in row] for row in section.rows]
+    """A table as the terminal has it."""
+    headings = [Heading(column.name, column.key or column.name or "name", column.numeric) for column in section.columns]
+    rows = [[text if isinstance(text, Cell) else Cell(text) for text in row] for row in section.rows]
     return Table(id, title if title is not None else section.title, headings, rows, list(section.notes))
 
 
@@ -167,104 +130,27 @@ def _why_untold(results: Results, unit: int) -> str:
     return "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
 
 
-def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> Table:
-    ranked = told(results, results.ranked(level))[0] if level == "kernel" else results.ranked(level)
-    units = ranked[:MOST_ROWS]
-    named = _names(run, units, level)
-    placed = "module" in named and level == "kernel"
-    headings = [Heading(name, name, aside=placed and name == "shapes") for name in named]
-    table = Table(level, LEVELS[level], headings)
-    table.rows = [[column[n] for column in named.values()] for n in range(len(units))]
-    if any(unit["count"] is not None for unit in units):
-        table.headings.append(Heading("×", "count", numeric=True))
-        for row, unit in zip(table.rows, units, strict=True):
-            row.append(Cell(str(unit["count"] or ""), None if unit["count"] is None else float(unit["count"])))
-    figures = [results.metrics(unit["id"]) for unit in units]
-    if level == "range":
-        figures, table.notes = intervals.told_apart(run, results, units)
-    footnotes = Footnotes(marks)
-    there = {name for row in figures for name in row}
-    metrics = [*(m for m in _FIRST if m in there), *(m for m in ordered(there) if m not in _FIRST)]
-    scales = units_of(figures, metrics)
-    for name in metrics:
-        _add_figures(table, name, figures, footnotes, scales[name])
-    _add_remarks(table, figures)
-    table.notes += footnotes.lines()
-    if len(ranked) > len(units):
-        table.notes.append(
-            f"{len(ranked) - len(units)} more rows, the cheapest, are in the Run: jouletrace show --detail {level}"
-        )
-    return table
+def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> tuple[Table, list[dict[str, Any]]]:
+    """The costliest units of a level, figures that few ask for aside; and kernels that none accounts for."""
+    section, rest, untold = parts_table(run, results, level, MOST_ROWS, marks, ranked=True)
+    found = of_section(section.printable(), level)
+    metrics = {name for unit in results.units(level) for name in results.metrics(unit["id"])}
+    aside = metrics - {*_FIRST} | ({"shapes"} if level == "kernel" else set())
+    found.headings = [replace(h, name=h.name or h.key, aside=h.key in aside) for h in found.headings]
+    for place, heading in enumerate(found.headings):
+        if heading.key in _DRAWN:
+            _draw([row[place] for row in found.rows])
+    if rest:
+        text = f"{len(rest)} more rows, the cheapest, are in the Run: jouletrace show --detail {level}"
+        found.notes.append(text)
+    return found, untold
 
 
-def _names(run: Run, units: Sequence[dict[str, Any]], level: str) -> dict[str, list[Cell]]:
-    """Columns that say which part a row is; those that would be empty are left out."""
-    if level == "device":
-        return {"device": [Cell(printable(device_name(run, unit))) for unit in units]}
-    ran = [str(unit["name"] or "?") for unit in units if unit["level"] == "kernel"]
-    short = dict(zip(ran, kernels(ran), strict=True))
-    if level != "kernel" or not any(unit["op"] for unit in units):
-        columns = {level: [phase_name(unit) if level == "phase" else unit["name"] or "?" for unit in units]}
-        columns |= {"operator": [_unless(unit["op"], unit["name"]) for unit in units]}
-        columns |= {"module": [_unless(unit["module"], unit["name"]) for unit in units]}
-    else:
-        columns = {"operator": [str(unit["op"] or unit["name"] or "?").removeprefix("aten.") for unit in units]}
-        columns |= {"module": [unit["module"] or "" for unit in units]}
-        columns |= {"kernel": [unit["name"] or "?" if unit["level"] == "kernel" else "" for unit in units]}
-    columns |= {"shapes": [unit["shapes"] or "" for unit in units]}
-    cells: dict[str, list[Cell]] = {}
-    for name, column in columns.items():
-        if any(column):
-            named = short if name in ("kernel", "operator") else {}
-            cells[name] = [named.get(text, Cell(printable(str(text)))) for text in column]
-    return cells
-
-
-def _unless(text: str | None, said: str | None) -> str:
-    return "" if text is None or text == said else text
-
-
-def _add_figures(
-    table: Table, name: str, figures: Sequence[dict[str, Figure]], footnotes: Footnotes, unit: Unit
-) -> None:
-    """Add a column for a metric: one unit and one scale for all of it."""
-    words = metric(name)
-    estimates = [row[name].estimate if name in row else None for row in figures]
-    shown = f"{words.short} ({unit.name})" if words.short and unit.name else words.short or unit.name
-    table.headings.append(Heading(shown, name, numeric=True, aside=name not in _FIRST))
-    ends = [x for e in estimates if e is not None for x in (e.value, e.low, e.high) if x is not None]
+def _draw(cells: Sequence[Cell]) -> None:
+    """Bars: start, end, value and zero in percent of the column's range, which holds zero."""
+    ends = [x for one in cells for x in (one.value, one.low, one.high) if x is not None]
     low, high = min([0.0, *ends]), max([0.0, *ends])
-    for row, estimate in zip(table.rows, estimates, strict=True):
-        if estimate is None:
-            row.append(Cell(""))
-        elif estimate.value is None:
-            why = reasons.reason(estimate.reason)
-            row.append(Cell(f"{NONE} {footnotes.mark(why)}", title=why))
-        else:
-            bar = _bar(estimate, low, high) if name in _DRAWN and high > low else None
-            row.append(Cell(cell(estimate, unit), estimate.value, estimate.low, estimate.high, bar, _said(estimate)))
-
-
-def _bar(estimate: Estimate, low: float, high: float) -> tuple[float, ...]:
-    """Start, end, value and zero in percent of the column's range, which holds zero."""
-    assert estimate.value is not None
-    start, end = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
-    return tuple(round(100 * (x - low) / (high - low), 2) for x in (start, end, estimate.value, 0.0))
-
-
-def _said(estimate: Estimate) -> str:
-    """How a figure came about."""
-    said = [reasons.method(estimate.method)] if estimate.method else []
-    return ", ".join([*said, *([f"n = {estimate.n}"] if estimate.n else [])])
-
-
-def _add_remarks(table: Table, figures: Sequence[dict[str, Figure]]) -> None:
-    """Flags of all figures of a row in words, where there are any."""
-    remarks = [
-        "; ".join(reasons.flag(code) for code in dict.fromkeys(c for found in row.values() for c in found.flags))
-        for row in figures
-    ]
-    if any(remarks):
-        table.headings.append(Heading("remarks", "remarks"))
-        for row, remark in zip(table.rows, remarks, strict=True):
-            row.append(Cell(printable(remark)))
+    for one in cells:
+        if one.value is not None and high > low:
+            start, end = (one.value if edge is None else edge for edge in (one.low, one.high))
+            one.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in (start, end, one.value, 0.0))

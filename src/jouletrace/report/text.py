@@ -1,0 +1,19 @@
+"""A document as text in one of the formats for people: a module with ``typeset`` each, and a line here."""
+
+from __future__ import annotations
+
+from jouletrace.report import latex, markdown, table
+from jouletrace.report.document import Document
+
+
+def typeset(found: Document, form: str, width: int | None = None) -> str:
+    """A document in the format "table", "markdown" or "latex".
+
+    Args:
+        found: What to show.
+        form: The format.
+        width: Columns of the terminal, for "table"; None asks it.
+    """
+    if form == "table":
+        return table.typeset(found, width)
+    return markdown.typeset(found) if form == "markdown" else latex.typeset(found)
