@@ -19,6 +19,10 @@ from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS
 
 
+SAMPLED_FAST_S = 20e-6
+"""By which power follows the load where samples see it: what other boards have there is the average's doing."""
+
+
 class SimulatedGpu:
     """A board whose every joule is known.
 
@@ -38,7 +42,8 @@ class SimulatedGpu:
     def __init__(self, spec: str) -> None:
         asked = parse(spec)
         preset = find(asked.name)
-        parameters = draw(preset, asked.seed, asked.given)
+        sharp = {"fast_s": SAMPLED_FAST_S} if asked.sensor == "sampled" else {}
+        parameters = draw(preset, asked.seed, {**sharp, **dict(asked.given)}.items())
         self.spec = spec
         self.board = Board(preset, parameters, asked)
         self.clock: Clock = self.board.clock
