@@ -132,7 +132,7 @@ def add(session: Session, name: str, edges: np.ndarray) -> None:
 def table(found: list[Burst]) -> list[str]:
     """Rows by length."""
     lines = [
-        "| burst | n | mean error ± sd % | worst % | median half-width % | covered | of it unflagged | flagged | null |",
+        "| burst | n | error ± sd % | worst % | median half-width % | covered | of it unflagged | flagged | null |",
         "|" + "---|" * 9,
     ]
     for length_s in LENGTHS:

@@ -18,7 +18,6 @@ from jouletrace.devices.simulated.truth import Truth
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS
 
-
 SAMPLED_FAST_S = 20e-6
 """By which power follows the load where samples see it: what other boards have there is the average's doing."""
 
