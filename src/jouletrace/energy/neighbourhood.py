@@ -98,7 +98,6 @@ class Neighbourhoods:
         power = self.power[safe]
         spread = np.where(real, power, -np.inf).max(1) - np.where(real, power, np.inf).min(1)
         scale = 2 * np.maximum(np.nan_to_num(spread, neginf=0.0), 0) + np.where(real, power, 0).max(1) + 1.0
-        level = between.level_w[between.index(middle)]
         problems = Problems(
             left_s=left,
             bin_s=self.bin,
@@ -111,7 +110,6 @@ class Neighbourhoods:
             jump_w=np.where(known, between.jump_w[edge], 0.0),
             wander_w=between.wander_w[between.index(middle)],
             tau_s=response.noise_tau_s,
-            busy_w=level - level.min(1, keepdims=True),
             scale_w=scale,
         )
         return problems, np.asarray(crowded), np.where(real, index, 0)

@@ -25,16 +25,6 @@ SETTLE_S = (0.03, 0.12)
 SETTLE_SIZES = (0.0, 0.03, 0.1, 0.3)
 """How large a settling may be, over its jump. Readings weigh these hypotheses against each other."""
 
-SWING_SIZES = (0.0, 0.15, 0.3, 0.6)
-"""How far power may swing within the iterations of a load (standard deviation), over its height above the lowest
-level around: a burst is too short to show it. Weighed like settlings."""
-
-SWING_S = 0.005
-"""Correlation time of swings: shorter than what readings follow."""
-
-SAMPLED_SHARE = 0.18
-"""Share of a swing by which a reading is off if it is an average over 1/16 of momentary samples: 1 / sqrt(31)."""
-
 _BIRGE = 2.0
 
 
@@ -54,7 +44,6 @@ class Problems:
         jump_w: Rough size of the jump at each, shape (N, J).
         wander_w: Standard deviation of the fluctuation in each bin, shape (N, B).
         tau_s: Its correlation time.
-        busy_w: Power above the lowest level around, in which there may be swings, shape (N, B).
         scale_w: Prior standard deviation of levels and jumps: wide, shape (N,).
     """
 
@@ -69,7 +58,6 @@ class Problems:
     jump_w: Floats
     wander_w: Floats
     tau_s: float
-    busy_w: Floats
     scale_w: Floats
 
     def bounds(self) -> Floats:
@@ -156,7 +144,7 @@ def _some(batch: Batch, rows: NDArray[np.intp]) -> Batch:
 
 def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
     kernel = kernels(problems, response)
-    k = kernel.shape[1]
+    n, k, bins = kernel.shape
     base = np.sum(np.where(np.isfinite(problems.noise_w), problems.power_w, 0), 1) / np.maximum(
         np.isfinite(problems.noise_w).sum(1), 1
     )
@@ -164,40 +152,41 @@ def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
     y = np.where(real, problems.power_w - base[:, None], 0.0)
     noise = np.where(real, problems.noise_w, 1e6)
 
+    decay = float(np.exp(-problems.bin_s / problems.tau_s))
+    weighted = kernel * problems.wander_w[:, None, :]
+    smoothed = exponentially_smoothed(weighted.reshape(n * k, bins), decay).reshape(n, k, bins)
     inside = np.diff(np.clip(problems.bounds(), target.start_s[:, None], target.end_s[:, None]), axis=1)
-    missed = inside - np.einsum("nk,nkb->nb", target.less_s, kernel)
-    slow, slow_cross, slow_own = _fluctuation(kernel, missed, problems.wander_w, problems.bin_s / problems.tau_s)
-    fast, fast_cross, fast_own = _fluctuation(kernel, missed, problems.busy_w, problems.bin_s / SWING_S)
-    slow[:, np.arange(k), np.arange(k)] += noise**2
-    fast[:, np.arange(k), np.arange(k)] += (SAMPLED_SHARE * np.einsum("nkb,nb->nk", kernel, problems.busy_w)) ** 2
+    aim = (inside - np.einsum("nk,nkb->nb", target.less_s, kernel)) * problems.wander_w
+    covariance = smoothed @ weighted.transpose(0, 2, 1)
+    covariance[:, np.arange(k), np.arange(k)] += noise**2
+    cross = np.einsum("nkb,nb->nk", smoothed, aim)
+    own = np.einsum("nb,nb->n", exponentially_smoothed(aim, decay), aim)
 
     seen = _seen(problems, response, kernel)
     wanted = _energies(problems, target) - np.einsum("nk,nkc->nc", target.less_s, seen)
+    root = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(root, np.concatenate([seen, cross[..., None], y[..., None]], 2))
+    design, link, data = white[..., :-2], white[..., -2], white[..., -1]
+    gram = design.transpose(0, 2, 1) @ design
+    moment = np.einsum("nkc,nk->nc", design, data)
+    lever = wanted - np.einsum("nkc,nk->nc", design, link)
+    kriged = np.einsum("nk,nk->n", link, data)
+    spare = own - np.einsum("nk,nk->n", link, link)
+    power = np.einsum("nk,nk->n", data, data)
+
     means, variances, likelihoods, misfits = [], [], [], []
-    for part in SWING_SIZES:
-        cross = slow_cross + part**2 * fast_cross
-        root = np.linalg.cholesky(slow + part**2 * fast)
-        white = np.linalg.solve(root, np.concatenate([seen, cross[..., None], y[..., None]], 2))
-        design, link, data = white[..., :-2], white[..., -2], white[..., -1]
-        gram = design.transpose(0, 2, 1) @ design
-        moment = np.einsum("nkc,nk->nc", design, data)
-        lever = wanted - np.einsum("nkc,nk->nc", design, link)
-        kriged = np.einsum("nk,nk->n", link, data)
-        spare = slow_own + part**2 * fast_own - np.einsum("nk,nk->n", link, link)
-        power = np.einsum("nk,nk->n", data, data)
-        spread = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
-        for size in SETTLE_SIZES:
-            precision = 1 / _prior_sd(problems, size) ** 2
-            matrix = gram.copy()
-            diagonal = np.arange(matrix.shape[1])
-            matrix[:, diagonal, diagonal] += precision
-            both = np.linalg.solve(matrix, np.stack([moment, lever], 2))
-            effect, reach = both[..., 0], both[..., 1]
-            means.append(kriged + np.einsum("nc,nc->n", lever, effect))
-            variances.append(spare + np.einsum("nc,nc->n", lever, reach))
-            chi2 = power - np.einsum("nc,nc->n", moment, effect)
-            misfits.append(chi2)
-            likelihoods.append(-0.5 * (chi2 + np.linalg.slogdet(matrix)[1] - np.log(precision).sum(1)) - spread)
+    for size in SETTLE_SIZES:
+        precision = 1 / _prior_sd(problems, size) ** 2
+        matrix = gram.copy()
+        diagonal = np.arange(matrix.shape[1])
+        matrix[:, diagonal, diagonal] += precision
+        both = np.linalg.solve(matrix, np.stack([moment, lever], 2))
+        effect, reach = both[..., 0], both[..., 1]
+        means.append(kriged + np.einsum("nc,nc->n", lever, effect))
+        variances.append(spare + np.einsum("nc,nc->n", lever, reach))
+        chi2 = power - np.einsum("nc,nc->n", moment, effect)
+        misfits.append(chi2)
+        likelihoods.append(-0.5 * (chi2 + np.linalg.slogdet(matrix)[1] - np.log(precision).sum(1)))
     likelihood = np.stack(likelihoods)
     weight = np.exp(likelihood - likelihood.max(0))
     weight /= weight.sum(0)
@@ -208,25 +197,6 @@ def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
     free = np.maximum(real.sum(1) - 1 - np.isfinite(problems.edge_s).sum(1), 1)
     misfit = (weight * np.stack(misfits)).sum(0) / free
     return Posterior(mean + base * wanted[:, 0], np.maximum(variance, 0.0), misfit, misfit)
-
-
-def _fluctuation(kernel: Floats, missed: Floats, sd_w: Floats, bin_times: float) -> tuple[Floats, Floats, Floats]:
-    """What an Ornstein-Uhlenbeck process does to readings and target.
-
-    Args:
-        kernel: As ``kernels`` makes it, shape (N, K, B).
-        missed: Seconds of each bin in the target, shape (N, B).
-        sd_w: Standard deviation of the process in each bin, shape (N, B).
-        bin_times: Width of a bin over the correlation time.
-
-    Returns:
-        Covariance of the readings, shape (N, K, K), theirs with the target, (N, K), and its variance, (N,).
-    """
-    decay = float(np.exp(-bin_times))
-    weighted, aim = kernel * sd_w[:, None, :], missed * sd_w
-    smoothed = exponentially_smoothed(weighted.reshape(-1, weighted.shape[2]), decay).reshape(weighted.shape)
-    own = np.einsum("nb,nb->n", exponentially_smoothed(aim, decay), aim)
-    return smoothed @ weighted.transpose(0, 2, 1), np.einsum("nkb,nb->nk", smoothed, aim), own
 
 
 def _seen(problems: Problems, response: Response, kernel: Floats) -> Floats:
