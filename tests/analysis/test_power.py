@@ -1,5 +1,6 @@
 """What a power record is taken for, and what it says of one block of code."""
 
+import math
 import sys
 import tracemalloc
 from dataclasses import replace
@@ -7,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boards import recording
+from covering import fewest
 from jouletrace.analysis import polled, window_estimate
 from jouletrace.analysis.polled import published
 from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
 from jouletrace.run import ChannelInfo
 from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.simulator.boards import SimKernel, open_simulated
 from make_runs import monitor_run
 from records import DEVICE, START, channel, make_run, ns, readings
 
@@ -186,3 +190,22 @@ def test_updates_are_the_same_whether_all_repetitions_are_looked_at_or_those_nea
         monkeypatch.undo()
         assert np.array_equal(every[0], near[0])
         assert np.array_equal(every[1], near[1])
+
+
+def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():
+    """What ``measure`` says of blocks that the sensor hardly sees; below one reading it says nothing."""
+    device = open_simulated("sim:h100?seed=2&sensor=sampled")
+    rng, spans = np.random.default_rng(1), []
+    step = [SimKernel("high", 0.0013, 480.0), SimKernel("low", 0.0009, 100.0)]
+    with recording(device) as session:
+        session.clock.sleep(1.0)
+        for seconds in [0.011] * 5 + [0.02, 0.025, 0.03, 0.04] * 8:
+            spans.append(device.board.run(step, math.ceil(seconds / 0.0022)))
+            session.clock.sleep(float(rng.uniform(0.4, 0.6)))
+    found = [(window_estimate(session.run, device.info.id, *span), span) for span in spans]
+    assert {one.reason for one, _ in found[:5]} == {"sensor_too_slow"}
+    assert {one.reason for one, _ in found[5:]} <= {None, "sensor_too_slow"}
+    there = [(one, device.truth.caused_energy_j(*span)) for one, span in found[5:] if one.value is not None]
+    assert sum(one.low <= truth <= one.high for one, truth in there) >= fewest(len(there))
+    halves = [one.half_width / one.value for one, _ in there]
+    assert np.median(halves) > 0.03, halves

@@ -10,6 +10,7 @@ import jouletrace as jt
 from commands import command, only_run
 from covering import fewest
 from jouletrace import load
+from jouletrace.analysis.aliasing import FLAG
 from jouletrace.compare import CompareOptions
 from jouletrace.compare.paired import Blocks, _contrast, lane, paired
 from jouletrace.devices import open_device
@@ -17,6 +18,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.report.comparison.data import DIFFERENT
 from jouletrace.run import tables
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
@@ -97,6 +99,31 @@ def test_the_same_thing_twice_shows_no_difference():
     _, found = run_ab(product(2048), product(2048), ProfileSettings(device=SPEC, calibrated=False), SHORT)
     assert {row.verdict for row in found.rows} == {"no difference shown"}
     assert [row.metric for row in found.rows] == ["latency_s", "iteration_time_s", "power_w", "energy_total_j"]
+
+
+def test_a_step_as_long_as_the_samples_are_apart_is_flagged_and_gets_no_false_verdict():
+    w = torch.zeros(4096, 2048, dtype=torch.half)
+
+    def copies_and_a_product(x):
+        for _ in range(8):
+            x = x.clone()
+        return x @ w
+
+    steps = ObjectWorkload(copies_and_a_product, torch.zeros(10440, 4096, dtype=torch.half))
+    device = "sim:h100?seed=1&sensor=sampled&given=sample_rate_hz:1225.3"
+    settings = ProfileSettings(device=device, mode="graph", calibrated=False, warmup_s=0.5)
+    run, found = run_ab(steps, steps, settings, AbSettings(first_stage=3, max_time_s=2, latency_s=0.02))
+    assert 1 / found.row("iteration_time_s").a.value == pytest.approx(1225, abs=5)
+    assert not {row.verdict for row in found.rows} & set(DIFFERENT)
+    flags = {row.metric: row.flags for row in found.rows}
+    assert flags["energy_total_j"] == flags["power_w"] == (FLAG,)
+    assert flags["latency_s"] == flags["iteration_time_s"] == ()
+    assert FLAG in run.result_flags("energy_total_j", 1)
+
+
+def test_a_step_of_another_length_is_not_flagged():
+    rows = paired(by_hand(4)).rows
+    assert {row.flags for row in rows} == {()}
 
 
 def test_drift_cancels_within_blocks():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.aliasing import aliased, left
+from jouletrace.sensor.aliasing import aliased, left, read_in_step
+from jouletrace.sensor.windows.response import Response
 
 SAMPLING_S = 0.8e-3
 
@@ -36,3 +37,26 @@ def test_no_more_of_a_swing_is_left_than_said(period_ms):
     )
     assert seen <= 1.05 * left(np.array([period_ms / 1e3]), SAMPLING_S, 0.5)[0] + 2 / len(samples)
     assert seen >= 0.02 * left(np.array([period_ms / 1e3]), SAMPLING_S, 0.5)[0]
+
+
+HOPPER = Response(0.02, rise_s=0.0127, lag_s=0.003)
+
+
+def seen_less_true(period_s, phase, seconds):
+    """Mean of readings less mean power, of a load that is on for half of each period, over its swing."""
+    edges = np.arange(-0.2 + phase * period_s, seconds, period_s / 2)
+    jumps = np.resize([1.0, -1.0], len(edges))
+    readings = np.arange(0.0, seconds, HOPPER.period_s)
+    return float((HOPPER.step(readings[:, None] - edges) @ jumps).mean() - 0.5)
+
+
+@pytest.mark.parametrize(("period_ms", "flagged"), [(20, True), (19.9, True), (10, True), (15, False), (13, False)])
+def test_a_load_in_step_with_the_readings_is_seen_at_one_phase(period_ms, flagged):
+    worst = max(abs(seen_less_true(period_ms / 1e3, phase, 2.0)) for phase in np.linspace(0, 1, 21))
+    assert (worst > 0.02) == flagged
+    assert read_in_step(period_ms / 1e3, HOPPER, 2.0) == flagged
+
+
+def test_a_sensor_that_misses_nothing_is_in_step_with_no_load():
+    assert not read_in_step(0.02, Response(0.02, window_s=0.02), 2.0)
+    assert not read_in_step(0.0, HOPPER, 2.0)

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import sampling
+from jouletrace.analysis.power import response_of
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
-from jouletrace.sensor.aliasing import aliased
+from jouletrace.run.channels import POWER
+from jouletrace.sensor.aliasing import aliased, read_in_step
 
 FLAG = "aliased_with_sensor"
 
@@ -36,6 +37,9 @@ _PART = 0.1
 """Share of a time from which on what aliases in it can be told in its energy: power swings by a half at most."""
 
 _FEWEST = 20
+"""Periods from which on a few may be of another length."""
+
+_LEAST = 2
 """Periods from which on a program's spans may be called regular."""
 
 Ints = NDArray[np.int64]
@@ -60,22 +64,21 @@ class Repeated(Protocol):
         """See above."""
 
 
-def of_whole(run: Run, device: str) -> list[str]:
-    """The flag, if the iterations of a profile alias, or the decode steps of which they consist."""
-    seconds, replays = _lengths(of_variant(run, "untouched"))
+def of_whole(run: Run, device: str, variant: str = "untouched") -> list[str]:
+    """The flag, if the iterations of windows of a variant alias, or the decode steps of which they consist."""
+    seconds, replays = _lengths(of_variant(run, variant))
     if not len(seconds):
         return []
     period_s = float(np.median(seconds / replays))  # with the flush of a cache, if there is one
     decoding = _decode_steps(run)
     periods = [period_s, *(decoding if _regular(decoding) else [])]
-    return _flag(any(aliased(one, sampling(run, device), float(seconds.sum())) for one in periods))
+    return _flag(any(_aliased(run, device, one, float(seconds.sum())) for one in periods))
 
 
 def of_pieces(run: Run, device: str, pieces: Iterable[Mapping[str, Any]]) -> list[str]:
     """The flag, if one of these pieces of a generation (as ``Run.workload`` has them) aliases while it is measured."""
-    known = sampling(run, device)
     found = ((_forward_s(run, piece), _lengths(_windows_of(run, piece))[0]) for piece in pieces)
-    return _flag(any(aliased(forward_s, known, float(seconds.sum())) for forward_s, seconds in found))
+    return _flag(any(_aliased(run, device, forward_s, float(seconds.sum())) for forward_s, seconds in found))
 
 
 def of_paths(
@@ -91,8 +94,7 @@ def of_paths(
     total = {kind.path: float(kind.seconds.sum()) for kind in kinds}
     found = set()
     for kind in kinds:
-        known = [sampled for device in devices(kind.path) if (sampled := sampling(run, device))]
-        if any(_repeat_aliased(kind.start, kind.lane, sampled) for sampled in known):
+        if any(_repeat_aliased(run, device, kind.start, kind.lane) for device in devices(kind.path)):
             around = [kind.path[:depth] for depth in range(1, len(kind.path) + 1)]
             found |= {path for path in around if total[kind.path] >= _PART * total.get(path, np.inf)}
     return found
@@ -100,25 +102,30 @@ def of_paths(
 
 def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
     """The flag, if steps that a program marked alias and take a good part of the time that a device was watched."""
-    sampled = sampling(run, device)
-    if not sampled:
-        return []
     spans = of_kind(run, "iteration")
     if run.settings.get("ranks"):  # each has a device of its own, where all steps are of all devices otherwise
         spans = spans.filter(pc.equal(spans["device"].cast(pa.string()), device))
     start, end = (spans[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
     lane, _ = tables.decoded(spans["lane"])
-    return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_aliased(start, lane, sampled))
+    return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_aliased(run, device, start, lane))
 
 
-def _repeat_aliased(start: Ints, lane: NDArray[Any], sampling_s: float) -> bool:
-    """Whether spans that begin then, each thread's with a period of its own, come in step with the samples."""
+def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
+    """Whether a load comes in step with the samples that a device's readings are made of, or with the readings."""
+    channel = run.channel(device, POWER)
+    if channel is None:
+        return False
+    return aliased(period_s, channel.sampling_s, total_s) or read_in_step(period_s, response_of(channel), total_s)
+
+
+def _repeat_aliased(run: Run, device: str, start: Ints, lane: NDArray[Any]) -> bool:
+    """Whether spans that begin then, each thread's with a period of its own, come in step with the sensor."""
     order = np.lexsort((start, lane))
     apart = (np.diff(start[order]) / 1e9)[lane[order][1:] == lane[order][:-1]]
-    if len(apart) < _FEWEST or not _regular(apart):
+    if len(apart) < _LEAST or not _regular(apart):
         return False
     period_s = float(np.median(apart))
-    return aliased(period_s, sampling_s, period_s * len(start))
+    return _aliased(run, device, period_s, period_s * len(start))
 
 
 def _flag(found: bool) -> list[str]:

@@ -43,12 +43,6 @@ def response_of(channel: ChannelInfo) -> Response:
     return Response.from_dict({**NOMINAL[kind].to_dict(), **changes})
 
 
-def sampling(run: Run, device: str) -> float | None:
-    """Seconds between the samples that readings of power are made of; None where it isn't known."""
-    channel = run.channel(device, POWER)
-    return channel.sampling_s if channel else None
-
-
 def tail_s(channel: ChannelInfo) -> float:
     """Seconds of record that the end of a window needs after it; 0 for other channels than power."""
     if channel.name != POWER:

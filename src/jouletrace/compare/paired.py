@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.aliasing import FLAG, of_whole
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.rows import Figures as Results
@@ -113,13 +114,15 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
     scale = _per_sample(run)
     name = str(run.workload.get("name") or "ab")
     entries, contrasts = [], []
+    beating = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
+    flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(beating))
     for metric, found in blocks.items():
         each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
         scaled = Blocks(found.a * each[0], found.b * each[1])
         reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
         nothing = np.full(len(found.a), np.nan)
         one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
-        entries.append(Entry(Key("model", name), metric, one, other, Figures(nothing, nothing), ()))
+        entries.append(Entry(Key("model", name), metric, one, other, Figures(nothing, nothing), flags.get(metric, ())))
         contrasts.append(_contrast(scaled, _first_stage(run)))
     rows = judge(entries, contrasts, options, unknown="few_blocks")
     checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
@@ -161,7 +164,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
         for row in comparison.rows:
             if row.metric != "latency_s":
                 metric = "time_s" if row.metric == "iteration_time_s" else row.metric
-                results.add(number, metric, getattr(row, side))
+                results.add(number, metric, getattr(row, side), [flag for flag in row.flags if flag == FLAG])
     run.results, run.units = results.results(), results.units()
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.sensor.windows.response import Response
+
 Floats = NDArray[np.float64]
 
 STRONG = (1, 2, 3)
@@ -42,6 +44,24 @@ def aliased(period_s: float, sampling_s: float | None, total_s: float) -> bool:
     if not sampling_s or not period_s > 0 or not total_s > 0:
         return False
     return bool(left(np.array([period_s]), sampling_s, total_s)[0] > _HARMLESS)
+
+
+def read_in_step(period_s: float, response: Response, total_s: float) -> bool:
+    """Whether readings, which come once in the response's period, may tell of one phase of a load.
+
+    Args:
+        period_s: Of the load.
+        response: What a reading shows of a swing, which is less of a faster one.
+        total_s: Over which the mean is taken.
+    """
+    if not period_s > 0 or not total_s > 0:
+        return False
+    kept = 0.0
+    for harmonic in STRONG:
+        frequency = harmonic / period_s
+        off = abs(frequency - max(round(frequency * response.period_s), 1) / response.period_s)
+        kept = max(kept, response.shown(frequency) / harmonic / max(np.pi * total_s * off, 1.0))
+    return kept > _HARMLESS
 
 
 def left(

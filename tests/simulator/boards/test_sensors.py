@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.simulator.boards import SimKernel, open_simulated
+from jouletrace.simulator.boards import Schedule, SimKernel, open_simulated
 
 
 def source(gpu, channel):
@@ -267,21 +267,20 @@ def test_a_reading_with_an_echo_tells_of_two_times():
     assert after < 15
 
 
-def test_a_sampled_sensor_sees_one_phase_of_a_load_as_long_as_its_sampling_and_the_mean_of_another():
-    def spread(period_s):
-        gpu = open_simulated("sim:h100?noise=0&seed=1&sensor=sampled&given=fast_s:0.00001,record_period_s:0.02")
-        for _ in range(round(0.5 / period_s)):
-            gpu.board.load(600.0, period_s / 2)
-            gpu.board.wait(period_s / 2)
-        end = gpu.board.clock.time_ns()
-        times = end - round(0.4e9) + np.arange(15) * 20_000_000
-        return np.ptp(gpu.read_at("power_w", times + round(period_s * 0.25e9))) / 400, gpu.read_at("power_w", times)
+@pytest.mark.parametrize("rate_hz", [1195.0, 1230.0, 1253.0])
+def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean_of_another(rate_hz):
+    def readings(period_s):
+        gpu = open_simulated(f"sim:h100?noise=0&seed=1&sensor=sampled&cap=off&given=sample_rate_hz:{rate_hz}")
+        halves = [SimKernel("high", period_s / 2, 500.0), SimKernel("low", period_s / 2, 20.0)]
+        _, end = gpu.board.run(Schedule(halves), round(0.5 / period_s))
+        mean = gpu.truth.energy_j(end - 300_000_000, end) / 0.3
+        return gpu.read_at("power_w", end - np.arange(15) * 20_000_000 - 5_000_000) - mean
 
-    ripple, in_step = spread(0.02 / 26)
-    assert ripple < 0.05  # each reading tells of the same phase
-    _, beside = spread(0.02 / 26 * 1.3)
-    assert beside == pytest.approx(np.mean(beside), rel=0.1)
-    assert np.min(np.abs(in_step - np.mean(beside))) > 0.25 * np.mean(beside)
+    held = readings(1 / rate_hz)
+    assert np.ptp(held) < 15  # each tells of the same phase
+    assert abs(held.mean()) > 50
+    assert np.ptp(readings(1 / (rate_hz + 5))) > 200  # a beat of 200 ms
+    assert np.abs(readings(1.3 / rate_hz)).max() < 40
 
 
 def test_a_drifting_sensor_wanders_by_several_percent():

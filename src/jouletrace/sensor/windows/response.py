@@ -125,6 +125,13 @@ class Response:
                 shown = shown + share * time * (np.exp(-late / time) - np.exp(-left / time))
         return np.asarray(shown / width)
 
+    def shown(self, frequency_hz: float) -> float:
+        """Share of a sinusoid's amplitude that readings show."""
+        turn = 2j * np.pi * frequency_hz
+        rise, tail = 1 / (1 + turn * self.rise_s), 1 / (1 + turn * self.tail_s)
+        approach = (1 - self.tail_share) * rise + self.tail_share * tail
+        return float(abs(approach * np.sinc(frequency_hz * self.window_s)))
+
     def varied(self) -> list[Response]:
         """The response moved by one standard deviation along each principal axis of its uncertainty.
 

@@ -59,7 +59,14 @@ class Board:
         rng = generator(preset, spec.seed, 1, spec.run)
         states = States(spec.states, start_ns, generator(preset, spec.seed, 5, spec.run))
         self.engine = Engine(
-            preset, parameters, self.cap_w, start_ns=start_ns, rng=rng, states=states, noise=spec.noise
+            preset,
+            parameters,
+            self.cap_w,
+            start_ns=start_ns,
+            rng=rng,
+            states=states,
+            noise=spec.noise,
+            sharp=spec.sensor == "sampled",
         )
         self.truth = Truth(self.engine, preset, parameters, self.cap_w)
         self.roofline = Roofline(preset, parameters)

@@ -18,6 +18,9 @@ from jouletrace.simulator.boards.sensors import SensorSet
 from jouletrace.simulator.boards.spec import parse
 from jouletrace.simulator.boards.truth import Truth
 
+SAMPLED_FAST_S = 20e-6
+"""By which power follows the load where samples see it: what other boards have there is the average's doing."""
+
 
 class SimulatedGpu:
     """A board whose every joule is known.
@@ -38,7 +41,8 @@ class SimulatedGpu:
     def __init__(self, spec: str) -> None:
         asked = parse(spec)
         preset = find(asked.name)
-        parameters = draw(preset, asked.seed, asked.given)
+        sharp = {"fast_s": SAMPLED_FAST_S} if asked.sensor == "sampled" else {}
+        parameters = draw(preset, asked.seed, {**sharp, **dict(asked.given)}.items())
         self.spec = spec
         self.board = Board(preset, parameters, asked)
         self.clock: Clock = self.board.clock

@@ -41,6 +41,7 @@ class Engine:
         rng: Source of all its noise.
         states: The states of its own that it jumps between.
         noise: Scale of all noise and drift; 0 for none.
+        sharp: Whether cells end where kernels do, so that power within a millisecond is as it was.
 
     Attributes:
         context: Whether some process holds a context.
@@ -58,6 +59,7 @@ class Engine:
         rng: np.random.Generator,
         states: States,
         noise: float = 1.0,
+        sharp: bool = False,
     ) -> None:
         p = self._parameters = parameters
         self._preset = preset
@@ -71,6 +73,7 @@ class Engine:
         self._rng = rng
         self._normals = self._draw_normals()
         self._noise = noise
+        self._sharp = sharp
         self._now_ns = start_ns
         self._energy_j = 0.0
         self._busy_s = 0.0
@@ -121,6 +124,8 @@ class Engine:
                 left_ns = load.left_s() * 1e9
                 if left_ns < 0.5:
                     break
+                if self._sharp:  # a nanosecond on, so that the edge is behind
+                    edge_ns = self._now_ns + int(min(edge_ns - self._now_ns, load.edge_s() * 1e9 + 1))
                 if left_ns <= edge_ns - self._now_ns:
                     edge_ns, done = self._now_ns + max(round(left_ns), 1), True
             rows.append(self._cell(edge_ns, load))

@@ -7,7 +7,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.boards.response import Faults, Response
+from jouletrace.simulator.boards.response import Faults, Response, Sampled
 from jouletrace.simulator.boards.trace import ENERGY, Trace
 
 RING_SIZE = 119
@@ -30,7 +30,7 @@ class PowerInstrument:
     """
 
     def __init__(
-        self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
+        self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
     ) -> None:
         self._trace = trace
         self._period_ns = period_s * 1e9
@@ -61,7 +61,7 @@ class Ring(PowerInstrument):
         self,
         trace: Trace,
         period_s: float,
-        response: Response,
+        response: Response | Sampled,
         faults: Faults,
         rng: np.random.Generator,
         parts: int = 0,
@@ -149,7 +149,7 @@ class Held(PowerInstrument):
     """A reading that is updated now and then and stands still in between."""
 
     def __init__(
-        self, trace: Trace, period_s: float, response: Response, faults: Faults, rng: np.random.Generator
+        self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
     ) -> None:
         super().__init__(trace, period_s, response, faults, rng)
         self._index = -1

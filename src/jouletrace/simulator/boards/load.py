@@ -21,6 +21,9 @@ class Load(Protocol):
     def left_s(self) -> float:
         """Seconds until it is done, at this clock."""
 
+    def edge_s(self) -> float:
+        """Seconds until its power changes, at this clock; infinity if it doesn't."""
+
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
         """Go on for ``seconds``: mean power over context idle, and the share of time with a kernel."""
 
@@ -60,6 +63,11 @@ class Iterations:
     def left_s(self) -> float:
         """Seconds until the last iteration ends, at this clock."""
         return (self._count - self._whole) * self._timeline.period_s - self._at_s
+
+    def edge_s(self) -> float:
+        """Seconds until a kernel begins or ends, at this clock."""
+        edges = self._timeline.edges_s
+        return edges[min(bisect_right(edges, self._at_s), len(edges) - 1)] - self._at_s
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
         """Go on for ``seconds``: mean power over context idle, and the share of time with a kernel."""
@@ -108,6 +116,10 @@ class Constant:
     def left_s(self) -> float:
         """Seconds until it ends."""
         return self._left_s
+
+    def edge_s(self) -> float:
+        """Its power doesn't change."""
+        return inf
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
         """Go on for ``seconds``: power over the present idle power, and 1."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,10 @@ class Together:
     def left_s(self) -> float:
         """Seconds until the last one is done."""
         return max((load.left_s() for load in self._running()), default=0.0)
+
+    def edge_s(self) -> float:
+        """Seconds until a kernel of any begins or ends."""
+        return min((load.edge_s() for load in self._running() if load.left_s() > 0), default=inf)
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
         """Go on: mean power over context idle of all of them, and the largest share of time with a kernel."""

@@ -59,6 +59,7 @@ class Parameters:
         instant_window_s: Boxcar of the instant reading, behind the record's rise as the average's is.
         slow_period_s: Update period of those two and of the energy counter.
         slow_lag_s: Time from the end of their boxcar to their update.
+        sample_rate_hz: Samples per second, where the record is made of momentary ones.
     """
 
     deep_idle_w: float
@@ -101,6 +102,7 @@ class Parameters:
     instant_window_s: float
     slow_period_s: float
     slow_lag_s: float
+    sample_rate_hz: float
 
     def voltage_squared(self, ratio: float) -> float:
         """Square of the core's voltage over that at the highest clock, at ``ratio`` of the clock."""

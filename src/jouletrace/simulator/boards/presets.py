@@ -103,6 +103,7 @@ _COMMON: dict[str, Range] = {
     "instant_window_s": (0.018, 0.030),
     "slow_period_s": (0.098, 0.102),
     "slow_lag_s": (0.0, 0.012),
+    "sample_rate_hz": (1205.0, 1255.0),
 }
 
 _V100 = {

@@ -14,6 +14,10 @@ _PIECES_PER_RISE = 10
 _RISES = 10
 _MOST_PIECES = 1000
 _SHORTEST_S = 1e-6
+_SAMPLES_AVERAGED = 16
+_SAMPLES_KEPT = 160
+_SAMPLE_NS = 160_000
+"""What a sample sees; a real one's response has the same standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,32 @@ def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
     return Response(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
 
 
-def sampled(window_s: float, lag_s: float, samples: int) -> Response:
-    """A mean of so many samples, evenly over the window, that sees nothing of what happens in between."""
-    middle = lag_s + (np.arange(samples) + 0.5) * window_s / samples
-    bounds = np.column_stack([middle - _SHORTEST_S, middle + _SHORTEST_S]).ravel()
-    weights = np.tile([1 / samples, 0.0], samples)[:-1]
-    return Response(tuple(bounds.tolist()), tuple(weights.tolist()))
+@dataclass(frozen=True)
+class Sampled:
+    """Momentary samples by a clock of their own in a recursive average, as Hopper's record has them.
+
+    A reading is the average's state some time before its stamp. Nothing between two samples is seen.
+
+    Attributes:
+        rate_hz: Samples per second.
+        phase: Of the first sample after the trace's start, in samples.
+        lag_s: From the moment whose state is read to the stamp.
+    """
+
+    rate_hz: float
+    phase: float
+    lag_s: float
+
+    ahead_ns = 0
+
+    def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
+        last = np.floor(((stamp_ns - trace.start_ns) / 1e9 - self.lag_s) * self.rate_hz - self.phase)
+        since_ns = (last[:, None] - np.arange(_SAMPLES_KEPT) + self.phase) / self.rate_hz * 1e9
+        instant_ns = trace.start_ns + np.rint(since_ns).astype(np.int64)
+        energy = trace.reached(ENERGY, np.stack([instant_ns - _SAMPLE_NS, instant_ns]))
+        weights = (1 - 1 / _SAMPLES_AVERAGED) ** np.arange(_SAMPLES_KEPT)
+        return np.asarray(np.diff(energy, axis=0)[0] @ weights / weights.sum() / (_SAMPLE_NS / 1e9), np.float64)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.instruments import RING_SIZE, Counter, Held, PowerInstrument, Ring
 from jouletrace.simulator.boards.parameters import Parameters, generator
 from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.response import Faults, Response, sampled, smoothed
+from jouletrace.simulator.boards.response import Faults, Response, Sampled, smoothed
 from jouletrace.simulator.boards.sampled import SampledStretch
 from jouletrace.simulator.boards.spec import SimSpec
 
 _ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
-_SAMPLES = 26
-"""Of a reading; the same number in both halves of a period, as readings may be taken after either."""
+_STATED_RATE_HZ = 1230.0
+"""What is said of a sensor that samples, as of real ones: each board has a rate of its own, which stays hidden."""
 
 _POLLED_POWER_S = 0.005
 _CONTEXT_BYTES = 620 << 20
@@ -131,17 +131,19 @@ class SensorSet:
         faults = _faults(p, preset, spec)
         # a board that is opened for another run keeps its faults, while phases and noise are new
         streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
+        record = _record_response(p, spec, float(generator(preset, spec.seed, 6, spec.run).random()))
         # the reading that hides a loss is the driver's to keep: only the best record drops any
         whole = replace(faults, dropped=0.0)
         self._ring: Ring | None = None
-        self._sampling_s = p.record_period_s / _SAMPLES if spec.sensor == "sampled" else None
+        self._sampling_s = 1 / _STATED_RATE_HZ if spec.sensor == "sampled" else None
+        self._rate_hz = p.sample_rate_hz
         self._sparse = self._average = self._instant = None
         if preset.record == "gapless":
             # seen on Hopper: what is too late for its slot is read at the next half of it
             parts = 2 if preset.average else 0
-            self._ring = Ring(trace, p.record_period_s, _record_response(p, spec), faults, streams[0], parts)
+            self._ring = Ring(trace, p.record_period_s, record, faults, streams[0], parts)
         else:
-            self._sparse = Held(trace, p.record_period_s, _record_response(p, spec), faults, streams[0])
+            self._sparse = Held(trace, p.record_period_s, record, faults, streams[0])
         if preset.average:
             # behind the same filter as the record, whatever it is that the driver does afterwards
             lag_s = p.slow_lag_s + p.record_lag_s
@@ -153,9 +155,8 @@ class SensorSet:
 
     def sampled(self) -> SampledStretch:
         """A stretch whose record, if there is one, is that of a sensor that samples."""
-        seed = self._spec.seed
-        rate = float(generator(self._preset, seed, 6).uniform(1205.0, 1255.0))
-        return SampledStretch(self._board, self._ring, generator(self._preset, seed, 7, self._spec.run), rate)
+        rng = generator(self._preset, self._spec.seed, 7, self._spec.run)
+        return SampledStretch(self._board, self._ring, rng, self._rate_hz)
 
     def sources(self) -> list[Source]:
         """New sources, the best power source first."""
@@ -244,8 +245,8 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
     return faults
 
 
-def _record_response(p: Parameters, spec: SimSpec) -> Response:
+def _record_response(p: Parameters, spec: SimSpec, phase: float) -> Response | Sampled:
     if spec.sensor == "sampled":
-        return sampled(p.record_period_s, p.record_lag_s, _SAMPLES)
+        return Sampled(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
     response = smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
     return response.echoed(_ECHO_SHARE, _ECHO_PERIODS * p.record_period_s) if spec.sensor == "echo" else response

@@ -1,0 +1,183 @@
+"""Bursts after idle, with steps that swing in power inside, on simulated H100s whose sensor samples as real ones do.
+
+Each board has a sample rate of its own and is calibrated as a real one would be. Bursts of iterations with a high and a
+low phase then follow one another with idle time between, so that they begin at any phase of the sampling. Every burst
+is measured as ``jouletrace.measure`` does it, and as a named range of a recording that marks its steps. Truth is the
+energy that the burst caused.
+
+    python benchmarks/bursts_sim.py -o bursts-sim.md
+    python benchmarks/bursts_sim.py --rates 1230 --each 5
+"""
+
+import argparse
+import os
+import pickle
+import tempfile
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.aliasing import FLAG
+from jouletrace.analysis.power import window_estimate
+from jouletrace.devices import open_device
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.calibrate import calibrate
+from jouletrace.recording.session import Session
+from jouletrace.run import Estimate
+from jouletrace.simulator.boards import Schedule, SimKernel
+
+RATES = (1190, 1203, 1216, 1230, 1243, 1255)
+LENGTHS = (0.05, 0.2, 1.0, 3.0)
+GOALS = (5.0, 2.0, 1.0, 1.0)
+STATED_S = 1 / 1230
+"""Between samples, as documented; a board's own is hidden."""
+
+KINDS = {
+    "phases of 1 to 20 ms": lambda rng: rng.uniform(np.log(1e-3), np.log(20e-3), 2),
+    "periods within 3 % of 1, 2 or 3 / 1230 s": lambda rng: split(rng, rng.integers(1, 4) * rng.uniform(0.97, 1.03)),
+    "other periods of 0.3 to 2.5 ms": lambda rng: split(rng, elsewhere(rng)),
+}
+
+
+def split(rng: np.random.Generator, samples: float) -> np.ndarray:
+    """Logarithms of both phases of a step so many samples long."""
+    share = rng.uniform(0.3, 0.7)
+    return np.log(samples * STATED_S * np.array([share, 1 - share]))
+
+
+def elsewhere(rng: np.random.Generator) -> float:
+    """Samples in a step that is no multiple of one, nor a half, within 5 %."""
+    while True:
+        samples = float(np.exp(rng.uniform(np.log(0.3e-3), np.log(2.5e-3)))) / STATED_S
+        if min(abs(samples / near - 1) for near in (0.5, 1, 2, 3)) > 0.05:
+            return samples
+
+
+@dataclass
+class Burst:
+    """What became of one burst; energies in J."""
+
+    kind: str
+    length_s: float
+    rate_hz: float
+    swing: float
+    period_s: float
+    truth: float
+    energy: Estimate
+    flags: list[str]
+
+    @property
+    def error(self) -> float:
+        return 100 * (self.energy.value / self.truth - 1)
+
+    @property
+    def half(self) -> float:
+        return 100 * self.energy.half_width / self.truth
+
+    @property
+    def covered(self) -> bool:
+        return self.energy.low <= self.truth <= self.energy.high
+
+
+def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Burst]:
+    """All bursts on one board."""
+    spec = f"sim:h100-80?seed={seed}&sensor=sampled&given=sample_rate_hz:{rate_hz}"
+    if calibrated:
+        calibrate(spec, seed=seed)
+    device = open_device(f"{spec}&run=1")
+    rng = np.random.default_rng([seed, 200])
+    plan = [(kind, length) for kind in KINDS for length in LENGTHS for _ in range(each)]
+    ran = []
+    with Session("record", [device]) as session:
+        if calibrated:
+            calibrations.attach(session.run, device)
+        device.board.load(300.0, 2.0)
+        session.clock.sleep(2.0)
+        for kind, length_s in (plan[i] for i in rng.permutation(len(plan))):
+            phases = np.exp(KINDS[kind](rng))
+            watts = np.array([rng.uniform(280, 500), rng.uniform(10, 250)])[:: rng.choice([1, -1])]
+            mean_w = device.truth.idle_w(device.clock.time_ns()) + phases @ watts / phases.sum()
+            count = max(1, round(length_s / phases.sum()))
+            schedule = Schedule([SimKernel("phase", float(s), float(w)) for s, w in zip(phases, watts, strict=True)])
+            start, end = device.board.run(schedule, count)
+            add(session, f"burst {len(ran)}", start + np.arange(count + 1) * (end - start) // count)
+            ran.append((kind, length_s, rate_hz, 100 * np.ptp(watts) / mean_w, phases.sum(), start, end))
+            session.clock.sleep(float(rng.uniform(0.5, 1.0)))
+        session.clock.sleep(1.0)
+        run = analyse(session.finish())
+    units = {row["name"]: row["id"] for row in run.units.to_pylist()}
+    found = []
+    for number, (*what, start, end) in enumerate(ran):
+        energy = window_estimate(run, device.info.id, start, end)
+        unit = units[f"burst {number}"]
+        assert energy.value == run.result("energy_total_j", unit).value, "both ways give one figure"
+        truth = device.truth.caused_energy_j(start, end)
+        found.append(Burst(*what, truth, energy, run.result_flags("energy_total_j", unit)))
+    device.close()
+    return found
+
+
+def add(session: Session, name: str, edges: np.ndarray) -> None:
+    """A range with its steps, as ``jouletrace.record`` marks them."""
+    about = {"name": "step", "lane": "main"}
+    rows = [{"id": 0, "kind": "range", **about, "name": name, "start_ns": int(edges[0]), "end_ns": int(edges[-1])}]
+    for i, (start, end) in enumerate(pairwise(edges.tolist()), start=1):
+        rows.append({"id": i, "parent": 0, "kind": "iteration", **about, "start_ns": start, "end_ns": end})
+    session.add_spans(rows)
+
+
+def table(found: list[Burst]) -> list[str]:
+    """Rows by length."""
+    lines = [
+        "| burst | n | error ± sd % | worst % | median half-width % | covered | of it unflagged | flagged | null |",
+        "|" + "---|" * 9,
+    ]
+    for length_s in LENGTHS:
+        mine = [one for one in found if one.length_s == length_s]
+        good = [one for one in mine if one.energy.value is not None]
+        plain = [one for one in good if FLAG not in one.flags]
+        error = np.array([one.error for one in good])
+        lines.append(
+            f"| {length_s:g} s | {len(mine)} | {error.mean():+.2f} ± {error.std():.2f} | {np.abs(error).max():.1f} "
+            f"| {np.median([one.half for one in good]):.2f} | {share(good)} | {share(plain)} "
+            f"| {len(good) - len(plain)} | {len(mine) - len(good)} |"
+        )
+    return lines
+
+
+def share(some: list[Burst]) -> str:
+    covered = sum(one.covered for one in some)
+    return f"{covered} of {len(some)} ({100 * covered / max(len(some), 1):.0f} %)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=lambda text: [float(one) for one in text.split(",")], default=list(RATES))
+    parser.add_argument("--each", type=int, default=8, help="bursts of each kind and length on each board")
+    parser.add_argument("--boards", type=int, default=1, help="boards of each rate")
+    parser.add_argument("--seed", type=int, default=1, help="of the first board")
+    parser.add_argument("--uncalibrated", action="store_true")
+    parser.add_argument("-o", "--output", help="write the tables here too")
+    parser.add_argument("--pickle", help="keep all bursts here")
+    arguments = parser.parse_args()
+    os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()
+    found = []
+    for number, rate_hz in enumerate(arguments.rates * arguments.boards):
+        found += bursts_of(rate_hz, arguments.seed + number, arguments.each, not arguments.uncalibrated)
+        print(f"board {number}: {rate_hz:g} Hz, {len(found)} bursts", flush=True)
+    lines = []
+    for kind in KINDS:
+        lines += [f"### Steps with {kind}", "", *table([one for one in found if one.kind == kind]), ""]
+    text = "\n".join(lines)
+    print(text)
+    if arguments.output:
+        Path(arguments.output).write_text(text)
+    if arguments.pickle:
+        Path(arguments.pickle).write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
