@@ -375,8 +375,8 @@ MUTANTS = [
         ),
         (
             "noise of means dropped",
-            "of_gpus, noise[1:], found)",
-            "of_gpus, 1e-9 * noise[1:], found)",
+            "noise[1:], found)",
+            "1e-9 * noise[1:], found)",
         ),
         (
             "chance of mean squares dropped",

@@ -71,7 +71,7 @@ def test_the_mean_of_all_gpus_is_known_no_better_than_their_noise_lets_it_be():
     """Nine GPUs, each mean uncertain by 1, that came out nearly alike: that of all is uncertain by a third."""
     means = 100 + 0.1 * np.linspace(-1, 1, 9)
     alone = autocorrelation(np.zeros(18), np.repeat(np.arange(9), 2))
-    found = Split((), np.arange(9), means, np.ones((DRAWS, 9)), alone).true_means()
+    found = Split((), np.arange(9), means, np.ones(9, int), np.ones((DRAWS, 9)), alone).true_means()
     assert found.mean(axis=1).std() > 0.95 / 3
 
 

@@ -203,7 +203,7 @@ def _group(found: Findings) -> dict[str, Any]:
 
 def _windows(spread: Spread) -> dict[str, Any] | None:
     """How many windows a run has, how many independent ones they are worth, and why these differ."""
-    found = spread.correlation
+    found = spread.once.correlation if spread.once is not None else None
     if found is None:
         return None
     return {

@@ -60,6 +60,7 @@ class Split:
         components: In the order of ``LEVELS``.
         gpu: Code of the GPU of each of ``means``, sorted, shape (gpus,).
         means: Mean of each GPU: of the means of its runs, shape (gpus,).
+        runs: How many these are, shape (gpus,).
         noise: Draws of the variance of each mean about the GPU's own, shape (DRAWS, gpus).
         correlation: Of successive windows.
     """
@@ -67,6 +68,7 @@ class Split:
     components: tuple[Component, ...]
     gpu: Codes
     means: Floats
+    runs: Codes
     noise: Floats
     correlation: Autocorrelation
 
@@ -145,7 +147,7 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
     share = np.zeros((len(size), len(of_gpus)))
     np.add.at(share, (which, codes[1]), weights**2)
     noise = (of_mean @ share) * variance[3, :, None] + variance[2, :, None] * np.bincount(codes[1], weights**2)
-    return Split(_components(variance, n), np.unique(gpu), of_gpus, noise[1:], found)
+    return Split(_components(variance, n), np.unique(gpu), of_gpus, np.bincount(codes[1]), noise[1:], found)
 
 
 def _within(windows: Autocorrelation, rho: Floats, scores: Floats) -> tuple[Floats | float, int]:
