@@ -383,7 +383,7 @@ def test_results_go_to_any_place_that_fsspec_reaches():
     work, _ = fake_work(dataset, boards)
     run_fleet(FleetSettings("gemm", repeats=2), boards, dataset, work)
     assert len(Dataset(open_store("memory://jouletrace-test/fleet")).done()) == 4
-    assert len(dataset.read("windows")[0]) == 8
+    assert sum(map(len, dataset.read("windows")[0].values())) == 8
     with pytest.raises(NotPossibleError, match="nosuch"):
         open_store("nosuch://x")
 

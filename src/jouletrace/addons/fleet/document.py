@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,10 +105,10 @@ def _alike(spread: Spread) -> str:
 _CONDITIONS = (
     ("power_w", "power (W)", 1),
     ("clock_mhz", "SM (MHz)", 0),
-    (COUNTED, "counted (MHz)", 0),
+    (COUNTED, "SM, counted (MHz)", 0),
     ("temperature_c", "die (°C)", 1),
     ("temperature_max_c", "hottest (°C)", 0),
-    ("idle_w", "idle (W)", 1),
+    ("idle_w", "deep idle (W)", 1),
     ("context_idle_w", "context idle (W)", 1),
     ("power_cap_share", "under the cap (share)", 2),
     ("hardware_share", "slowed by hardware (share)", 2),
@@ -125,9 +125,9 @@ _TERMINAL = {
     "energy_j_rank": "rank",
     "power_w": "",
     "clock_mhz": "",
-    COUNTED: "",
+    COUNTED: "counted (MHz)",
     "temperature_c": "",
-    "idle_w": "",
+    "idle_w": "idle (W)",
     "remark": "",
 }
 """Columns of the table of GPUs that the terminal has, by key, and what it calls them where that is shorter."""
@@ -156,55 +156,81 @@ def gpu_section(found: Findings, others: Footnotes, top: int | None = None) -> S
 
 def gpu_table(found: Findings, others: Footnotes | None = None) -> Table:
     """Every GPU with all that is known of it, the fastest first; by number where none is."""
-    group, marks = found.group, Footnotes(others)
-    alone = len({gpu.node for gpu in group.gpus}) == 1
-    headings = [Heading("GPU", "label"), Heading("host", "host", aside=alone)]
-    headings += [
-        Heading(name, key, aside=True) for name, key in (("UUID", "gpu"), ("serial", "serial"), ("slot", "pci_bus"))
-    ]
-    headings.append(Heading("runs", "runs", True))
-    places = {name: {place.gpu: place for place in found.spreads[name].places} for name in ("time_s", "energy_j")}
-    units = {name: unit_for([p.value.value for p in own.values()], FIGURES[name]) for name, own in places.items()}
-    for name, words in (("time_s", "time"), ("energy_j", "energy")):
-        headings += [
-            Heading(f"{words} ({units[name].name})", name, True),
-            Heading(f"{words} off median (%)", f"{name}_off", True),
-            Heading(f"rank by {words}", f"{name}_rank", True),
-        ]
-    conditions = [one for one in _CONDITIONS if one[0] != COUNTED or is_counted(group)]
-    headings.append(Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True))
-    headings += [Heading(words, name, True, aside=name in _ASIDE) for name, words, _ in conditions]
-    table = Table("gpus", gpu_heading(found), [*headings, Heading("", "remark")])
-    for place in found.spreads["time_s"].places:
-        code = place.gpu
-        gpu, runs = group.gpus[code], int((group.runs["gpu"] == code).sum())
-        names = (gpu.node, gpu.id, gpu.facts.get("serial") or "", gpu.facts.get("pci_bus") or "")
-        row = [label(gpu.label), *(Cell(printable(str(name))) for name in names), Cell(str(runs), runs)]
-        for figure, by_code in places.items():
-            own = by_code.get(code)
-            row.append(_figure(own.value if own else None, units[figure]))
-            row += [_figure(own.off if own else None, PERCENT, sign=True), _rank(own.rank if own else None)]
-        row.append(_figure(found.cooler.get(code), PERCENT, sign=True))
-        for name, _, digits in conditions:
-            value = mean_of(group, name, code)
-            row.append(Cell(NONE if value is None else fixed(value, digits), value))
-        drawn = places["energy_j"].get(code)
-        remark = _remark(found, code, place.outlier, drawn.outlier if drawn else "", marks)
-        table.rows.append([*row, Cell(remark)])
-    table.notes = marks.lines()
-    if group.shares_time:
+    marks = Footnotes(others)
+    columns = [*_identity(found), *_ranked(found, "time_s", "time"), *_ranked(found, "energy_j", "energy")]
+    heading = Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True)
+    columns.append((heading, lambda code: _figure(found.cooler.get(code), PERCENT, sign=True)))
+    for name, words, digits in _CONDITIONS:
+        if name != COUNTED or is_counted(found.group):
+            columns.append((Heading(words, name, True, aside=name in _ASIDE), _condition(found, name, digits)))
+    columns.append((Heading("", "remark"), lambda code: Cell(_remark(found, code, marks))))
+    table = Table("gpus", gpu_heading(found), [heading for heading, _ in columns])
+    table.rows = [[value(place.gpu) for _, value in columns] for place in found.spreads["time_s"].places]
+    table.notes = [*marks.lines(), *_energy_note(found)]
+    if found.group.shares_time:
         table.notes.append(f"{SAME_TIME[0].upper()}{SAME_TIME[1:]}")
-    if len(places["energy_j"]) > 1 and found.gain_pct is not None:
-        hides = (
-            "energies here are no further apart than that alone may make them"
-            if found.hides_in_gain
-            else "part of the distance may be that"
-        )
-        table.notes.append(
-            "ranks by energy are by what each board's own sensor says: the gain of a board's power sensor is known to "
-            f"±{found.gain_pct:g} % only and differs from board to board; {hides}"
-        )
     return table
+
+
+_Column = tuple[Heading, Callable[[int], Cell]]
+"""A column of the table of GPUs, and its cell of a GPU's code."""
+
+
+def _identity(found: Findings) -> list[_Column]:
+    gpus = found.group.gpus
+    runs = np.bincount(found.group.runs["gpu"], minlength=len(gpus)).tolist()
+
+    def fact(name: str) -> Callable[[int], Cell]:
+        return lambda code: Cell(printable(str(gpus[code].facts.get(name) or "")))
+
+    return [
+        (Heading("GPU", "label"), lambda code: label(gpus[code].label)),
+        (
+            Heading("host", "host", aside=len({gpu.node for gpu in gpus}) == 1),
+            lambda code: Cell(printable(gpus[code].node)),
+        ),
+        (Heading("UUID", "gpu", aside=True), lambda code: Cell(printable(gpus[code].id))),
+        (Heading("serial", "serial", aside=True), fact("serial")),
+        (Heading("slot", "pci_bus", aside=True), fact("pci_bus")),
+        (Heading("runs", "runs", True), lambda code: Cell(str(runs[code]), runs[code])),
+    ]
+
+
+def _ranked(found: Findings, figure: str, words: str) -> list[_Column]:
+    """A figure of each GPU, its distance from the median, and its rank."""
+    places = {place.gpu: place for place in found.spreads[figure].places}
+    unit = unit_for([place.value.value for place in places.values()], FIGURES[figure])
+
+    def shown(what: str, cell_of: Callable[[Estimate], Cell]) -> Callable[[int], Cell]:
+        return lambda code: cell_of(getattr(places[code], what)) if code in places else Cell(NONE)
+
+    return [
+        (Heading(f"{words} ({unit.name})", figure, True), shown("value", lambda own: _figure(own, unit))),
+        (
+            Heading(f"{words} off median (%)", f"{figure}_off", True),
+            shown("off", lambda own: _figure(own, PERCENT, sign=True)),
+        ),
+        (Heading(f"rank by {words}", f"{figure}_rank", True), shown("rank", _rank)),
+    ]
+
+
+def _condition(found: Findings, name: str, digits: int) -> Callable[[int], Cell]:
+    def value(code: int) -> Cell:
+        mean = mean_of(found.group, name, code)
+        return Cell(NONE if mean is None else fixed(mean, digits), mean)
+
+    return value
+
+
+def _energy_note(found: Findings) -> list[str]:
+    if len(found.spreads["energy_j"].places) < 2 or found.gain_pct is None:
+        return []
+    hides = "energies here are no further apart than that alone may make them"
+    return [
+        "ranks by energy are by what each board's own sensor says: the gain of a board's power sensor is known to "
+        f"±{found.gain_pct:g} % only and differs from board to board; "
+        + (hides if found.hides_in_gain else "part of the distance may be that")
+    ]
 
 
 def label(text: str) -> Cell:
@@ -221,8 +247,8 @@ def _figure(estimate: Estimate | None, unit: Unit, sign: bool = False) -> Cell:
     return Cell(f"{plus}{text}", estimate.value, estimate.low, estimate.high)
 
 
-def _rank(rank: Estimate | None) -> Cell:
-    if rank is None or rank.value is None or rank.low is None or rank.high is None:
+def _rank(rank: Estimate) -> Cell:
+    if rank.value is None or rank.low is None or rank.high is None:
         return Cell(NONE)
     low, high = round(rank.low), round(rank.high)
     return Cell(f"{low}" if low == high else f"{low}–{high}", rank.value, rank.low, rank.high)
@@ -333,19 +359,18 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
     return [*lines, *fleet.damaged]
 
 
-def _remark(found: Findings, code: int, time: str, energy: str, marks: Footnotes) -> str:
+def _remark(found: Findings, code: int, marks: Footnotes) -> str:
     remarks = []
-    for name, side in (("time", time), ("energy", energy)):
+    for name, figure in (("time", "time_s"), ("energy", "energy_j")):
+        side = next((place.outlier for place in found.spreads[figure].places if place.gpu == code), "")
         if side:
             where = "above" if side == "high" else "below"
-            remarks.append(marks.mark(f"stands out by {name}: its whole interval is {where} the box plot's fence"))
-    slowed = mean_of(found.group, "hardware_share", code)
-    if slowed:
-        remarks.append(marks.mark("slowed down by its hardware (heat or power brake) in part of the time"))
-    gpu = found.group.gpus[code]
-    if gpu.facts.get("noise_here"):
-        remarks.append(marks.mark("noise ran on this very GPU: its power and energy hold both"))
-    return "".join(remarks)
+            remarks.append(f"stands out by {name}: its whole interval is {where} the box plot's fence")
+    if mean_of(found.group, "hardware_share", code):
+        remarks.append("slowed down by its hardware (heat or power brake) in part of the time")
+    if found.group.gpus[code].facts.get("noise_here"):
+        remarks.append("noise ran on this very GPU: its power and energy hold both")
+    return "".join(map(marks.mark, remarks))
 
 
 def _cell(estimate: Estimate, marks: Footnotes) -> str:

@@ -24,24 +24,16 @@ from jouletrace.addons.fleet.document import (
 )
 from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
-from jouletrace.addons.fleet.store import FolderStore, Store, open_store
+from jouletrace.addons.fleet.store import Store, open_store
 from jouletrace.addons.fleet.words import PERCENT, reason
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import REPORT_MARKS, assets, tables
+from jouletrace.report.html.page import Card
 from jouletrace.report.html.tables import Table
 from jouletrace.report.scale import NONE, cell, quantity, split
 from jouletrace.run import Estimate
 from jouletrace.run.files import check_replaceable
 from jouletrace.version import __version__
-
-
-@dataclass(frozen=True)
-class Card:
-    """A headline: what, how much, and how sure."""
-
-    label: str
-    value: str
-    interval: str
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ def write(fleet: Fleet, found: Sequence[Findings], path: Path, limit: float = LI
     """
     check_replaceable(path, REPORT_MARKS, "a report")
     page = render(fleet, found, limit)
-    FolderStore(str(path.parent)).write(path.name, page.encode())
+    Store(str(path.parent)).write(path.name, page.encode())
     return path
 
 
@@ -156,15 +148,15 @@ def _cards(found: Findings) -> list[Card]:
     if components:
         cards.append(_card("Of the variance of time, between GPUs", components[1].share))
     if found.skew.most is not None:
-        cards.append(Card("Start skew, at most", quantity(found.skew.most, "s"), f"{found.skew.n} starts"))
+        cards.append(Card("Start skew, at most", quantity(found.skew.most, "s"), interval=f"{found.skew.n} starts"))
     return cards
 
 
 def _card(label: str, estimate: Estimate) -> Card:
     if estimate.value is None:
-        return Card(label, NONE, reason(estimate.reason))
+        return Card(label, NONE, interval=reason(estimate.reason))
     value, interval = split(cell(estimate, PERCENT))
-    return Card(label, f"{value} %", interval)
+    return Card(label, f"{value} %", interval=interval)
 
 
 def _gpus(found: Findings) -> Table:
