@@ -21,7 +21,7 @@ from typing import Any
 from jouletrace.addons.fleet.engine import Todo
 from jouletrace.addons.fleet.gpus import busy, chosen, simulated, visible
 from jouletrace.addons.fleet.node import Node, Note, Outcome
-from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, rounds
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.addons.fleet.process import Hear
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
@@ -82,22 +82,15 @@ class Cluster:
     def work(self, store: str, command: str, todo: Todo, note: Note, hear: Hear) -> None:
         """Do what is missing: hosts at once, each one round after the other."""
         ray = _ray()
-        left = {
-            name: [
-                group
-                for repeat in sorted(repeats)
-                for group in rounds(self._of(self.gpus, name), self.settings, repeat, repeats[repeat])
-            ]
-            for name, repeats in todo.items()
-        }
+        left = {name: list(groups) for name, groups in todo.items()}
         begun_c: dict[str, dict[str, float]] = {name: {} for name in left}
         running: dict[Any, tuple[str, list[Task]]] = {}
 
         def submit(name: str) -> None:
             if left[name]:
                 group = left[name].pop(0)
-                places = self._of(self.gpus, name), self._of(self.others, name)
-                asked = _on(self._hosts[name], do_round, self.settings, *places, store, command, begun_c[name], group)
+                there = [gpu for gpu in [*self.gpus, *self.others] if gpu.node == name]
+                asked = _on(self._hosts[name], do_round, self.settings, there, store, command, begun_c[name], group)
                 running[asked] = (name, group)
 
         for name in left:
@@ -134,10 +127,6 @@ class Cluster:
             left.clear()
         for task in chain.from_iterable(lost):
             note(Outcome(task, reason, text))
-
-    @staticmethod
-    def _of(gpus: Sequence[FleetGpu], name: str) -> list[FleetGpu]:
-        return [gpu for gpu in gpus if gpu.node == name]
 
 
 @contextmanager
@@ -197,15 +186,14 @@ def alive_hosts() -> list[Host]:
 
 def do_round(
     settings: FleetSettings,
-    measured: Sequence[FleetGpu],
-    others: Sequence[FleetGpu],
+    gpus: Sequence[FleetGpu],
     store: str,
     command: str,
     begun_c: dict[str, float],
     group: Sequence[Task],
 ) -> tuple[list[Outcome], dict[str, float]]:
     """What runs at once on the host that this runs on: what became of it, and how warm its GPUs were at first."""
-    node = Node(settings, measured, others, store, command, begun_c)
+    node = Node(settings, gpus, store, command, begun_c)
     outcomes: list[Outcome] = []
     node.at_once(group, outcomes.append, lambda gpu, message: None)
     return outcomes, node.begun_c
