@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class RealBench:
         self._end(slot)
         visible = self.slices[slot].uuid if self._torch_device.startswith("cuda") else None
         child = self._children[slot] = Child(f"{job} on {self.slices[slot].profile.name}", visible)
-        order = {"do": "load", "job": job.to_dict(), "device": self._torch_device}
+        order = {"do": "load", "job": asdict(job), "device": self._torch_device}
         try:
             return int(child.ask(order, LOAD_S)["items"])
         except JobFailedError:
