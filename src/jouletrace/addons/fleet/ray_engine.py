@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -51,33 +51,23 @@ class Host:
     gpus: float
 
 
+@dataclass
 class Cluster:
     """A Ray cluster as an engine.
 
-    Args:
+    Attributes:
         settings: What to do.
         gpus: The GPUs that are measured.
         others: Other GPUs, for noise.
         hosts: Who has them, by the name of the node.
         busy: Of all these, those that somebody uses now: who, by id.
-
-    Attributes:
-        settings, gpus, others, busy: As given.
     """
 
-    def __init__(
-        self,
-        settings: FleetSettings,
-        gpus: Sequence[FleetGpu],
-        others: Sequence[FleetGpu],
-        hosts: dict[str, Host],
-        busy: dict[str, str] | None = None,
-    ) -> None:
-        self.settings = settings
-        self.gpus = list(gpus)
-        self.others = list(others)
-        self.busy = dict(busy or {})
-        self._hosts = hosts
+    settings: FleetSettings
+    gpus: list[FleetGpu]
+    others: list[FleetGpu]
+    hosts: dict[str, Host]
+    busy: dict[str, str] = field(default_factory=dict)
 
     def work(self, store: str, command: str, todo: Todo, note: Note, hear: Hear) -> None:
         """Do what is missing: hosts at once, each one round after the other."""
@@ -90,7 +80,7 @@ class Cluster:
             if left[name]:
                 group = left[name].pop(0)
                 there = [gpu for gpu in [*self.gpus, *self.others] if gpu.node == name]
-                asked = _on(self._hosts[name], do_round, self.settings, there, store, command, begun_c[name], group)
+                asked = _on(self.hosts[name], do_round, self.settings, there, store, command, begun_c[name], group)
                 running[asked] = (name, group)
 
         for name in left:
@@ -113,7 +103,7 @@ class Cluster:
 
     def _lost(self, name: str, group: list[Task], left: list[list[Task]], error: Exception, note: Note) -> None:
         """Note what a host that is gone, or a process of Ray's there, takes with it."""
-        host = self._hosts[name]
+        host = self.hosts[name]
         alive = host.ray_id in {one.ray_id for one in alive_hosts()}
         reason = "vanished" if alive else "lost_node"
         text = (
