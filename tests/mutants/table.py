@@ -399,6 +399,6 @@ MUTANTS = [
             "middle = centre[:, None] + trust * (self.means - centre[:, None])",
             "middle = np.broadcast_to(self.means, noise.shape)",
         ),
-        ("unequal numbers not weighed", "kept * weight**2", "kept * weight"),
+        ("runs weighed by their number, not its square", "np.sqrt(kept) * weight)", "np.sqrt(kept * weight))"),
     ),
 ]

@@ -155,8 +155,7 @@ def fleet_of(
     for run, origin in sorted(named, key=lambda one: one[0].created_ns):
         if not run.devices:
             raise BadInputError("a Run without a device belongs to no fleet")
-        device = run.devices[0]
-        gpu = identity(device)
+        gpu = identity(run.devices[0])
         found = Measured(run, repeat=seen[gpu])
         if found.row["time_s"] is None:
             lines.append(f"{origin} has no time of an iteration: left out")
@@ -170,7 +169,7 @@ def fleet_of(
             continue
         if not run.complete:
             lines.append(f"{origin} did not end by itself: its figures rest on what was recorded until then")
-        key = device.host or "host", gpu, seen[gpu]
+        key = run.devices[0].host or "host", gpu, seen[gpu]
         seen[gpu] += 1
         rows[key] = dict.fromkeys(RUNS.names) | found.row
         windows[key] = table

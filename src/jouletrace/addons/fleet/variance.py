@@ -100,7 +100,7 @@ class Split:
 
 
 def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) -> Split | None:
-    """Split the variance of readings.
+    """Split the variance of readings; None without one.
 
     Args:
         values: Readings, shape (n,): one a window, those of a run in order of time.
@@ -108,9 +108,6 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
         gpu: Of the GPU; no two hosts have the same.
         run: Of the run; no two GPUs have the same.
         seed: Of the draws.
-
-    Returns:
-        The split; None without a reading. Where a level can't be estimated, what it contributes is in another one.
     """
     if not len(values):
         return None
@@ -120,9 +117,8 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
     count = np.bincount(place)
     means = np.bincount(place, values[order]) / count
     found = autocorrelation(values[order] - means[place], place)
-    # what follows is computed at the estimate of the correlation, and at draws of what it may be
     drawn, scores = found.draws(rng, DRAWS)
-    rho = np.append(found.rho.value or 0.0, drawn)
+    rho = np.append(found.rho.value or 0.0, drawn)  # what follows is computed at the estimate, and at draws
     size, which = np.unique(count, return_inverse=True)
     of_mean = inflation(rho[:, None], size) / size  # variance of a run's mean over that of a window
     parents = [np.unique(own, return_inverse=True)[1] for own in (gpu[order][first], node[order][first])]
@@ -144,7 +140,7 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
         if level == 2:
             of_gpus, weights = above, weight
     variance = np.maximum(variance, 0.0)
-    share = np.zeros((len(size), len(of_gpus)))
+    share = np.zeros((len(size), len(of_gpus)))  # of runs of each size in the variance of a GPU's mean
     np.add.at(share, (which, codes[1]), weights**2)
     noise = (of_mean @ share) * variance[3, :, None] + variance[2, :, None] * np.bincount(codes[1], weights**2)
     return Split(_components(variance, n), np.unique(gpu), of_gpus, np.bincount(codes[1]), noise[1:], found)
