@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -162,11 +162,8 @@ def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:
         return settings
     config = {key: value for key, value in settings.profile.config.items() if key != "size"}
     if not gpu.simulated:
-        child = Child(gpu, {"size": {"settings": settings.to_dict(), "device": gpu.device}})
-        try:
+        with closing(Child(gpu, {"size": {"settings": settings.to_dict(), "device": gpu.device}})) as child:
             listen([child], ("done",), _SIZE_LIMIT_S, lambda gpu, message: None)
-        finally:
-            child.close()
         if child.said.get("is") != "done":
             raise NotPossibleError(f"--size auto: {child.said.get('text')}")
         config["size"] = str(child.said["size"])

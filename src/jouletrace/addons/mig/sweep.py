@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -122,17 +122,9 @@ def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
                 watch.done()
 
 
-@contextmanager
-def _simulated(device: str, backend: MigBackend) -> Iterator[SimulatedGpu | None]:
+def _simulated(device: str, backend: MigBackend) -> AbstractContextManager[SimulatedGpu | None]:
     """The simulated board, if it is one."""
-    if not backend.info.simulated:
-        yield None
-        return
-    gpu = SimulatedGpu(device)
-    try:
-        yield gpu
-    finally:
-        gpu.close()
+    return closing(SimulatedGpu(device)) if backend.info.simulated else nullcontext()
 
 
 def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile, int]]:
