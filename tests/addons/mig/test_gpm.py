@@ -29,7 +29,7 @@ from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.devices.nvml.mig import NvmlMig
 from jouletrace.devices.nvml.mig_activity import instance_activity
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
-from jouletrace.profiler import prepare
+from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.report.facts import condition_lines
 from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS
@@ -271,7 +271,7 @@ def test_a_mig_instance_is_the_only_device_that_cuda_shows(monkeypatch):
         seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
         return 0
 
-    monkeypatch.setattr(prepare, "cuda_index", index)
+    monkeypatch.setattr(torch_backend, "cuda_index", index)
     for kind, uuid in (("gpu", "GPU-1"), ("mig", "MIG-1")):
-        assert prepare.torch_device_of(SimpleNamespace(info=DeviceInfo(uuid, "x", kind=kind))) == "cuda:0"
+        assert torch_backend.torch_device_of(SimpleNamespace(info=DeviceInfo(uuid, "x", kind=kind))) == "cuda:0"
     assert seen == ["0,1", "MIG-1"]
