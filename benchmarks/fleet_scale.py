@@ -109,7 +109,7 @@ def one(rng: np.random.Generator, gpu: FleetGpu, repeat: int, time_s: float) -> 
     windows = {
         **{"repeat": repeats, "order": np.arange(n), "iterations": [250] * n, "time_s": times},
         **{"start_ns": start_ns + np.arange(n) * round(WINDOW_S * 1e9), "energy_j": times * 700},
-        **{"clock_mhz": np.full(n, 1500.0), "temperature_c": np.full(n, heat)},
+        **{"clock_mhz": np.full(n, 1500.0), "temperature_c": np.full(n, heat), "counted_mhz": [None] * n},
     }
     iterations = {"repeat": [repeat] * 2000, "iteration": np.arange(2000), "time_s": np.full(2000, time_s)}
     if not _SAMPLES:  # all alike: only their number matters

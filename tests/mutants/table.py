@@ -370,24 +370,24 @@ MUTANTS = [
         ["addons/fleet/test_variance.py"],
         (
             "levels below not taken out",
-            "np.where(both, levels.expected, 0.0)",
-            "np.where(both & np.eye(4, dtype=bool), levels.expected, 0.0)",
+            "- lower / freedom, freedom + 1",
+            "+ 0 * lower, freedom + 1",
         ),
         (
             "noise of means dropped",
-            "noise: Floats = (shares @",
-            "noise: Floats = 1e-9 * (shares @",
+            "noise[1:], found)",
+            "1e-9 * noise[1:], found)",
         ),
         (
             "chance of mean squares dropped",
-            "axis=0) / chi, 0.0)",
-            "axis=0) / np.maximum(best.freedom, 1), 0.0)",
+            "np.append(freedom, rng.chisquare(freedom, DRAWS))",
+            "np.full(DRAWS + 1, freedom)",
         ),
-        ("correlation of windows dropped", "inflation(rho, count) / count", "1 / count"),
+        ("correlation of windows dropped", "inflation(rho[:, None], size) / size", "np.ones((len(rho), 1)) / size"),
         (
             "uncertainty of the correlation dropped",
-            "for rho in (found.rho.value or 0.0, *found.cases.tolist()):",
-            "for rho in [found.rho.value or 0.0] * (1 + len(found.cases)):",
+            "np.append(found.rho.value or 0.0, drawn)",
+            "np.full(DRAWS + 1, found.rho.value or 0.0)",
         ),
         (
             "uncertain middle of all dropped",
@@ -399,6 +399,6 @@ MUTANTS = [
             "middle = centre[:, None] + trust * (self.means - centre[:, None])",
             "middle = np.broadcast_to(self.means, noise.shape)",
         ),
-        ("unequal numbers not weighed", "/ (count**2)[:, None]", "/ count[:, None]"),
+        ("runs weighed by their number, not its square", "np.sqrt(kept) * weight)", "np.sqrt(kept * weight))"),
     ),
 ]

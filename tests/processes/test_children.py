@@ -31,16 +31,16 @@ from pathlib import Path
 from fleet_data import gpus
 from jouletrace.addons.fleet import process
 from jouletrace.addons.fleet.node import Node
-from jouletrace.addons.fleet.plan import FleetSettings, Noise
+from jouletrace.addons.fleet.plan import FleetSettings, Noise, Task
 process.MODULE = "fake_fleet_child"
 boards = gpus(1, 2)
-node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, (), ".")
+node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, ".")
 begun = set()
 def hear(gpu, message):
     begun.add((gpu.id, message["is"]))
     if len({gpu for gpu, what in begun if what == "phase"}) == 2:
         Path("up").touch()
-node.repeat(0, [gpu.id for gpu in boards], print, hear)
+node.at_once([Task(gpu, 0) for gpu in boards], print, hear)
 """
 
 MIG = f"""

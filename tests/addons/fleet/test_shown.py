@@ -8,9 +8,9 @@ import pytest
 from fleet_data import fleet, gpus, tables_of, vars_of
 from jouletrace.addons.fleet.actions import actions
 from jouletrace.addons.fleet.dataset import Dataset
-from jouletrace.addons.fleet.document import document
+from jouletrace.addons.fleet.document import document, gpu_table
 from jouletrace.addons.fleet.findings import find
-from jouletrace.addons.fleet.html import gpu_table, render
+from jouletrace.addons.fleet.html import render
 from jouletrace.addons.fleet.plan import FleetSettings, Task
 from jouletrace.addons.fleet.results import read_fleet
 from jouletrace.addons.fleet.slowness import _correlation

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def answers(*orders):
 
 
 def load(name):
-    return {"do": "load", "job": job(name).to_dict(), "device": "cpu"}
+    return {"do": "load", "job": asdict(job(name)), "device": "cpu"}
 
 
 def test_a_worker_loads_runs_and_tells_latencies():

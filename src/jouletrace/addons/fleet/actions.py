@@ -13,9 +13,11 @@ import numpy as np
 
 from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
-from jouletrace.addons.fleet.store import FolderStore
+from jouletrace.addons.fleet.spread import Spread
+from jouletrace.addons.fleet.store import Store
 from jouletrace.report.document import printable
 from jouletrace.report.scale import fixed
+from jouletrace.run import Estimate
 from jouletrace.run.files import check_replaceable
 from jouletrace.spreadsheets import csv_cells
 
@@ -85,53 +87,44 @@ def actions(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> li
 
 def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: float) -> list[Action]:
     group, spread = findings.group, findings.spreads["time_s"]
+    place = {place.gpu: place.off for place in spread.places}
     found = []
-    off = None
-    if spread.split is not None and len(spread.split.means) > 1 and not spread.alike:
-        off = spread.draws / np.median(spread.draws, axis=1)[:, None] - 1
-    place = {place.gpu: place for place in spread.places}
     for code, gpu in enumerate(group.gpus):
-        one = place.get(code)
-        evidence: list[str] = []
-        verdict = UNDECIDED
-        if one is not None and off is not None and spread.split is not None:
-            slow = float((off[:, spread.split.gpu.tolist().index(code)] > limit).mean())
-            verdict = INSPECT if slow >= SURE else KEEP if slow <= 1 - SURE else UNDECIDED
-            evidence.append(_slowness(one.off.value, one.off.low, one.off.high, verdict, limit))
-        else:
-            waits = "GPUs wait for one another in every call: times tell nothing of one of them"
-            evidence.append(waits if spread.alike else "nothing of its kind to hold it against")
-        mine = group.runs["gpu"] == code
-        slowed = group.runs["hardware_share"][mine]
-        if np.isfinite(slowed).any() and float(np.nanmax(slowed)) > _HARDWARE:
+        off = place.get(code, Estimate.null("not_measured"))
+        verdict, why = _slowness(spread, code, off, limit)
+        evidence = [why]
+        slowed = group.runs["hardware_share"][group.runs["gpu"] == code]
+        most = float(np.max(slowed, where=np.isfinite(slowed), initial=0.0))
+        if most > _HARDWARE:
             verdict = INSPECT
-            evidence.append(
-                f"slowed down by its hardware for {100 * float(np.nanmax(slowed)):.0f} % of the time in a run"
-            )
+            evidence.append(f"slowed down by its hardware for {100 * most:.0f} % of the time in a run")
         lost = [f for f in failures if (f.get("node"), f.get("gpu")) == (gpu.node, gpu.id) and f.get("reason") in _LOST]
         if lost:
             verdict = INSPECT
             evidence.append(f"{len(lost)} runs broke off: {lost[0].get('text', '')}")
-        estimate = one.off if one is not None else None
-        ends = (estimate.value, estimate.low, estimate.high) if estimate is not None else (None, None, None)
         serial, slot = (str(gpu.facts.get(name) or "") for name in ("serial", "pci_bus"))
-        found.append(Action(gpu.node, gpu.id, gpu.label, serial, slot, verdict, "; ".join(evidence), *ends))
+        text = "; ".join(evidence)
+        found.append(Action(gpu.node, gpu.id, gpu.label, serial, slot, verdict, text, off.value, off.low, off.high))
     return found
 
 
-def _slowness(off: float | None, low: float | None, high: float | None, verdict: str, limit: float) -> str:
-    if off is None or low is None or high is None:
-        return "nothing of its kind to hold it against"
-    word = "slower"
-    if off < 0:
-        word, off, low, high = "faster", -off, -high, -low
-    numbers = f"{fixed(100 * off, 2)} % ({fixed(100 * low, 2)} to {fixed(100 * high, 2)}) {word} than the median"
+def _slowness(spread: Spread, code: int, off: Estimate, limit: float) -> tuple[str, str]:
+    """What to do by a GPU's distance from the median, and why."""
+    if spread.alike:
+        return UNDECIDED, "GPUs wait for one another in every call: times tell nothing of one of them"
+    if off.value is None or spread.split is None:
+        return UNDECIDED, "nothing of its kind to hold it against"
+    slow = float((spread.off[:, spread.split.gpu.tolist().index(code)] > limit).mean())
+    verdict = INSPECT if slow >= SURE else KEEP if slow <= 1 - SURE else UNDECIDED
+    shown = off if off.value >= 0 else off.scaled(-1)
+    value, low, high = (fixed(100 * (end or 0.0), 2) for end in (shown.value, shown.low, shown.high))
     words = {
         INSPECT: f"more than the limit of {100 * limit:g} %",
         KEEP: f"within the limit of {100 * limit:g} %",
         UNDECIDED: f"which may or may not be within the limit of {100 * limit:g} %: more repeats would tell",
     }
-    return f"{numbers}, {words[verdict]}"
+    side = "slower" if off.value >= 0 else "faster"
+    return verdict, f"{value} % ({low} to {high}) {side} than the median, {words[verdict]}"
 
 
 def write_csv(found: Sequence[Action], simulated: bool, path: Path) -> None:
@@ -142,27 +135,15 @@ def write_csv(found: Sequence[Action], simulated: bool, path: Path) -> None:
     """
     text = to_csv(found, simulated)
     check_replaceable(path, (text.partition("\n")[0],), "a table of actions")
-    FolderStore(str(path.parent)).write(path.name, text.encode())
+    Store(str(path.parent)).write(path.name, text.encode())
 
 
 def to_csv(found: Sequence[Action], simulated: bool) -> str:
     """The actions for a spreadsheet."""
     sink = StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    names = [
-        "simulated",
-        "action",
-        "name",
-        "serial",
-        "host",
-        "slot",
-        "gpu",
-        "slower_pct",
-        "low_pct",
-        "high_pct",
-        "evidence",
-    ]
-    writer.writerow(names)
+    identity = ("action", "name", "serial", "host", "slot", "gpu")
+    writer.writerow(["simulated", *identity, "slower_pct", "low_pct", "high_pct", "evidence"])
     for one in found:
         numbers = ["" if x is None else f"{100 * x:.4g}" for x in (one.slower, one.low, one.high)]
         words = csv_cells(map(printable, [one.action, one.name, one.serial, one.node, one.slot, one.gpu]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.addons.fleet.dataset import Key
 from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.spread import FIGURES, readings
 from jouletrace.addons.fleet.words import NAMES
 from jouletrace.report.drawing import PALETTE, Spec, plain, short
 from jouletrace.report.plots import thinned
-from jouletrace.report.scale import unit_for
+from jouletrace.report.scale import Unit, unit_for
 
 MOST_LINES = 6
 """GPUs whose power is drawn over time: the fastest and the slowest of more."""
@@ -51,55 +53,40 @@ def host_plots(found: Findings) -> Spec | None:
 
 
 def repeats(found: Findings) -> Spec | None:
-    """Time of each run, repeat by repeat: a GPU a line, as far as they can be told apart."""
-    group, unit = found.group, unit_for([float(np.nanmedian(found.group.runs["time_s"]))], "s")
+    """Time of each run, repeat by repeat: a GPU a line, as far as they can be distinguished."""
+    runs, unit = found.group.runs, _time_unit(found)
     traces = []
-    for number, code in enumerate(chosen(found)):
-        mine = (group.runs["gpu"] == code) & np.isfinite(group.runs["time_s"])
-        order = np.argsort(group.runs["repeat"][mine])
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": plain(group.gpus[code].label),
-                "x": group.runs["repeat"][mine][order].tolist(),
-                "y": short(group.runs["time_s"][mine][order] / unit.factor),
-                "line": {"width": 1, "color": PALETTE[number % len(PALETTE)]},
-            }
-        )
-    layout = {
-        "xaxis": {"title": {"text": "repeat"}, "dtick": 1 if group.runs["repeat"].max(initial=0) < 25 else None},
-        "yaxis": {"title": {"text": f"time of an iteration, {unit.name}"}},
-        "showlegend": True,
-    }
-    return {"title": "time by repeat", "data": traces, "layout": layout} if traces else None
+    for code in chosen(found):
+        mine = np.flatnonzero((runs["gpu"] == code) & np.isfinite(runs["time_s"]))
+        mine = mine[np.argsort(runs["repeat"][mine])]
+        traces.append(_line(found, code, runs["repeat"][mine].tolist(), runs["time_s"][mine] / unit.factor))
+    spec = _lines("time by repeat", traces, "repeat", f"time of an iteration, {unit.name}")
+    if spec is not None:
+        spec["layout"]["xaxis"]["dtick"] = 1 if runs["repeat"].max(initial=0) < 25 else None
+    return spec
 
 
 def heat(found: Findings) -> Spec | None:
     """Temperature against time, a point a run; None where the temperature isn't known."""
-    runs, unit = found.group.runs, unit_for([float(np.nanmedian(found.group.runs["time_s"]))], "s")
+    runs, unit = found.group.runs, _time_unit(found)
     known = np.isfinite(runs["temperature_c"]) & np.isfinite(runs["time_s"])
     if not known.any():
         return None
-    labels = [plain(found.group.gpus[code].label) for code in runs["gpu"][known].tolist()]
     trace = {
         "type": "scatter",
         "mode": "markers",
         "x": short(runs["temperature_c"][known]),
         "y": short(runs["time_s"][known] / unit.factor),
-        "text": labels,
+        "text": [plain(found.group.gpus[code].label) for code in runs["gpu"][known].tolist()],
         "marker": {"color": PALETTE[0], "size": 6, "opacity": 0.7},
         "hovertemplate": f"%{{text}}<br>%{{x}} °C<br>%{{y}} {unit.name}<extra></extra>",
     }
-    layout = {
-        "xaxis": {"title": {"text": "temperature of the die, °C"}},
-        "yaxis": {"title": {"text": f"time of an iteration, {unit.name}"}},
-    }
-    return {"title": "temperature and time", "data": [trace], "layout": layout}
+    spec = _lines("temperature and time", [trace], "temperature of the die, °C", f"time of an iteration, {unit.name}")
+    return spec and {**spec, "layout": {**spec["layout"], "showlegend": False}}
 
 
-def over_time(found: Findings, samples: pa.Table, channel: str, words: str) -> Spec | None:
-    """A reading over one run of some GPUs, from its start.
+def over_time(found: Findings, samples: Mapping[Key, pa.Table], channel: str, words: str) -> Spec | None:
+    """A reading over the last run of some GPUs, from its start.
 
     Args:
         found: The group.
@@ -107,37 +94,39 @@ def over_time(found: Findings, samples: pa.Table, channel: str, words: str) -> S
         channel: Name of the channel.
         words: What it is, with its unit.
     """
-    rows = samples.filter(pc.equal(samples["channel"], channel))
-    traces = []
-    for number, code in enumerate(chosen(found)):
+    runs, traces = found.group.runs, []
+    for code in chosen(found):
         gpu = found.group.gpus[code]
-        mine = rows.filter(pc.and_(pc.equal(rows["gpu"], gpu.id), pc.equal(rows["node"], gpu.node)))
-        if not len(mine):
+        repeats = [repeat for node, id, repeat in samples if (node, id) == (gpu.node, gpu.id)]
+        if not repeats:
             continue
-        repeat = pc.max(mine["repeat"]).as_py()
-        mine = mine.filter(pc.equal(mine["repeat"], repeat)).sort_by("time_ns")
-        start = found.group.runs["start_ns"][(found.group.runs["gpu"] == code) & (found.group.runs["repeat"] == repeat)]
-        stamps = mine["time_ns"].to_numpy()
-        x, y = thinned(stamps, mine["value"].to_numpy(), _MOST_POINTS)
-        origin = start[0] if len(start) else stamps[0]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": plain(gpu.label),
-                "x": short((x - origin) / 1e9),
-                "y": short(y),
-                "line": {"width": 1, "color": PALETTE[number % len(PALETTE)]},
-            }
-        )
-    if not traces:
-        return None
-    layout = {
-        "xaxis": {"title": {"text": "time from the start of the measurement, s"}},
-        "yaxis": {"title": {"text": words}},
-        "showlegend": True,
-    }
-    return {"title": words, "data": traces, "layout": layout}
+        rows = samples[gpu.node, gpu.id, max(repeats)]
+        rows = rows.filter(pc.equal(rows["channel"], channel)).sort_by("time_ns")
+        if not len(rows):
+            continue
+        start = runs["start_ns"][(runs["gpu"] == code) & (runs["repeat"] == max(repeats))]
+        stamps = rows["time_ns"].to_numpy()
+        x, y = thinned(stamps, rows["value"].to_numpy(), _MOST_POINTS)
+        traces.append(_line(found, code, short((x - (start[0] if len(start) else stamps[0])) / 1e9), y, "lines"))
+    return _lines(words, traces, "time from the start of the measurement, s", words)
+
+
+def _time_unit(found: Findings) -> Unit:
+    return unit_for([float(np.nanmedian(found.group.runs["time_s"]))], "s")
+
+
+def _line(
+    found: Findings, code: int, x: list[float], y: NDArray[np.float64], mode: str = "lines+markers"
+) -> dict[str, Any]:
+    """A GPU's line, in its colour."""
+    colour = PALETTE[chosen(found).index(code) % len(PALETTE)]
+    name = plain(found.group.gpus[code].label)
+    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": short(y), "line": {"width": 1, "color": colour}}
+
+
+def _lines(title: str, traces: list[dict[str, Any]], x: str, y: str) -> Spec | None:
+    layout = {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, "showlegend": True}
+    return {"title": title, "data": traces, "layout": layout} if traces else None
 
 
 def chosen(found: Findings) -> list[int]:

@@ -20,6 +20,7 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -96,12 +97,9 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
     """Measure a task and put away what was found; what the parent must know of it."""
     settings = FleetSettings.from_dict(order["settings"])
     task = Task(FleetGpu(**order["gpu"]), order["repeat"], order["order"])
-    device = open_device(task.gpu.device)
-    try:
+    with closing(open_device(task.gpu.device)) as device:
         cooled = wait_until_cool(device, order["cool_to_c"], settings.cool_limit_s, talk)
         how = _fixed_length(settings, device)
-    finally:
-        device.close()
     how = numbered(replace(how, device=task.gpu.device), task.repeat + 1)
     told: dict[str, Any] = {
         "node": task.gpu.node,
@@ -157,35 +155,26 @@ def _profile(
 def noise(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
     """Run a load until the parent closes its end."""
     settings = replace(ProfileSettings(**order["profile"]), device=order["device"])
-    device = open_device(settings.device)
-    try:
-        step = prepare(resolve(order["workload"]), device, settings).step
-        try:
-            iteration_s = max(step.replay(1).seconds, 1e-7)
-            talk.say("ready")
-            wait_until(int(talk.order()["at_ns"]), device.clock)
-            iterations, seconds = 0, 0.0
-            while not talk.ended():
-                n = max(1, round(_CHUNK_S / iteration_s))
-                took = step.replay(n).seconds
-                iterations, seconds, iteration_s = iterations + n, seconds + took, max(took / n, 1e-7)
-        finally:
-            step.close()
-    finally:
-        device.close()
-    return {"iterations": iterations, "seconds": seconds}
+    with (
+        closing(open_device(settings.device)) as device,
+        closing(prepare(resolve(order["workload"]), device, settings).step) as step,
+    ):
+        iteration_s = max(step.replay(1).seconds, 1e-7)
+        talk.say("ready")
+        wait_until(int(talk.order()["at_ns"]), device.clock)
+        while not talk.ended():
+            n = max(1, round(_CHUNK_S / iteration_s))
+            iteration_s = max(step.replay(n).seconds / n, 1e-7)
+    return {}
 
 
 def best_size(order: dict[str, Any]) -> dict[str, Any]:
     """The size of a gemm that uses the GPU best."""
     settings = FleetSettings.from_dict(order["settings"])
     how = replace(settings.profile, device=order["device"])
-    device = open_device(how.device)
-    try:
+    with closing(open_device(how.device)) as device:
         prepared = prepare(resolve(settings.workload), device, how)
         prepared.step.close()
-    finally:
-        device.close()
     return {"size": prepared.built.facts["size"]}
 
 

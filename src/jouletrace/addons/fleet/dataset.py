@@ -15,7 +15,6 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -30,6 +29,9 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import save
 from jouletrace.run.header import jsonable
 from jouletrace.run.scratch import Scratch
+
+Key = tuple[str, str, int]
+"""A result: host, UUID of the GPU, and repeat."""
 
 ABOUT = "fleet.json"
 SCHEMA = 1
@@ -139,13 +141,13 @@ class Dataset:
         told = {"node": task.gpu.node, "gpu": task.gpu.id, "repeat": task.repeat, "reason": reason, "text": text}
         self.store.write(_place("failed", task, "json"), json.dumps(told).encode())
 
-    def done(self, gpus: set[str] | None = None) -> set[tuple[str, str, int]]:
-        """Node, GPU and repeat of all results that are there, whole; of these GPUs only, if any are given.
+    def done(self, gpus: set[str] | None = None) -> set[Key]:
+        """All results that are there, whole; of these GPUs only, if any are given.
 
         What was half written when its host went down counts as missing, and so is measured again; likewise what is
         another GPU's, or holds figures that no measurement gives.
         """
-        return self._whole("runs", gpus) & self._whole("windows", gpus)
+        return self.read("runs", gpus)[0].keys() & self.read("windows", gpus)[0].keys()
 
     def failures(self) -> list[dict[str, Any]]:
         """What has no result, and why; a note that can't be read is left out, as the result is missing anyway."""
@@ -157,7 +159,7 @@ class Dataset:
             f"{self.store.root}/{name} is cut off: {lost}; no figure here rests on it"
             for folder, ending, lost in _BESIDE
             for name in self.store.names(folder, ending)
-            if not _ends_whole(self.store.tail(name, _END), ending)
+            if not _ends_whole(self.store.read(name, last=_END) or b"", ending)
         ]
         notes = [name for name, note in self._notes() if note is None]
         return lines + [
@@ -176,8 +178,8 @@ class Dataset:
 
     def read(
         self, table: str, gpus: set[str] | None = None, columns: Iterable[str] | None = None
-    ) -> tuple[pa.Table, list[str]]:
-        """A table over all GPUs, with the columns ``node`` and ``gpu``.
+    ) -> tuple[dict[Key, pa.Table], list[str]]:
+        """The results of a table.
 
         Args:
             table: One of ``rows.TABLES``.
@@ -185,61 +187,30 @@ class Dataset:
             columns: Only these.
 
         Returns:
-            The table, and a line for each file that can't be read.
+            The table of each, and a line for each file that can't be read.
         """
         schema = TABLES[table]
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
-        parts: list[pa.Table] = []
-        nodes: list[str] = []
-        ids: list[str] = []
-        lengths: list[int] = []
+        found: dict[Key, pa.Table] = {}
         damaged: list[str] = []
         for name in self.store.names(table, ".parquet"):
-            parts_of_name = _parts(name)
-            if parts_of_name is None:
+            parts = _NAME.fullmatch(name)
+            if parts is None:
                 damaged.append(f"{self.store.root}/{name} isn't named as a result is: left out")
                 continue
-            node, gpu, _ = parts_of_name
-            if gpus is not None and gpu not in gpus:
+            key = unquote(parts[1]), unquote(parts[2]), int(parts[3])
+            if gpus is not None and key[1] not in gpus:
                 continue
             try:
-                part = self._part(name, table, schema)
+                part = _read(self.store.read(name) or b"", schema, key, alone=table == "runs")
+                if table in _JUDGED:
+                    check_possible(part)
+                found[key] = part
             except (pa.ArrowException, OSError, ValueError, BadInputError) as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 damaged.append(f"{self.store.root}/{name} can't be read: {reason}")
-                continue
-            parts.append(part)
-            nodes.append(node)
-            ids.append(gpu)
-            lengths.append(len(part))
-        whole = pa.concat_tables(parts).unify_dictionaries() if parts else schema.empty_table()
-        for column, values in (("gpu", ids), ("node", nodes)):
-            whole = whole.add_column(0, column, _repeated(values, lengths))
-        return whole, damaged
-
-    def _whole(self, table: str, gpus: set[str] | None) -> set[tuple[str, str, int]]:
-        """What has a file of a table that can be used."""
-        found = set()
-        for name in self.store.names(table, ".parquet"):
-            key = _parts(name)
-            if key is None or (gpus is not None and key[1] not in gpus):
-                continue
-            with suppress(pa.ArrowException, OSError, ValueError, BadInputError):
-                self._part(name, table, TABLES[table])
-                found.add(key)
-        return found
-
-    def _part(self, name: str, table: str, schema: pa.Schema) -> pa.Table:
-        """The file of a result.
-
-        Raises:
-            ValueError: If it is damaged, of another result than its name says, or holds impossible figures.
-        """
-        part = _read(self.store.read(name) or b"", schema, _about(*_parts(name) or ("", "", 0)), alone=table == "runs")
-        if table in _JUDGED:
-            check_possible(part)
-        return part
+        return found, damaged
 
 
 _END = 1024
@@ -282,13 +253,13 @@ def _about(node: str, gpu: str, repeat: int) -> dict[str, str]:
     return {"node": node, "gpu": gpu, "repeat": str(repeat)}
 
 
-def _read(data: bytes, schema: pa.Schema, about: dict[str, str], alone: bool = False) -> pa.Table:
+def _read(data: bytes, schema: pa.Schema, key: Key, alone: bool = False) -> pa.Table:
     """A file of a table.
 
     Args:
         data: Its bytes.
         schema: Of the columns that are wanted.
-        about: Which result it is of, by its name.
+        key: Which result it is of, by its name.
         alone: Whether it must hold one row.
 
     Raises:
@@ -298,6 +269,7 @@ def _read(data: bytes, schema: pa.Schema, about: dict[str, str], alone: bool = F
     with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, pre_buffer=False) as file:
         there = set(file.schema_arrow.names)
         part = file.read(columns=[name for name in schema.names if name in there], use_threads=False)
+    about = _about(*key)
     said = {key.decode(): value.decode() for key, value in (part.schema.metadata or {}).items()}
     if any(said.get(key, value) != value for key, value in about.items()):
         raise ValueError("it is repeat {repeat} of {gpu} of {node}".format(**{**about, **said}))
@@ -313,24 +285,10 @@ def _read(data: bytes, schema: pa.Schema, about: dict[str, str], alone: bool = F
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _repeated(values: list[str], lengths: list[int]) -> pa.Array:
-    """Each text so often, as a dictionary: a long column of few names."""
-    names = list(dict.fromkeys(values))
-    place = {name: i for i, name in enumerate(names)}
-    codes = [place[value] for value, n in zip(values, lengths, strict=True) for _ in range(n)]
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(names, pa.string()))
-
-
 def _place(folder: str, task: Task, ending: str) -> str:
     node, gpu = quote(task.gpu.node, safe="-_."), quote(task.gpu.id, safe="-_.")
     inside = f"node={node}/gpu={gpu}" if folder in TABLES else f"{node}/{gpu}"
     return f"{folder}/{inside}/repeat-{task.repeat:04d}.{ending}"
-
-
-def _parts(name: str) -> tuple[str, str, int] | None:
-    """Node, GPU and repeat in the name of a result's file; None if it is named otherwise."""
-    found = _NAME.fullmatch(name)
-    return None if found is None else (unquote(found[1]), unquote(found[2]), int(found[3]))
 
 
 def _brief(text: str) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jouletrace.addons.fleet.findings import Findings, mean_of
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.slowness import CONDITIONS, COUNTED, is_counted
 from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.addons.fleet.words import NAMES, PERCENT, SAME_TIME, reason
-from jouletrace.report.document import Column, Document, Footnotes, Section
+from jouletrace.report.document import Cell, Column, Document, Footnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
+from jouletrace.report.html.tables import Heading, Table
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
 from jouletrace.run import Estimate
+
+_ASIDE = ("temperature_max_c", "context_idle_w")
+"""Columns of the page that are shown on request only."""
 
 _LEVELS = {"node": "between hosts", "gpu": "between GPUs", "run": "between runs", "within": "within a run"}
 
@@ -30,7 +35,7 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
     told = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:
-        told.sections += [spread_table(one, marks), variance_table(one, marks), gpu_table(one, marks, top)]
+        told.sections += [spread_table(one, marks), variance_table(one, marks), gpu_section(one, marks, top)]
         told.sections += filter(None, [slowness_table(one)])
     told.facts = [fact for one in found for fact in facts(one)]
     told.warnings = warnings(fleet, found)
@@ -87,7 +92,7 @@ def variance_table(found: Findings, others: Footnotes) -> Section:
 
 def _alike(spread: Spread) -> str:
     """What is to be known of windows that resemble one another; "" where they don't."""
-    found = spread.correlation
+    found = spread.once.correlation if spread.once is not None else None
     if found is None or not found.seen:
         return ""
     of, worth = fixed(float(found.windows.mean()), 0), fixed(found.effective, 1)
@@ -97,69 +102,156 @@ def _alike(spread: Spread) -> str:
     )
 
 
-def gpu_table(found: Findings, others: Footnotes, top: int | None = None) -> Section:
-    """Every GPU, the fastest first; by number where none is."""
-    group, marks = found.group, Footnotes(others)
-    time = {place.gpu: place for place in found.spreads["time_s"].places}
-    energy = {place.gpu: place for place in found.spreads["energy_j"].places}
-    power = {place.gpu: place for place in found.spreads["power_w"].places}
-    units = {
-        name: unit_for([place.value.value for place in places.values()], FIGURES[name])
-        for name, places in (("time_s", time), ("energy_j", energy), ("power_w", power))
-    }
+_CONDITIONS = (
+    ("power_w", "power (W)", 1),
+    ("clock_mhz", "SM (MHz)", 0),
+    (COUNTED, "SM, counted (MHz)", 0),
+    ("temperature_c", "die (°C)", 1),
+    ("temperature_max_c", "hottest (°C)", 0),
+    ("idle_w", "deep idle (W)", 1),
+    ("context_idle_w", "context idle (W)", 1),
+    ("power_cap_share", "under the cap (share)", 2),
+    ("hardware_share", "slowed by hardware (share)", 2),
+)
+"""Columns of runs, what they are called in the table of GPUs, and digits behind the point."""
+
+_TERMINAL = {
+    "label": "GPU",
+    "runs": "runs",
+    "time_s": "",
+    "time_s_off": "off median (%)",
+    "time_s_rank": "rank",
+    "energy_j": "",
+    "energy_j_rank": "rank",
+    "power_w": "",
+    "clock_mhz": "",
+    COUNTED: "counted (MHz)",
+    "temperature_c": "",
+    "idle_w": "idle (W)",
+    "remark": "",
+}
+"""Columns of the table of GPUs that the terminal has, by key, and what it calls them where that is shorter."""
+
+_WIDE = ("runs", "power_w", "clock_mhz", COUNTED, "idle_w")
+"""Of these, those that are left out where there is little room."""
+
+
+def gpu_section(found: Findings, others: Footnotes, top: int | None = None) -> Section:
+    """Every GPU as the terminal has it; with ``top``, so many of the best and of the worst."""
+    whole = gpu_table(found, others)
+    keys = [heading.key for heading in whole.headings]
+    shown = [n for n, key in enumerate(keys) if key in _TERMINAL]
     columns = [
-        Column("GPU"),
-        Column("runs", numeric=True, wide=True),
-        Column(f"time ({units['time_s'].name})", numeric=True),
+        Column(_TERMINAL[keys[n]] or whole.headings[n].name, whole.headings[n].numeric, wide=int(keys[n] in _WIDE))
+        for n in shown
     ]
-    columns += [Column(name, numeric=True) for name in ("off median (%)", "rank")]
-    columns += [Column(f"energy ({units['energy_j'].name})", numeric=True), Column("rank", numeric=True)]
-    columns += [Column("power (W)", numeric=True, wide=True), Column("SM (MHz)", numeric=True, wide=True)]
-    counted = is_counted(group)
-    columns += [Column("counted (MHz)", numeric=True, wide=True)] if counted else []
-    columns += [Column("die (°C)", numeric=True), Column("idle (W)", numeric=True, wide=True), Column("")]
-    section = Section(gpu_heading(found), columns, apart=True)
-    places = found.spreads["time_s"].places
-    shown = places if top is None or len(places) <= 2 * top else [*places[:top], *places[-top:]]
-    for place in shown:
-        code = place.gpu
-        drawn, watts = energy.get(code), power.get(code)
-        off = NONE if place.off.value is None else _signed(place.off)
-        section.rows.append(
-            [
-                group.gpus[code].label,
-                str(int((group.runs["gpu"] == code).sum())),
-                cell(place.value, units["time_s"]),
-                off,
-                _rank(place.rank),
-                NONE if drawn is None else cell(drawn.value, units["energy_j"]),
-                NONE if drawn is None else _rank(drawn.rank),
-                NONE if watts is None else cell(watts.value, units["power_w"]),
-                _plain(mean_of(group, "clock_mhz", code), 0),
-                *([_plain(mean_of(group, COUNTED, code), 0)] if counted else []),
-                _plain(mean_of(group, "temperature_c", code), 1),
-                _plain(mean_of(group, "idle_w", code), 1),
-                _remark(found, code, place.outlier, drawn.outlier if drawn else "", marks),
-            ]
-        )
-    section.notes = marks.lines()
-    if group.shares_time:
-        section.notes.append(SAME_TIME)
-    if len(shown) < len(places):
-        section.notes.insert(
-            0, f"{len(places) - len(shown)} GPUs between these are left out; --top shows more, --json all"
-        )
-    if len(energy) > 1 and found.gain_pct is not None:
-        gain = (
-            f"the gain of a board's power sensor is known to ±{found.gain_pct:g} % only and differs from board to board"
-        )
-        hides = (
-            "energies here are no further apart than that alone may make them"
-            if found.hides_in_gain
-            else "part of the distance may be that"
-        )
-        section.notes.append(f"ranks by energy are by what each board's own sensor says: {gain}; {hides}")
+    rows = whole.rows if top is None or len(whole.rows) <= 2 * top else [*whole.rows[:top], *whole.rows[-top:]]
+    section = Section(whole.title, columns, [[row[n].full or row[n].text for n in shown] for row in rows], apart=True)
+    if len(rows) < len(whole.rows):
+        left = len(whole.rows) - len(rows)
+        section.notes.append(f"{left} GPUs between these are left out; --top shows more, --json all")
+    section.notes += whole.notes
     return section
+
+
+def gpu_table(found: Findings, others: Footnotes | None = None) -> Table:
+    """Every GPU with all that is known of it, the fastest first; by number where none is."""
+    marks = Footnotes(others)
+    columns = [*_identity(found), *_ranked(found, "time_s", "time"), *_ranked(found, "energy_j", "energy")]
+    heading = Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True)
+    columns.append((heading, lambda code: _figure(found.cooler.get(code), PERCENT, sign=True)))
+    for name, words, digits in _CONDITIONS:
+        if name != COUNTED or is_counted(found.group):
+            columns.append((Heading(words, name, True, aside=name in _ASIDE), _condition(found, name, digits)))
+    columns.append((Heading("", "remark"), lambda code: Cell(_remark(found, code, marks))))
+    table = Table("gpus", gpu_heading(found), [heading for heading, _ in columns])
+    table.rows = [[value(place.gpu) for _, value in columns] for place in found.spreads["time_s"].places]
+    table.notes = [*marks.lines(), *_energy_note(found)]
+    if found.group.shares_time:
+        table.notes.append(f"{SAME_TIME[0].upper()}{SAME_TIME[1:]}")
+    return table
+
+
+_Column = tuple[Heading, Callable[[int], Cell]]
+"""A column of the table of GPUs, and its cell of a GPU's code."""
+
+
+def _identity(found: Findings) -> list[_Column]:
+    gpus = found.group.gpus
+    runs = np.bincount(found.group.runs["gpu"], minlength=len(gpus)).tolist()
+
+    def fact(name: str) -> Callable[[int], Cell]:
+        return lambda code: Cell(printable(str(gpus[code].facts.get(name) or "")))
+
+    return [
+        (Heading("GPU", "label"), lambda code: label(gpus[code].label)),
+        (
+            Heading("host", "host", aside=len({gpu.node for gpu in gpus}) == 1),
+            lambda code: Cell(printable(gpus[code].node)),
+        ),
+        (Heading("UUID", "gpu", aside=True), lambda code: Cell(printable(gpus[code].id))),
+        (Heading("serial", "serial", aside=True), fact("serial")),
+        (Heading("slot", "pci_bus", aside=True), fact("pci_bus")),
+        (Heading("runs", "runs", True), lambda code: Cell(str(runs[code]), runs[code])),
+    ]
+
+
+def _ranked(found: Findings, figure: str, words: str) -> list[_Column]:
+    """A figure of each GPU, its distance from the median, and its rank."""
+    places = {place.gpu: place for place in found.spreads[figure].places}
+    unit = unit_for([place.value.value for place in places.values()], FIGURES[figure])
+
+    def shown(what: str, cell_of: Callable[[Estimate], Cell]) -> Callable[[int], Cell]:
+        return lambda code: cell_of(getattr(places[code], what)) if code in places else Cell(NONE)
+
+    return [
+        (Heading(f"{words} ({unit.name})", figure, True), shown("value", lambda own: _figure(own, unit))),
+        (
+            Heading(f"{words} off median (%)", f"{figure}_off", True),
+            shown("off", lambda own: _figure(own, PERCENT, sign=True)),
+        ),
+        (Heading(f"rank by {words}", f"{figure}_rank", True), shown("rank", _rank)),
+    ]
+
+
+def _condition(found: Findings, name: str, digits: int) -> Callable[[int], Cell]:
+    def value(code: int) -> Cell:
+        mean = mean_of(found.group, name, code)
+        return Cell(NONE if mean is None else fixed(mean, digits), mean)
+
+    return value
+
+
+def _energy_note(found: Findings) -> list[str]:
+    if len(found.spreads["energy_j"].places) < 2 or found.gain_pct is None:
+        return []
+    hides = "energies here are no further apart than that alone may make them"
+    return [
+        "ranks by energy are by what each board's own sensor says: the gain of a board's power sensor is known to "
+        f"±{found.gain_pct:g} % only and differs from board to board; "
+        + (hides if found.hides_in_gain else "part of the distance may be that")
+    ]
+
+
+def label(text: str) -> Cell:
+    """What a GPU is called, on one line."""
+    shown = printable(text)
+    return Cell(shown.replace(" ", NBSP), full=shown)
+
+
+def _figure(estimate: Estimate | None, unit: Unit, sign: bool = False) -> Cell:
+    if estimate is None or estimate.value is None:
+        return Cell(NONE)
+    text = cell(estimate, unit)
+    plus = "+" if sign and estimate.value > 0 and not text.startswith(("−", "0 ")) else ""
+    return Cell(f"{plus}{text}", estimate.value, estimate.low, estimate.high)
+
+
+def _rank(rank: Estimate) -> Cell:
+    if rank.value is None or rank.low is None or rank.high is None:
+        return Cell(NONE)
+    low, high = round(rank.low), round(rank.high)
+    return Cell(f"{low}" if low == high else f"{low}–{high}", rank.value, rank.low, rank.high)
 
 
 def gpu_heading(found: Findings) -> str:
@@ -185,62 +277,66 @@ def slowness_table(found: Findings) -> Section | None:
 
 def facts(found: Findings) -> list[tuple[str, str]]:
     """What is said in lines below the tables."""
-    group = found.group
-    lines: list[tuple[str, str]] = []
-    worth = found.worth
-    if worth is not None:
-        label = group.gpus[worth.gpu].label
-        answer = {"yes": "yes", "no": "no", "undecided": "can't be told yet"}[worth.verdict]
-        takes = [] if group.shares_time else [_less(worth.time, "time")]
-        if worth.energy.value is not None:
-            takes.append(f"{_less(worth.energy, 'energy')} (sensor gain apart)")
-        text = f"it takes {' and '.join(takes)} than one of the others picked blindly" if takes else ""
-        said = [f"{label}: {answer}", *([SAME_TIME] if group.shares_time else []), *([text] if text else [])]
-        lines.append(("Worth asking for?", "; ".join(said)))
-    if found.slope.value is not None:
-        longer = found.slope.value >= 0
-        per = f"{cell(found.slope.scaled(1 if longer else -1), PERCENT)} % {'longer' if longer else 'shorter'}"
-        lines.append(("Temperature", f"an iteration takes {per} a degree hotter, from how runs of a GPU differ"))
+    lines = [("Worth asking for?", _worth(found)), ("Temperature", _temperature(found.slope))]
+    skew = found.skew
+    if skew.most is not None:
+        text = f"at most {quantity(skew.most, 's')}, median {quantity(skew.median, 's')}, over {skew.n} starts at once"
     else:
-        lines.append(("Temperature", f"no correction: {reason(found.slope.reason)}"))
-    if found.skew.most is not None and found.skew.median is not None:
-        most, median = quantity(found.skew.most, "s"), quantity(found.skew.median, "s")
-        lines.append(("Start skew", f"at most {most}, median {median}, over {found.skew.n} starts at once"))
-    else:
-        lines.append(("Start skew", f"none: {reason(found.skew.reason)}"))
-    limits = group.gpus[0].facts if group.gpus else {}
-    ends = [
-        f"{end} {limits[f'power_limit_{end}_w']:g} W"
-        for end in ("min", "default", "max")
-        if limits.get(f"power_limit_{end}_w")
-    ]
-    if ends:
-        modes = {gpu.facts.get("persistence") for gpu in group.gpus} - {None}
-        mode = f"; persistence mode {' and '.join(sorted('on' if m else 'off' for m in modes))}" if modes else ""
-        lines.append(("Power limits", ", ".join(ends) + mode))
-    if step := _step(found):
-        lines.append(("Power step", step))
-    return lines
+        text = f"none: {reason(skew.reason)}"
+    lines += [("Start skew", text), ("Power limits", _limits(found)), ("Power step", _step(found))]
+    return [(name, text) for name, text in lines if text]
+
+
+def _worth(found: Findings) -> str:
+    group, worth = found.group, found.worth
+    if worth is None:
+        return ""
+    answer = {"yes": "yes", "no": "no", "undecided": "can't be told yet"}[worth.verdict]
+    takes = [] if group.shares_time else [_less(worth.time, "time")]
+    if worth.energy.value is not None:
+        takes.append(f"{_less(worth.energy, 'energy')} (sensor gain apart)")
+    said = [f"{group.gpus[worth.gpu].label}: {answer}", SAME_TIME if group.shares_time else ""]
+    said.append(f"it takes {' and '.join(takes)} than one of the others picked blindly" if takes else "")
+    return "; ".join(filter(None, said))
+
+
+def _temperature(slope: Estimate) -> str:
+    if slope.value is None:
+        return f"no correction: {reason(slope.reason)}"
+    longer = slope.value >= 0
+    per = f"{cell(slope.scaled(1 if longer else -1), PERCENT)} % {'longer' if longer else 'shorter'}"
+    return f"an iteration takes {per} a degree hotter, from how runs of a GPU differ"
+
+
+def _limits(found: Findings) -> str:
+    gpus = found.group.gpus
+    ends = [(end, gpus[0].facts.get(f"power_limit_{end}_w")) for end in ("min", "default", "max")]
+    text = ", ".join(f"{end} {watts:g} W" for end, watts in ends if watts)
+    modes = {gpu.facts.get("persistence") for gpu in gpus} - {None}
+    mode = f"; persistence mode {' and '.join(sorted('on' if m else 'off' for m in modes))}" if modes else ""
+    return text and text + mode
 
 
 def _step(found: Findings) -> str:
     """What the boards' power did when the load began; "" where it couldn't be seen."""
     runs = found.group.runs
-    known = np.isfinite(runs["step_settled_w"])
-    if not known.any():
+    seen = {n: runs[f"step_{n}"][np.isfinite(runs[f"step_{n}"])] for n in ("settled_w", "peak_w", "rise_s", "return_s")}
+    if not len(seen["settled_w"]):
         return ""
-    rest, settled = (quantity(float(np.median(runs[f"step_{n}_w"][known])), "W") for n in ("rest", "settled"))
-    text = f"from {rest} to {settled} when the load begins"
-    rise = runs["step_rise_s"][np.isfinite(runs["step_rise_s"])]
-    if len(rise):
-        text += f", 90 % of it after {quantity(float(np.median(rise)), 's')}"
-    peaks, back = (runs[name][np.isfinite(runs[name])] for name in ("step_peak_w", "step_return_s"))
+    rest = runs["step_rest_w"][np.isfinite(runs["step_settled_w"])]
+
+    def median(values: NDArray[np.float64], unit: str) -> str:
+        return quantity(float(np.median(values)), unit)
+
+    text = f"from {median(rest, 'W')} to {median(seen['settled_w'], 'W')} when the load begins"
+    if len(seen["rise_s"]):
+        text += f", 90 % of it after {median(seen['rise_s'], 's')}"
+    peaks = seen["peak_w"]
     if len(peaks):
-        most, median = quantity(float(peaks.max()), "W"), quantity(float(np.median(peaks)), "W")
-        text += f"; beyond it in {len(peaks)} of {int(known.sum())} runs: to {median}"
-        text += f", at most {most}" if len(peaks) > 1 else ""
-    if len(back):
-        text += f", back after {quantity(float(np.median(back)), 's')}"
+        text += f"; beyond it in {len(peaks)} of {len(rest)} runs: to {median(peaks, 'W')}"
+        text += f", at most {quantity(float(peaks.max()), 'W')}" if len(peaks) > 1 else ""
+    if len(seen["return_s"]):
+        text += f", back after {median(seen['return_s'], 's')}"
     return f"{text} (medians, through the sensor)"
 
 
@@ -263,43 +359,24 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
     return [*lines, *fleet.damaged]
 
 
-def _remark(found: Findings, code: int, time: str, energy: str, marks: Footnotes) -> str:
+def _remark(found: Findings, code: int, marks: Footnotes) -> str:
     remarks = []
-    for name, side in (("time", time), ("energy", energy)):
+    for name, figure in (("time", "time_s"), ("energy", "energy_j")):
+        side = next((place.outlier for place in found.spreads[figure].places if place.gpu == code), "")
         if side:
             where = "above" if side == "high" else "below"
-            remarks.append(marks.mark(f"stands out by {name}: its whole interval is {where} the box plot's fence"))
-    slowed = mean_of(found.group, "hardware_share", code)
-    if slowed:
-        remarks.append(marks.mark("slowed down by its hardware (heat or power brake) in part of the time"))
-    gpu = found.group.gpus[code]
-    if gpu.facts.get("noise_here"):
-        remarks.append(marks.mark("noise ran on this very GPU: its power and energy hold both"))
-    return "".join(remarks)
+            remarks.append(f"stands out by {name}: its whole interval is {where} the box plot's fence")
+    if mean_of(found.group, "hardware_share", code):
+        remarks.append("slowed down by its hardware (heat or power brake) in part of the time")
+    if found.group.gpus[code].facts.get("noise_here"):
+        remarks.append("noise ran on this very GPU: its power and energy hold both")
+    return "".join(map(marks.mark, remarks))
 
 
 def _cell(estimate: Estimate, marks: Footnotes) -> str:
     if estimate.value is None:
         return f"{NONE} {marks.mark(reason(estimate.reason))}"
     return cell(estimate, PERCENT)
-
-
-def _signed(estimate: Estimate) -> str:
-    text = cell(estimate, PERCENT)
-    return (
-        f"+{text}" if estimate.value is not None and estimate.value > 0 and not text.startswith(("−", "0 ")) else text
-    )
-
-
-def _rank(rank: Estimate) -> str:
-    if rank.value is None or rank.low is None or rank.high is None:
-        return NONE
-    low, high = round(rank.low), round(rank.high)
-    return f"{low}" if low == high else f"{low}–{high}"
-
-
-def _plain(value: float | None, places: int) -> str:
-    return NONE if value is None else fixed(value, places)
 
 
 def _less(gain: Estimate, what: str) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.dataset import Dataset, Key
 from jouletrace.addons.fleet.node import Node, Note, Outcome
-from jouletrace.addons.fleet.plan import TOGETHER, FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, rounds
 from jouletrace.addons.fleet.process import Hear
 from jouletrace.errors import BadInputError, NotPossibleError
 
-Todo = dict[str, dict[int, list[str]]]
-"""By node and repeat, ids of the GPUs whose result is still missing."""
+Todo = dict[str, list[list[Task]]]
+"""By host: tasks that run at once, one group after the other."""
 
 
 class Watch(Protocol):
@@ -141,30 +141,28 @@ def _run(
 
 
 def _found(outcomes: Sequence[Outcome], dataset: Dataset, gpus: set[str]) -> list[Outcome]:
-    """The outcomes, those without reason where the result isn't there after all: another host has put it elsewhere."""
+    """The outcomes; a result that isn't there after all has been put elsewhere, by another host."""
     there = dataset.done(gpus)
     text = f"its result is not in {dataset.store.root}: give a place that all hosts share"
     found = []
     for one in outcomes:
         key = one.task.gpu.node, one.task.gpu.id, one.task.repeat
         if not one.reason and key not in there:
-            dataset.fail(one.task, "elsewhere", text)
-            found.append(Outcome(one.task, "elsewhere", text))
-        else:
-            found.append(one)
+            one = Outcome(one.task, "elsewhere", text)  # noqa: PLW2901
+            dataset.fail(one.task, one.reason, text)
+        found.append(one)
     return found
 
 
-def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: set[tuple[str, str, int]]) -> Todo:
-    """What is missing. GPUs that run together are measured together again: one alone is something else."""
+def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: Container[Key]) -> Todo:
+    """What is missing, in random order. GPUs that run together are measured together again."""
     found: Todo = {}
     for node in dict.fromkeys(gpu.node for gpu in gpus):
         own = [gpu for gpu in gpus if gpu.node == node]
-        for repeat in range(settings.repeats):
-            missing = [gpu.id for gpu in own if (node, gpu.id, repeat) not in there]
-            if missing:
-                again = [gpu.id for gpu in own] if settings.placement == TOGETHER else missing
-                found.setdefault(node, {})[repeat] = again
+        groups = [group for repeat in range(settings.repeats) for group in rounds(own, settings, repeat)]
+        missing = [group for group in groups if any((node, t.gpu.id, t.repeat) not in there for t in group)]
+        if missing:
+            found[node] = missing
     return found
 
 
@@ -172,13 +170,11 @@ def local(
     settings: FleetSettings, gpus: Sequence[FleetGpu], others: Sequence[FleetGpu], store: str, command: str = ""
 ) -> Work:
     """The engine for this host. Simulated hosts take turns."""
-    names = dict.fromkeys(gpu.node for gpu in gpus)
-    nodes = {name: Node(settings, [gpu for gpu in gpus if gpu.node == name], others, store, command) for name in names}
 
     def work(todo: Todo, note: Note, hear: Hear) -> None:
-        for repeat in range(settings.repeats):
-            for name, missing in todo.items():
-                if repeat in missing:
-                    nodes[name].repeat(repeat, missing[repeat], note, hear)
+        for name, groups in todo.items():
+            node = Node(settings, [gpu for gpu in [*gpus, *others] if gpu.node == name], store, command)
+            for group in groups:
+                node.at_once(group, note, hear)
 
     return work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from jouletrace.addons.fleet.names import is_meant
 from jouletrace.addons.fleet.plan import COLLECTIVE, TOGETHER
 from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.slowness import Correlate, at_equal_temperature, correlates, temperature_slope
-from jouletrace.addons.fleet.spread import FIGURES, Place, Spread
+from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.run import Estimate
 
 AUTOCORRELATED = "autocorrelated_windows"
 """Flag of a figure whose successive windows resemble one another."""
+
+_MEANS = ("clock_mhz", "counted_mhz", "temperature_c", "idle_w", "context_idle_w", "power_cap_share")
 
 WORTH = 0.01
 """Relative gain from which on a GPU is worth asking for, by default."""
@@ -77,7 +79,6 @@ class Findings:
     cooler: dict[int, Estimate]
     worth: Worth | None
     gain_pct: float | None
-    notes: list[str] = field(default_factory=list)
 
     @property
     def hides_in_gain(self) -> bool:
@@ -169,7 +170,7 @@ def _group(found: Findings) -> dict[str, Any]:
         "title": group.title,
         "facts": group.facts,
         "nodes": len({gpu.node for gpu in group.gpus}),
-        "gpus": _gpus(found),
+        "gpus": [_gpu(found, code) for code in range(len(group.gpus))],
         "spread": {
             figure: {
                 "range": spread.range.to_dict(),
@@ -203,7 +204,7 @@ def _group(found: Findings) -> dict[str, Any]:
 
 def _windows(spread: Spread) -> dict[str, Any] | None:
     """How many windows a run has, how many independent ones they are worth, and why these differ."""
-    found = spread.correlation
+    found = spread.once.correlation if spread.once is not None else None
     if found is None:
         return None
     return {
@@ -214,29 +215,24 @@ def _windows(spread: Spread) -> dict[str, Any] | None:
     }
 
 
-def _gpus(found: Findings) -> list[dict[str, Any]]:
-    places = {name: {place.gpu: place for place in spread.places} for name, spread in found.spreads.items()}
-    return [
-        _gpu(found, code, {name: own.get(code) for name, own in places.items()})
-        for code in range(len(found.group.gpus))
-    ]
+def _gpu(found: Findings, code: int) -> dict[str, Any]:
+    gpu, cooler = found.group.gpus[code], found.cooler.get(code)
+    return {
+        "node": gpu.node,
+        "gpu": gpu.id,
+        "label": gpu.label,
+        **{name: gpu.facts.get(name) for name in ("serial", "pci_bus", "index")},
+        "runs": int((found.group.runs["gpu"] == code).sum()),
+        **{figure: _place(spread, code) for figure, spread in found.spreads.items()},
+        **{name: mean_of(found.group, name, code) for name in _MEANS},
+        "off_at_equal_temperature": cooler.to_dict() if cooler is not None else None,
+    }
 
 
-def _gpu(found: Findings, code: int, places: dict[str, Place | None]) -> dict[str, Any]:
-    gpu = found.group.gpus[code]
-    told: dict[str, Any] = {"node": gpu.node, "gpu": gpu.id, "label": gpu.label}
-    told |= {name: gpu.facts.get(name) for name in ("serial", "pci_bus", "index")}
-    told["runs"] = int((found.group.runs["gpu"] == code).sum())
-    for figure, place in places.items():
-        told[figure] = _place(place) if place is not None else None
-    for name in ("clock_mhz", "counted_mhz", "temperature_c", "idle_w", "context_idle_w", "power_cap_share"):
-        told[name] = mean_of(found.group, name, code)
-    cooler = found.cooler.get(code)
-    told["off_at_equal_temperature"] = cooler.to_dict() if cooler is not None else None
-    return told
-
-
-def _place(place: Place) -> dict[str, Any]:
+def _place(spread: Spread, code: int) -> dict[str, Any] | None:
+    place = next((place for place in spread.places if place.gpu == code), None)
+    if place is None:
+        return None
     told = {name: getattr(place, name).to_dict() for name in ("value", "off", "rank")}
     return {**told, "best": place.best, "outlier": place.outlier or None}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -90,11 +91,8 @@ def busy(gpus: Sequence[FleetGpu]) -> dict[str, str]:
     """Who uses which of these GPUs now: text by id. To be asked before anything of ours runs there."""
     found = {}
     for gpu in gpus:
-        device = open_device(gpu.device)
-        try:
+        with closing(open_device(gpu.device)) as device:
             users = [f"{process.name or 'a process'} (pid {process.pid})" for process in device.processes()]
-        finally:
-            device.close()
         if users:
             found[gpu.id] = f"{gpu} is in use by {', '.join(users)}"
     return found

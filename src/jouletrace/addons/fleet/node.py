@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from jouletrace.addons.fleet.cooling import MARGIN_C
-from jouletrace.addons.fleet.plan import CALLS_PORT, COLLECTIVE, FleetGpu, FleetSettings, Task, rounds
+from jouletrace.addons.fleet.plan import CALLS_PORT, COLLECTIVE, FleetGpu, FleetSettings, Task
 from jouletrace.addons.fleet.process import Child, Hear, listen
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Watch
@@ -43,8 +43,7 @@ class Node:
 
     Args:
         settings: What to do.
-        measured: Its GPUs that are measured.
-        others: Its GPUs that noise may run on besides.
+        gpus: Its GPUs: those that are measured, and others that noise may run on.
         store: Where results go.
         command: For the record.
         begun_c: Temperature that each GPU had when it was first seen, by id.
@@ -56,33 +55,24 @@ class Node:
     def __init__(
         self,
         settings: FleetSettings,
-        measured: Sequence[FleetGpu],
-        others: Sequence[FleetGpu],
+        gpus: Sequence[FleetGpu],
         store: str,
         command: str = "",
-        begun_c: dict[str, float] | None = None,
+        begun_c: Mapping[str, float] | None = None,
     ) -> None:
         self._settings = settings
-        self._measured = list(measured)
-        self._places = [*measured, *others]
+        self._gpus = gpus
         self._store = store
         self._command = command
         self.begun_c = dict(begun_c or {})
 
-    def repeat(self, number: int, todo: Sequence[str], note: Note, hear: Hear) -> None:
-        """Do one repeat.
+    def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
+        """Do tasks that run together.
 
         Args:
-            number: Which.
-            todo: Ids of the GPUs whose result is wanted; if they run together, all run.
-            note: Told each outcome.
-            hear: Told what children say of their progress.
-        """
-        for group in rounds(self._measured, self._settings, number, todo):
-            self.at_once(group, note, hear)
-
-    def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
-        """Do tasks that run together; see ``repeat``.
+            group: The tasks.
+            note: Called with each outcome.
+            hear: Called with what children say of their progress.
 
         Raises:
             BadInputError: If there is no room for what they record meanwhile.
@@ -130,7 +120,7 @@ class Node:
         made = [
             Child(gpu, {"noise": {"workload": noise.workload, "profile": profile, "device": gpu.device}})
             for noise in self._settings.noise
-            for gpu in self._places
+            for gpu in self._gpus
             if noise.on(gpu)
         ]
         listen(made, ("ready",), self._settings.limit_s, hear)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -65,28 +65,8 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
         BadInputError: If the request makes no sense here.
         NotPossibleError: If there is no GPU, or no cluster.
     """
-    if request.engine not in ENGINES:
-        raise BadInputError(f"--engine {request.engine}: must be one of {', '.join(ENGINES)}")
-    if request.address is not None and request.engine != "ray":
-        raise BadInputError(f"--address {request.address}: only --engine ray has one")
-    check_has_phases(resolve(settings.workload), settings.profile)
-    for noise in settings.noise:
-        resolve(noise.workload)
-    if settings.workload in (*GEMMS, "memcpy", COLLECTIVE):
-        for key, text in settings.profile.config.items():
-            if key in ("size", "iterations") and not _size_wanted(settings, key):
-                whole(settings.workload, key, text)
-    if settings.workload == COLLECTIVE and settings.placement != TOGETHER:
-        raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
-    if settings.workload == COLLECTIVE and request.device.startswith("sim:"):
-        raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated boards have no links to one another")
-    if settings.workload == COLLECTIVE and settings.profile.mode != "eager":
-        raise BadInputError(
-            f"--mode {settings.profile.mode}: calls of {COLLECTIVE} are announced one by one: use eager"
-        )
+    _check(settings, request)
     if request.engine == "ray":
-        if _size_wanted(settings) and not request.device.startswith("sim:"):
-            raise BadInputError("--size auto: over Ray all hosts must run the same; find it on one GPU, and give it")
         from jouletrace.addons.fleet.ray_engine import open_ray
 
         with open_ray(settings, request.address, request.device, request.gpus, request.nodes) as cluster:
@@ -103,6 +83,32 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
     free = _free(settings, gpus, others, excluded)
     settled = settle_size(settings, free[0])
     yield OpenFleet(settled, gpus, excluded, lambda place, command: local(settled, free, others, place, command))
+
+
+def _check(settings: FleetSettings, request: Request) -> None:
+    """Refuse what can't be, before any GPU is looked for."""
+    simulated = request.device.startswith("sim:")
+    if request.engine not in ENGINES:
+        raise BadInputError(f"--engine {request.engine}: must be one of {', '.join(ENGINES)}")
+    if request.address is not None and request.engine != "ray":
+        raise BadInputError(f"--address {request.address}: only --engine ray has one")
+    check_has_phases(resolve(settings.workload), settings.profile)
+    for noise in settings.noise:
+        resolve(noise.workload)
+    if settings.workload in (*GEMMS, "memcpy", COLLECTIVE):
+        for key, text in settings.profile.config.items():
+            if key in ("size", "iterations") and not (key == "size" and _size_wanted(settings)):
+                whole(settings.workload, key, text)
+    if settings.workload == COLLECTIVE:
+        if settings.placement != TOGETHER:
+            raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
+        if simulated:
+            raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated boards have no links to one another")
+        if settings.profile.mode != "eager":
+            mode = settings.profile.mode
+            raise BadInputError(f"--mode {mode}: calls of {COLLECTIVE} are announced one by one: use eager")
+    if request.engine == "ray" and _size_wanted(settings) and not simulated:
+        raise BadInputError("--size auto: over Ray all hosts must run the same; find it on one GPU, and give it")
 
 
 def _free(
@@ -142,8 +148,8 @@ def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
             raise BadInputError(f"--noise {noise}: {gpus[0].node} has no GPU {missing[0]}; it has {sorted(there)}")
 
 
-def _size_wanted(settings: FleetSettings, key: str = "size") -> bool:
-    return settings.workload in GEMMS and key == "size" and settings.profile.config.get(key) == AUTO
+def _size_wanted(settings: FleetSettings) -> bool:
+    return settings.workload in GEMMS and settings.profile.config.get("size") == AUTO
 
 
 def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:
@@ -154,15 +160,11 @@ def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:
     """
     if not _size_wanted(settings):
         return settings
-    if gpu.simulated:
-        config = {key: value for key, value in settings.profile.config.items() if key != "size"}
-        return replace(settings, profile=replace(settings.profile, config=config))
-    child = Child(gpu, {"size": {"settings": settings.to_dict(), "device": gpu.device}})
-    try:
-        listen([child], ("done",), _SIZE_LIMIT_S, lambda gpu, message: None)
-    finally:
-        child.close()
-    if child.said.get("is") != "done":
-        raise NotPossibleError(f"--size auto: {child.said.get('text')}")
-    config = {**settings.profile.config, "size": str(child.said["size"])}
+    config = {key: value for key, value in settings.profile.config.items() if key != "size"}
+    if not gpu.simulated:
+        with closing(Child(gpu, {"size": {"settings": settings.to_dict(), "device": gpu.device}})) as child:
+            listen([child], ("done",), _SIZE_LIMIT_S, lambda gpu, message: None)
+        if child.said.get("is") != "done":
+            raise NotPossibleError(f"--size auto: {child.said.get('text')}")
+        config["size"] = str(child.said["size"])
     return replace(settings, profile=replace(settings.profile, config=config))

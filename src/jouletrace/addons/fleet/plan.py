@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -174,19 +174,16 @@ class Task:
     order: int = 0
 
 
-def rounds(gpus: Sequence[FleetGpu], settings: FleetSettings, repeat: int, wanted: Container[str]) -> list[list[Task]]:
+def rounds(gpus: Sequence[FleetGpu], settings: FleetSettings, repeat: int) -> list[list[Task]]:
     """What one host does in a repeat: tasks that run at once, one group after the other, in random order.
 
     Args:
         gpus: All that are measured there.
         settings: Say how they are placed, and the seed of the order.
         repeat: Which.
-        wanted: Ids of the GPUs whose result is missing; groups without any are left out.
     """
     rng = np.random.default_rng([settings.seed, repeat])
     shuffled = [gpus[i] for i in rng.permutation(len(gpus))]
     if settings.placement == TOGETHER:
-        groups = [[Task(gpu, repeat) for gpu in shuffled]]
-    else:
-        groups = [[Task(gpu, repeat, order)] for order, gpu in enumerate(shuffled)]
-    return [group for group in groups if any(task.gpu.id in wanted for task in group)]
+        return [[Task(gpu, repeat) for gpu in shuffled]]
+    return [[Task(gpu, repeat, order)] for order, gpu in enumerate(shuffled)]

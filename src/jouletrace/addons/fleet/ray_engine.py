@@ -14,14 +14,14 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from jouletrace.addons.fleet.engine import Todo
 from jouletrace.addons.fleet.gpus import busy, chosen, simulated, visible
 from jouletrace.addons.fleet.node import Node, Note, Outcome
-from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, rounds
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.addons.fleet.process import Hear
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
@@ -51,53 +51,36 @@ class Host:
     gpus: float
 
 
+@dataclass
 class Cluster:
     """A Ray cluster as an engine.
 
-    Args:
+    Attributes:
         settings: What to do.
         gpus: The GPUs that are measured.
         others: Other GPUs, for noise.
         hosts: Who has them, by the name of the node.
         busy: Of all these, those that somebody uses now: who, by id.
-
-    Attributes:
-        settings, gpus, others, busy: As given.
     """
 
-    def __init__(
-        self,
-        settings: FleetSettings,
-        gpus: Sequence[FleetGpu],
-        others: Sequence[FleetGpu],
-        hosts: dict[str, Host],
-        busy: dict[str, str] | None = None,
-    ) -> None:
-        self.settings = settings
-        self.gpus = list(gpus)
-        self.others = list(others)
-        self.busy = dict(busy or {})
-        self._hosts = hosts
+    settings: FleetSettings
+    gpus: list[FleetGpu]
+    others: list[FleetGpu]
+    hosts: dict[str, Host]
+    busy: dict[str, str] = field(default_factory=dict)
 
     def work(self, store: str, command: str, todo: Todo, note: Note, hear: Hear) -> None:
         """Do what is missing: hosts at once, each one round after the other."""
         ray = _ray()
-        left = {
-            name: [
-                group
-                for repeat in sorted(repeats)
-                for group in rounds(self._of(self.gpus, name), self.settings, repeat, repeats[repeat])
-            ]
-            for name, repeats in todo.items()
-        }
+        left = {name: list(groups) for name, groups in todo.items()}
         begun_c: dict[str, dict[str, float]] = {name: {} for name in left}
         running: dict[Any, tuple[str, list[Task]]] = {}
 
         def submit(name: str) -> None:
             if left[name]:
                 group = left[name].pop(0)
-                places = self._of(self.gpus, name), self._of(self.others, name)
-                asked = _on(self._hosts[name], do_round, self.settings, *places, store, command, begun_c[name], group)
+                there = [gpu for gpu in [*self.gpus, *self.others] if gpu.node == name]
+                asked = _on(self.hosts[name], do_round, self.settings, there, store, command, begun_c[name], group)
                 running[asked] = (name, group)
 
         for name in left:
@@ -120,7 +103,7 @@ class Cluster:
 
     def _lost(self, name: str, group: list[Task], left: list[list[Task]], error: Exception, note: Note) -> None:
         """Note what a host that is gone, or a process of Ray's there, takes with it."""
-        host = self._hosts[name]
+        host = self.hosts[name]
         alive = host.ray_id in {one.ray_id for one in alive_hosts()}
         reason = "vanished" if alive else "lost_node"
         text = (
@@ -134,10 +117,6 @@ class Cluster:
             left.clear()
         for task in chain.from_iterable(lost):
             note(Outcome(task, reason, text))
-
-    @staticmethod
-    def _of(gpus: Sequence[FleetGpu], name: str) -> list[FleetGpu]:
-        return [gpu for gpu in gpus if gpu.node == name]
 
 
 @contextmanager
@@ -197,15 +176,14 @@ def alive_hosts() -> list[Host]:
 
 def do_round(
     settings: FleetSettings,
-    measured: Sequence[FleetGpu],
-    others: Sequence[FleetGpu],
+    gpus: Sequence[FleetGpu],
     store: str,
     command: str,
     begun_c: dict[str, float],
     group: Sequence[Task],
 ) -> tuple[list[Outcome], dict[str, float]]:
     """What runs at once on the host that this runs on: what became of it, and how warm its GPUs were at first."""
-    node = Node(settings, measured, others, store, command, begun_c)
+    node = Node(settings, gpus, store, command, begun_c)
     outcomes: list[Outcome] = []
     node.at_once(group, outcomes.append, lambda gpu, message: None)
     return outcomes, node.begun_c

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace.addons.fleet.dataset import ABOUT, Dataset
+from jouletrace.addons.fleet.dataset import ABOUT, Dataset, Key
 from jouletrace.addons.fleet.imported import identity
 from jouletrace.addons.fleet.names import Owner, gpu_names
 from jouletrace.addons.fleet.plan import COLLECTIVE
@@ -19,8 +20,6 @@ from jouletrace.addons.fleet.rows import RUNS, WINDOWS, Measured, check_possible
 from jouletrace.addons.fleet.store import open_store
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run
-
-Floats = NDArray[np.float64]
 
 _ALIKE = ("model", "power_limit_w", "workload", "dtype", "size", "placement", "noise", "simulated")
 """What GPUs must have in common to be compared."""
@@ -110,31 +109,28 @@ def read_fleet(root: str | Path) -> Fleet:
     runs, damaged = dataset.read("runs")
     windows, more = dataset.read("windows", columns=("repeat", "time_s", "energy_j"))
     failures = dataset.failures()
-    if not len(runs):
+    if not runs:
         reasons = list(dict.fromkeys(str(one.get("text")) for one in failures))
         raise BadInputError(f"the fleet in {root} has no result yet{': ' + '; '.join(reasons[:3]) if reasons else ''}")
-    names = _names(runs, [one for one in about.get("gpus") or [] if isinstance(one, dict)])
-    groups = _groups(runs, windows, names)
-    damaged += [*more, *_bare(runs, windows), *dataset.cut_off()]
-    return Fleet(str(root), groups, failures, damaged, about, names)
+    rows = {key: table.to_pylist()[0] for key, table in runs.items()}
+    names = _names(rows, about["gpus"])
+    damaged += [*more, *_bare(len(rows.keys() - windows.keys())), *dataset.cut_off()]
+    return Fleet(str(root), _groups(rows, windows, names), failures, damaged, about, names)
 
 
-def _names(runs: pa.Table, asked: Sequence[dict[str, Any]] = ()) -> dict[Owner, str]:
+def _names(rows: Mapping[Key, Mapping[str, Any]], asked: Sequence[Mapping[str, Any]] = ()) -> dict[Owner, str]:
     """Of GPUs with results, and of those that were asked for."""
-    there = [one for one in asked if {"node", "id"} <= one.keys()]
-    places = [one.get("index") if one.get("number") is None else one["number"] for one in there]
-    known = [(str(one["node"]), str(one["id"]), place) for one, place in zip(there, places, strict=True)]
-    measured = zip(*(runs[name].to_pylist() for name in ("node", "gpu", "index")), strict=True)
-    return gpu_names([*known, *measured])
+    known = [
+        (str(one["node"]), str(one["id"]), one.get("index") if one.get("number") is None else one["number"])
+        for one in asked
+    ]
+    return gpu_names([*known, *((node, gpu, row["index"]) for (node, gpu, _), row in rows.items())])
 
 
-def _bare(runs: pa.Table, windows: pa.Table) -> list[str]:
-    """A line on results whose windows are gone: they count in the means, and tell nothing of noise."""
-    with_windows = set(_owners(windows)[0])
-    keys = zip(*(runs[name].to_pylist() for name in ("node", "gpu", "repeat")), strict=True)
-    bare = sum(key not in with_windows for key in keys)
-    said = "1 result has" if bare == 1 else f"{bare} results have"
-    return [f"{said} no windows that can be read: only their means count"] if bare else []
+def _bare(n: int) -> list[str]:
+    """A line on results whose windows are gone."""
+    said = "1 result has" if n == 1 else f"{n} results have"
+    return [f"{said} no windows that can be read: only their means count"] if n else []
 
 
 def fleet_of(
@@ -151,17 +147,16 @@ def fleet_of(
     Raises:
         BadInputError: If one has no device, or nothing was measured in any.
     """
-    rows: list[dict[str, Any]] = []
-    windows: list[pa.Table] = []
-    seen: dict[str, int] = {}
+    rows: dict[Key, dict[str, Any]] = {}
+    windows: dict[Key, pa.Table] = {}
+    seen: Counter[str] = Counter()
     lines = list(damaged)
     named = zip(runs, places or [str(run.workload.get("name") or run.kind) for run in runs], strict=True)
     for run, origin in sorted(named, key=lambda one: one[0].created_ns):
         if not run.devices:
             raise BadInputError("a Run without a device belongs to no fleet")
-        device = run.devices[0]
-        gpu = identity(device)
-        found = Measured(run, repeat=seen.get(gpu, 0))
+        gpu = identity(run.devices[0])
+        found = Measured(run, repeat=seen[gpu])
         if found.row["time_s"] is None:
             lines.append(f"{origin} has no time of an iteration: left out")
             continue
@@ -174,84 +169,59 @@ def fleet_of(
             continue
         if not run.complete:
             lines.append(f"{origin} did not end by itself: its figures rest on what was recorded until then")
-        seen[gpu] = seen.get(gpu, 0) + 1
-        place = {"node": device.host or "host", "gpu": gpu}
-        rows.append({**place, **found.row})
-        for name, value in reversed(place.items()):
-            table = table.add_column(0, name, pa.array([value] * len(table), pa.string()))
-        windows.append(table)
+        key = run.devices[0].host or "host", gpu, seen[gpu]
+        seen[gpu] += 1
+        rows[key] = dict.fromkeys(RUNS.names) | found.row
+        windows[key] = table
     if not rows:
         unread = f" ({'; '.join(damaged)})" if damaged else ""
         raise BadInputError(f"no Run here has a time of an iteration: nothing to compare{unread}")
-    schema = pa.schema([pa.field("node", pa.string()), pa.field("gpu", pa.string()), *RUNS])
-    table = pa.Table.from_pylist(rows, schema=schema)
-    names = _names(table)
-    return Fleet(source, _groups(table, pa.concat_tables(windows), names), damaged=lines, names=names)
+    names = _names(rows)
+    return Fleet(source, _groups(rows, windows, names), damaged=lines, names=names)
 
 
-def _groups(runs: pa.Table, windows: pa.Table, names: Mapping[Owner, str]) -> list[Group]:
-    rows = runs.to_pylist()
-    kinds = [tuple(row.get(name) for name in _ALIKE) for row in rows]
-    run_keys = [(row["node"], row["gpu"], row["repeat"]) for row in rows]
-    place = {key: i for i, key in enumerate(run_keys)}
-    distinct, which = _owners(windows)
-    of_run = np.array([place.get(key, -1) for key in distinct], np.int64)[which]
-    values = {name: windows[name].to_numpy().astype(np.float64) for name in ("time_s", "energy_j")}
-    found = []
-    for kind in dict.fromkeys(kinds):
-        index = np.array([i for i, own in enumerate(kinds) if own == kind], np.int64)
-        facts = dict(zip(_ALIKE, kind, strict=True))
-        found.append(_group(facts, [rows[i] for i in index], index, of_run, values, names))
+def _groups(
+    rows: Mapping[Key, dict[str, Any]], windows: Mapping[Key, pa.Table], names: Mapping[Owner, str]
+) -> list[Group]:
+    kinds: dict[tuple[Any, ...], list[Key]] = {}
+    for key, row in rows.items():
+        kinds.setdefault(tuple(row[name] for name in _ALIKE), []).append(key)
+    found = [
+        _group(dict(zip(_ALIKE, kind, strict=True)), {key: rows[key] for key in keys}, windows, names)
+        for kind, keys in kinds.items()
+    ]
     return sorted(found, key=lambda group: -len(group.gpus))
-
-
-def _owners(windows: pa.Table) -> tuple[list[tuple[str, str, int]], NDArray[np.int64]]:
-    """Node, GPU and repeat that occur, and which of these each row has: there are many rows of few."""
-    if not len(windows):
-        return [], np.zeros(0, np.int64)
-    columns = []
-    for name in ("node", "gpu"):
-        column = windows[name].combine_chunks()
-        columns.append(column if pa.types.is_dictionary(column.type) else column.dictionary_encode())
-    repeat = windows["repeat"].to_numpy()
-    node, gpu = (column.indices.to_numpy().astype(np.int64) for column in columns)
-    many, most = len(columns[1].dictionary), int(repeat.max()) + 1
-    codes, which = np.unique((node * many + gpu) * most + repeat, return_inverse=True)
-    names = [column.dictionary.to_pylist() for column in columns]
-    found = [(names[0][c // most // many], names[1][c // most % many], c % most) for c in codes.tolist()]
-    return found, np.asarray(which, np.int64)
 
 
 def _group(
     facts: dict[str, Any],
-    rows: list[dict[str, Any]],
-    index: NDArray[np.int64],
-    of_run: NDArray[np.int64],
-    values: dict[str, Floats],
+    rows: Mapping[Key, dict[str, Any]],
+    windows: Mapping[Key, pa.Table],
     names: Mapping[Owner, str],
 ) -> Group:
-    owners = sorted({(row["node"], row["gpu"]) for row in rows})
+    last = {(node, gpu): row for (node, gpu, _), row in rows.items()}
+    owners = sorted(last)
+    hosts = sorted({node for node, _ in owners})
     code = {owner: n for n, owner in enumerate(owners)}
-    nodes = {node: n for n, node in enumerate(sorted({node for node, _ in owners}))}
-    last = {(row["node"], row["gpu"]): row for row in rows}
     gpus = [Gpu(*owner, facts=last[owner], label=names[owner]) for owner in owners]
     runs: dict[str, NDArray[Any]] = {
-        "gpu": np.array([code[row["node"], row["gpu"]] for row in rows], np.int64),
-        "node": np.array([nodes[row["node"]] for row in rows], np.int64),
-        "repeat": np.array([row["repeat"] for row in rows], np.int64),
-        "start_ns": np.array([row["start_ns"] or 0 for row in rows], np.int64),
-        "virtual_time": np.array([bool(row["virtual_time"]) for row in rows]),
-        "hot": np.array([row["cooled"] is False for row in rows]),
+        "gpu": np.array([code[node, gpu] for node, gpu, _ in rows], np.int64),
+        "node": np.array([hosts.index(node) for node, _, _ in rows], np.int64),
+        "repeat": np.array([row["repeat"] for row in rows.values()], np.int64),
+        "start_ns": np.array([row["start_ns"] or 0 for row in rows.values()], np.int64),
+        "virtual_time": np.array([bool(row["virtual_time"]) for row in rows.values()]),
+        "hot": np.array([row["cooled"] is False for row in rows.values()]),
     }
     for f in RUNS:
         if f.type == pa.float64():
-            runs[f.name] = np.array([np.nan if row[f.name] is None else row[f.name] for row in rows], np.float64)
-    own = np.full(int(max(index.max(), of_run.max(initial=0))) + 1, -1, np.int64)
-    own[index] = np.arange(len(index))
-    run = np.where(of_run >= 0, own[np.maximum(of_run, 0)], -1)
-    mine = run >= 0
-    windows = {"run": run[mine], "gpu": runs["gpu"][run[mine]], **{name: v[mine] for name, v in values.items()}}
-    return Group(_title(facts, len(gpus), len(nodes)), facts, gpus, runs, windows)
+            values = [np.nan if row[f.name] is None else row[f.name] for row in rows.values()]
+            runs[f.name] = np.array(values, np.float64)
+    own = [windows.get(key, WINDOWS.empty_table()) for key in rows]
+    run = np.repeat(np.arange(len(own)), [len(table) for table in own])
+    of_windows: dict[str, NDArray[Any]] = {"run": run, "gpu": runs["gpu"][run]}
+    for name in ("time_s", "energy_j"):
+        of_windows[name] = np.concatenate([table[name].to_numpy().astype(np.float64) for table in own])
+    return Group(_title(facts, len(gpus), len(hosts)), facts, gpus, runs, of_windows)
 
 
 def _title(facts: dict[str, Any], gpus: int, nodes: int) -> str:

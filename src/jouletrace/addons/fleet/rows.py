@@ -233,53 +233,42 @@ class Measured:
             return self._of_launches(self._launches)
         found = of_variant(self.run, "untouched")
         replays = found["replays"].to_numpy()
-        per = {
-            name: pa.array(found[name].to_numpy(zero_copy_only=False).astype(np.float64) / replays, from_pandas=True)
-            for name in ("time_s", "energy_j")
-        }
-        n = len(found)
-        columns = {
-            "repeat": pa.array([self._repeat] * n, _WHOLE),
-            "order": found["order"].cast(_WHOLE),
-            "start_ns": found["start_ns"],
-            "iterations": found["replays"],
-            **per,
-            "clock_mhz": found["clock_mhz"],
-            "counted_mhz": found["counted_mhz"],
-            "temperature_c": found["temperature_c"],
-        }
-        return pa.table(columns, schema=WINDOWS)
+        columns = {name: found[name] for name in ("order", "start_ns", "clock_mhz", "counted_mhz", "temperature_c")}
+        for name in ("time_s", "energy_j"):
+            whole = found[name].to_numpy(zero_copy_only=False).astype(np.float64)
+            columns[name] = pa.array(whole / replays, from_pandas=True)
+        return self._table(WINDOWS, {**columns, "iterations": found["replays"]}, len(found))
 
     def _of_launches(self, launches: pa.Table) -> pa.Table:
-        """Every launch of an imported trace's kernel as a window; what it drew can't be told."""
+        """Every launch of an imported trace's kernel as a window; what it drew can't be known."""
         n = len(launches)
-        nothing = pa.nulls(n, _NUMBER)
         columns = {
-            "repeat": pa.array([self._repeat] * n, _WHOLE),
-            "order": pa.array(np.arange(n)),
+            "order": np.arange(n),
             "start_ns": launches["start_ns"],
-            "iterations": pa.array(np.ones(n, np.int64)),
-            "time_s": pa.array((launches["end_ns"].to_numpy() - launches["start_ns"].to_numpy()) / 1e9),
-            **dict.fromkeys(("energy_j", "clock_mhz", "counted_mhz", "temperature_c"), nothing),
+            "iterations": np.ones(n, np.int64),
+            "time_s": (launches["end_ns"].to_numpy() - launches["start_ns"].to_numpy()) / 1e9,
         }
-        return pa.table(columns, schema=WINDOWS)
+        return self._table(WINDOWS, columns, n)
 
     def _iterations(self) -> pa.Table:
         seconds = latencies_s(self.run)
-        n = len(seconds)
-        columns = {
-            "repeat": pa.array([self._repeat] * n, _WHOLE),
-            "iteration": pa.array(np.arange(n)),
-            "time_s": pa.array(seconds),
-        }
-        return pa.table(columns, schema=ITERATIONS)
+        return self._table(ITERATIONS, {"iteration": np.arange(len(seconds)), "time_s": seconds}, len(seconds))
 
     def _samples(self) -> pa.Table:
         found = self.run.samples.filter(pc.equal(self.run.samples["device"], self.run.devices[0].id))
-        repeat = pa.array([self._repeat] * len(found), _WHOLE)
-        channel = found["channel"].combine_chunks() if len(found) else pa.array([], _CHANNEL)
-        columns = {"repeat": repeat, "time_ns": found["time_ns"], "channel": channel, "value": found["value"]}
-        return pa.table(columns, schema=SAMPLES)
+        return self._table(SAMPLES, {name: found[name] for name in ("time_ns", "channel", "value")}, len(found))
+
+    def _table(self, schema: pa.Schema, columns: Mapping[str, Any], n: int) -> pa.Table:
+        """A table of this repeat; columns that aren't given are null."""
+        given = {"repeat": np.full(n, self._repeat, np.int64), **columns}
+        arrays = []
+        for field in schema:
+            values = given.get(field.name)
+            if values is None:
+                arrays.append(pa.nulls(n, field.type))
+            else:
+                arrays.append(values.cast(field.type) if hasattr(values, "cast") else pa.array(values, field.type))
+        return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def to_parquet(table: pa.Table, about: Mapping[str, str] | None = None) -> bytes:

@@ -54,7 +54,7 @@ def is_counted(group: Group) -> bool:
 
 
 def correlates(group: Group) -> list[Correlate]:
-    """What goes with slowness, the closest first; what can't be told after that."""
+    """What goes with slowness, the closest first; what can't be estimated after that."""
     conditions = [name for name in CONDITIONS if name != COUNTED or is_counted(group)]
     if group.facts["workload"] == COLLECTIVE:
         # All GPUs of a host repeat one time: pairs would count as many times as there are GPUs.
@@ -62,13 +62,10 @@ def correlates(group: Group) -> list[Correlate]:
         return [Correlate(condition, where, null) for condition in conditions for where in (BETWEEN, WITHIN)]
     found = []
     for condition in conditions:
-        time, other = group.runs["time_s"], group.runs[condition]
-        known = np.isfinite(time) & np.isfinite(other)
-        gpu = group.runs["gpu"][known]
-        between = _by_gpu(time[known], gpu)[0], _by_gpu(other[known], gpu)[0]
-        found.append(Correlate(condition, BETWEEN, _correlation(between[0], between[1], len(between[0]))))
-        left = _by_gpu(time[known], gpu)[1], _by_gpu(other[known], gpu)[1]
-        found.append(Correlate(condition, WITHIN, _correlation(left[0], left[1], len(gpu) - len(np.unique(gpu)) + 1)))
+        time, other, gpu = _known(group, condition)
+        (means, rest), (others, other_rest) = _by_gpu(time, gpu), _by_gpu(other, gpu)
+        found.append(Correlate(condition, BETWEEN, _correlation(means, others, len(means))))
+        found.append(Correlate(condition, WITHIN, _correlation(rest, other_rest, len(gpu) - len(means) + 1)))
     return sorted(found, key=lambda one: -abs(one.r.value) if one.r.value is not None else 1.0)
 
 
@@ -77,16 +74,14 @@ def temperature_slope(group: Group) -> Estimate:
 
     Of logarithms, so that heat acts on fast and slow GPUs by the same factor.
     """
-    time, heat = group.runs["time_s"], group.runs["temperature_c"]
-    known = np.isfinite(time) & np.isfinite(heat)
-    gpu = group.runs["gpu"][known]
     method = "runs of a GPU"
     if group.facts["workload"] == COLLECTIVE:
         return Estimate.null("collective", method)
-    if not known.any():
+    time, heat, gpu = _known(group, "temperature_c")
+    if not len(time):
         return Estimate.null("no_temperature", method)
-    means, y = _by_gpu(np.log(time[known]), gpu)
-    x = _by_gpu(heat[known], gpu)[1]
+    means, y = _by_gpu(np.log(time), gpu)
+    x = _by_gpu(heat, gpu)[1]
     freedom = len(x) - len(means) - 1
     if freedom < _LEAST - 2:
         return Estimate.null("few_runs", method)
@@ -109,14 +104,12 @@ def at_equal_temperature(group: Group) -> dict[int, Estimate]:
     slope = temperature_slope(group)
     if slope.value is None or slope.half_width is None:
         return {}
-    time, heat, gpu = group.runs["time_s"], group.runs["temperature_c"], group.runs["gpu"]
-    known = np.isfinite(time) & np.isfinite(heat)
-    codes = np.unique(gpu[known])
-    means, rest = _by_gpu(np.log(time[known]), gpu[known])
-    hot, heats = _by_gpu(heat[known], gpu[known])
-    counts = np.bincount(np.unique(gpu[known], return_inverse=True)[1])
+    time, heat, gpu = _known(group, "temperature_c")
+    codes, counts = np.unique(gpu, return_counts=True)
+    means, rest = _by_gpu(np.log(time), gpu)
+    hot, heats = _by_gpu(heat, gpu)
     middle, warm = float(means.mean()), float(hot.mean())
-    freedom = int(known.sum()) - len(codes) - 1
+    freedom = len(gpu) - len(codes) - 1
     left = rest - slope.value * heats
     noise = float(np.sqrt((left**2).sum() / freedom))
     t = student(0.975, freedom)
@@ -127,6 +120,13 @@ def at_equal_temperature(group: Group) -> dict[int, Estimate]:
         value, low, high = (float(np.expm1(end)) for end in (off, off - half, off + half))
         found[code] = Estimate(value, low, high, int(counts[n]), "at equal temperature")
     return found
+
+
+def _known(group: Group, condition: str) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Time, a condition and the GPU of the runs of which both are known."""
+    time, other = group.runs["time_s"], group.runs[condition]
+    known = np.isfinite(time) & np.isfinite(other)
+    return time[known], other[known], group.runs["gpu"][known]
 
 
 def _by_gpu(values: Floats, gpu: NDArray[np.int64]) -> tuple[Floats, Floats]:

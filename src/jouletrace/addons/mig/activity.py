@@ -67,9 +67,7 @@ class Activity:
 
     def mean(self, device: str, channel: str, start_ns: int, end_ns: int) -> float | None:
         """Mean of the readings within [start, end]; None if there are none."""
-        with self._lock:
-            times, values = self._readings.get((device, channel), ([], []))
-            stamps, numbers = np.array(times, np.int64), np.array(values)
+        stamps, numbers = self.series(device, channel)
         inside = numbers[(stamps >= start_ns) & (stamps <= end_ns)]
         return float(inside.mean()) if len(inside) else None
 

@@ -7,7 +7,7 @@ missing. It can be cut off anywhere and begun again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
 from jouletrace.addons.mig.backend import open_backend
@@ -140,12 +140,9 @@ def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Lay
 
 def put_back(held: Hold, device: str, before: dict[str, Any]) -> str | None:
     """Bring back the division of a board whose holder has died; for ``watcher``."""
-    backend = open_backend(device)
-    try:
+    with closing(open_backend(device)) as backend:
         layout = Layout.from_dict(before)
         return f"it is divided as before again ({layout})" if return_to(held, layout, backend) else None
-    finally:
-        backend.close()
 
 
 def written_down(board: DeviceInfo) -> Layout | None:

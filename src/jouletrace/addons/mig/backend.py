@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from jouletrace.devices import open_device
 from jouletrace.devices.mig import MigBackend
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
@@ -24,12 +26,9 @@ def open_backend(device: str) -> MigBackend:
     if device.startswith("sim:"):
         name = SimulatedMig(device).info.id
         return SimulatedMig(device, cache_folder() / f"{name}-mig-state.json")
-    opened = open_device(device)
-    try:
+    with closing(open_device(device)) as opened:
         info = opened.info
         board = str(getattr(opened, "parent", info.id))
-    finally:
-        opened.close()
     if info.kind == "cpu":
         if "no_gpu" in info.details:
             raise NotPossibleError(f"no GPU that could be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")

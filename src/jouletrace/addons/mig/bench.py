@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,23 +59,20 @@ class JobFailedError(NotPossibleError):
         self.reason = reason
 
 
-class Bench(Protocol):
+class Bench(ABC):
     """Slices of one board with jobs on them.
 
     Attributes:
+        board: The whole board, whose power is measured.
+        slices: Its slices.
         activity: What is known of what the slices do.
     """
 
+    board: Device
+    slices: Sequence[Slice]
     activity: Activity
 
-    @property
-    def board(self) -> Device:
-        """The whole board, whose power is measured."""
-
-    @property
-    def slices(self) -> Sequence[Slice]:
-        """Its slices."""
-
+    @abstractmethod
     def load(self, slot: int, job: Job) -> int:
         """Make a job ready on a slice, in place of the one before; samples in a request.
 
@@ -83,6 +80,7 @@ class Bench(Protocol):
             JobFailedError: If it can't be; the slice is free then.
         """
 
+    @abstractmethod
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
         """Let the jobs of these slices run at once for so long.
 
@@ -90,14 +88,19 @@ class Bench(Protocol):
             JobFailedError: If one fails or its slice is gone.
         """
 
+    @abstractmethod
     def memory_bytes(self, slot: int) -> float | None:
         """Device memory in use on a slice; None where nothing tells."""
 
+    @abstractmethod
     def unload(self) -> None:
-        """End all jobs."""
+        """End all jobs; their memory is free when this returns."""
 
     def close(self) -> None:
-        """End all jobs and release the board."""
+        """End all jobs, ask for activity no more, and release the board."""
+        self.unload()
+        self.activity.stop()
+        self.board.close()
 
 
 def failed(error: JouletraceError) -> JobFailedError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads import resolve
@@ -49,10 +48,6 @@ class Job:
     seq_len: int | None = None
     dtype: str | None = None
     mode: str = "eager"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
     def __str__(self) -> str:
         length = f" seq {self.seq_len}" if self.seq_len else ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from io import StringIO
 from typing import Any
 
 from jouletrace.addons.mig.plan import Plan
-from jouletrace.devices.mig import MigBackend, Placement, board_facts
+from jouletrace.devices.mig import GpuInstance, MigBackend, Profile, board_facts
 from jouletrace.errors import NotPossibleError
 from jouletrace.report.document import printable
 
@@ -24,51 +25,30 @@ def listing(backend: MigBackend) -> dict[str, Any]:
         "device": board_facts(backend.info),
         "simulated": backend.info.simulated,
         "mode": {"current": mode.current, "pending": mode.pending},
-        "profiles": [
-            {
-                "name": one.name,
-                "id": one.id,
-                "slices": one.slices,
-                "memory_bytes": one.memory_mib << 20,
-                "multiprocessors": one.multiprocessors,
-                "engines": {
-                    "copy": one.copy,
-                    "decoder": one.decoders,
-                    "encoder": one.encoders,
-                    "jpeg": one.jpeg,
-                    "ofa": one.ofa,
-                },
-                "p2p": one.p2p,
-                "free": one.free,
-                "total": one.total,
-                "placements": [str(place) for place in one.placements],
-            }
-            for one in backend.profiles()
-        ],
+        "profiles": [_profile(one) for one in backend.profiles()],
         "instances": None,
         "instances_reason": None,
     }
     try:
-        found["instances"] = [
-            {
-                "id": one.id,
-                "profile": one.profile,
-                "placement": str(one.placement),
-                "compute_instances": [
-                    {
-                        "id": part.id,
-                        "slices": part.slices,
-                        "placement": str(part.placement) if part.placement else None,
-                        "uuid": part.uuid,
-                    }
-                    for part in one.compute
-                ],
-            }
-            for one in backend.instances()
-        ]
+        found["instances"] = [_instance(one) for one in backend.instances()]
     except NotPossibleError as error:  # which may need root, while profiles don't
         found["instances_reason"] = str(error)
     return found
+
+
+def _profile(one: Profile) -> dict[str, Any]:
+    engines = {"copy": one.copy, "decoder": one.decoders, "encoder": one.encoders, "jpeg": one.jpeg, "ofa": one.ofa}
+    return {
+        **{name: getattr(one, name) for name in ("name", "id", "slices", "multiprocessors", "p2p", "free", "total")},
+        "memory_bytes": one.memory_mib << 20,
+        "engines": engines,
+        "placements": [str(place) for place in one.placements],
+    }
+
+
+def _instance(one: GpuInstance) -> dict[str, Any]:
+    parts = [{**asdict(part), "placement": str(part.placement) if part.placement else None} for part in one.compute]
+    return {"id": one.id, "profile": one.profile, "placement": str(one.placement), "compute_instances": parts}
 
 
 def render(found: dict[str, Any]) -> str:
@@ -79,32 +59,29 @@ def render(found: dict[str, Any]) -> str:
         state += f", {'on' if mode['pending'] else 'off'} after the next reset"
     lines = [f"{device['name']}  {device['id']}  MIG {state}", ""]
     heads = ("profile", "id", "free/total", "GiB", "SMs", "CE", "DEC", "ENC", "JPEG", "OFA", "P2P", "placements")
-    rows = []
-    for one in found["profiles"]:
-        engines, free = one["engines"], one["free"]
-        rows.append(
-            (
-                one["name"],
-                one["id"],
-                f"{'–' if free is None else free}/{one['total']}",
-                f"{one['memory_bytes'] / 2**30:.2f}",
-                one["multiprocessors"],
-                *(engines[kind] for kind in ("copy", "decoder", "encoder", "jpeg", "ofa")),
-                "yes" if one["p2p"] else "no",
-                short(one["placements"]),
-            )
+    rows: list[Sequence[object]] = [
+        (
+            one["name"],
+            one["id"],
+            f"{'–' if one['free'] is None else one['free']}/{one['total']}",
+            f"{one['memory_bytes'] / 2**30:.2f}",
+            one["multiprocessors"],
+            *one["engines"].values(),
+            "yes" if one["p2p"] else "no",
+            short(one["placements"]),
         )
+        for one in found["profiles"]
+    ]
     lines.append(table(heads, rows))
     if found["instances_reason"]:
         lines += ["", f"instances: {found['instances_reason']}"]
     elif found["instances"]:
-        rows = []
-        for one in found["instances"]:
-            parts = one["compute_instances"] or [{"id": "–", "slices": "–", "placement": None, "uuid": None}]
-            for part in parts:
-                rows.append(
-                    (one["id"], one["profile"], one["placement"], part["id"], part["slices"], part["uuid"] or "–")
-                )
+        nothing = {"id": "–", "slices": "–", "uuid": None}
+        rows = [
+            (one["id"], one["profile"], one["placement"], part["id"], part["slices"], part["uuid"] or "–")
+            for one in found["instances"]
+            for part in one["compute_instances"] or [nothing]
+        ]
         lines += ["", table(("GI", "profile", "placement", "CI", "slices", "UUID"), rows)]
     elif mode["current"]:
         lines += ["", "no instance"]
@@ -126,9 +103,8 @@ def short(placements: Sequence[str]) -> str:
     """Placements of one size as ``nvidia-smi`` writes them: "{0,4}:4"."""
     if not placements:
         return "not told"
-    pairs = [Placement(*map(int, place.split(":"))) for place in placements]
-    starts = ",".join(str(place.start) for place in pairs)
-    return f"{{{starts}}}:{pairs[0].size}"
+    starts = ",".join(place.split(":")[0] for place in placements)
+    return f"{{{starts}}}:{placements[0].split(':')[1]}"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from jouletrace.addons.mig.plan import MOST, place
@@ -144,40 +145,36 @@ def _search(
     orders: Sequence[Order], options: Sequence[Sequence[Option]], profiles: Sequence[Profile], idle_w: float
 ) -> tuple[list[Option], list[Placement]] | None:
     """All assignments, cut off where what is chosen takes too much already or doesn't fit."""
-    fits: dict[tuple[str, ...], list[Placement] | None] = {}
-    best: list[Option] | None = None
+    best: tuple[list[Option], list[Placement]] | None = None
     least = float("inf")
 
-    def where(chosen: Sequence[Option]) -> list[Placement] | None:
-        order = sorted(range(len(chosen)), key=lambda i: chosen[i].profile.name)
-        key = tuple(chosen[i].profile.name for i in order)
-        if key not in fits:
-            fits[key] = place([chosen[i].profile for i in order], profiles)
-        found = fits[key]
-        if found is None:
-            return None
-        answer = dict(zip(order, found, strict=True))
-        return [answer[i] for i in range(len(chosen))]
+    @cache
+    def where(names: tuple[str, ...]) -> list[Placement] | None:
+        return place([known[name] for name in names], profiles)
 
     def extend(chosen: list[Option]) -> None:
         nonlocal best, least
-        if chosen and (_cost(orders[: len(chosen)], chosen, idle_w)[1] >= least or where(chosen) is None):
+        order = sorted(range(len(chosen)), key=lambda i: chosen[i].profile.name)
+        energy = _cost(orders, chosen, idle_w)[1]
+        places = where(tuple(chosen[i].profile.name for i in order)) if energy < least else None
+        if places is None:
             return
         if len(chosen) == len(orders):
-            best, least = list(chosen), _cost(orders, chosen, idle_w)[1]
+            least, best = energy, (chosen, [places[order.index(i)] for i in range(len(chosen))])
             return
         for option in options[len(chosen)]:
             extend([*chosen, option])
 
+    known = {profile.name: profile for profile in profiles}
     extend([])
-    if best is None:
-        return None
-    return best, where(best) or []
+    return best
 
 
 def _cost(orders: Sequence[Order], chosen: Sequence[Option], idle_w: float) -> tuple[float, float]:
-    seconds = max(option.seconds(order) for order, option in zip(orders, chosen, strict=True))
-    return seconds, idle_w * seconds + sum(option.active_j(order) for order, option in zip(orders, chosen, strict=True))
+    """Seconds until the last of the jobs that have a slice is done, and the board's energy until then."""
+    pairs = list(zip(orders, chosen, strict=False))
+    seconds = max((option.seconds(order) for order, option in pairs), default=0.0)
+    return seconds, idle_w * seconds + sum(option.active_j(order) for order, option in pairs)
 
 
 def _options(order: Order, rows: Sequence[dict[str, Any]], profiles: Sequence[Profile]) -> list[Option]:

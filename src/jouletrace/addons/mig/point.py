@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jouletrace.addons.mig.bench import Bench, Served
 from jouletrace.addons.mig.jobs import Job
-from jouletrace.addons.mig.split import METHOD, fit, split
+from jouletrace.addons.mig.split import METHOD, PowerSplit, fit, split
 from jouletrace.analysis.power import energies, tail_s
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
@@ -98,7 +98,7 @@ def measure_point(
         if power is not None:
             session.recorder.wait_until(session.clock.time_ns() + round(tail_s(power) * 1e9))
         run = session.finish()
-    return _rows(run, bench, jobs, items, idle, stretches, memory, settings)
+    return _rows(_Measured(run, idle, stretches), bench, jobs, items, memory, settings.share_idle)
 
 
 def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
@@ -124,57 +124,78 @@ def _idle(session: Session, seconds: float) -> tuple[int, int]:
         return start_ns, session.clock.time_ns()
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """What a measurement leaves: stretches of work, the last one of all slices, and idle times around them."""
+
+    run: Run
+    idle: list[tuple[int, int]]
+    stretches: list[Stretch]
+
+    def powers(self, board: str) -> tuple[list[Estimate], list[Estimate]]:
+        """Mean power of the board while idle, and while at work."""
+        found = _powers(self.run, board, [*self.idle, *(one.window for one in self.stretches)])
+        return found[: len(self.idle)], found[len(self.idle) :]
+
+
+def _split(found: _Measured, bench: Bench, share_idle: bool) -> tuple[float | None, Estimate, PowerSplit]:
+    """Idle power, power of the board while all were at work, and its parts, which are null where it isn't known."""
+    resting, working = found.powers(bench.board.info.id)
+    known = [one.value for one in resting if one.value is not None]
+    idle_w, board = sum(known) / len(known) if known else None, working[-1]
+    count = len(bench.slices)
+    if idle_w is None or board.value is None:
+        reason = next((one.reason for one in [*resting, *working] if one.reason is not None), "no_power_sensor")
+        return idle_w, board, PowerSplit([Estimate.null(reason, METHOD)] * count, [0.0] * count, 0.0, None)
+    activity = np.array([[_active(bench, one, slot) for slot in range(count)] for one in found.stretches])
+    slices = [one.profile.slices for one in bench.slices]
+    model = fit([one.value or np.nan for one in working], idle_w, activity, slices)
+    whole = max(bench.slices[0].board_slices, sum(slices))
+    return idle_w, board, split(model, board, idle_w, activity[-1], share_idle=share_idle, whole=whole)
+
+
+def _active(bench: Bench, stretch: Stretch, slot: int) -> float:
+    """Activity of a slice in a stretch; 0 where it was not at work, NaN where it isn't known."""
+    if slot not in stretch.slots:
+        return 0.0
+    value = bench.activity.mean(bench.slices[slot].uuid, "graphics_active", *stretch.window)
+    return math.nan if value is None else value
+
+
 def _rows(
-    run: Run,
+    found: _Measured,
     bench: Bench,
     jobs: Sequence[Job],
     items: Sequence[int],
-    idle: Sequence[tuple[int, int]],
-    stretches: Sequence[Stretch],
     memory: Sequence[float | None],
-    settings: PointSettings,
+    share_idle: bool,
 ) -> list[dict[str, Any]]:
-    board = bench.board.info.id
-    last = stretches[-1]
-    powers, reason = _powers(run, board, [*idle, *(one.window for one in stretches)])
-    idle_w = _mean([one.value for one in powers[: len(idle)]])
-    board_w = powers[-1]
-    activity = np.array([[_active(bench, slot, *one.window) for slot in range(len(jobs))] for one in stretches])
-    for seen, one in zip(activity, stretches, strict=True):
-        seen[[slot not in one.slots for slot in range(len(jobs))]] = 0.0
-    shares = [one.profile.slices for one in bench.slices]
-    parts: list[Estimate] = [Estimate.null(reason or "no_power_sensor", METHOD)] * len(jobs)
-    idle_parts: list[float] | None = None
-    unattributed_w = None
-    if idle_w is not None and board_w.value is not None:
-        model = fit([one.value or np.nan for one in powers[len(idle) :]], idle_w, activity, shares)
-        whole = max(bench.slices[0].board_slices, sum(shares))
-        found = split(model, board_w, idle_w, activity[-1], share_idle=settings.share_idle, whole=whole)
-        parts, idle_parts, unattributed_w = found.slices, found.idle, found.unattributed_w
+    last = found.stretches[-1]
+    idle_w, board, parts = _split(found, bench, share_idle)
     rows = []
-    for slot, (job, served) in enumerate(zip(jobs, last.served, strict=True)):
+    for slot, (job, served, own) in enumerate(zip(jobs, last.served, bench.slices, strict=True)):
         seconds = (served.end_ns - served.start_ns) / 1e9
         per_s = len(served.latency_s) / seconds if seconds > 0 else None
         samples_per_s = per_s * items[slot] if per_s else None
-        active, shared = parts[slot], idle_parts[slot] if idle_parts is not None else None
-        total = _shifted(active, shared)
+        active = parts.slices[slot]
+        total = _shifted(active, parts.idle[slot])
         row: dict[str, Any] = {
-            "profile": bench.slices[slot].profile.name,
+            "profile": own.profile.name,
             "together": len(jobs),
             "slot": slot,
-            **job.to_dict(),
+            **asdict(job),
             "status": "done",
             "reason": None,
             "detail": "",
-            "device": bench.slices[slot].uuid,
+            "device": own.uuid,
             **latency_figures(served.latency_s),
             "requests_per_s": per_s,
             "samples_per_s": samples_per_s,
             "fb_used_bytes": memory[slot],
-            **{name: bench.activity.mean(bench.slices[slot].uuid, name, *last.window) for name in ACTIVITIES},
-            "board_power_w": board_w.value,
+            **{name: bench.activity.mean(own.uuid, name, *last.window) for name in ACTIVITIES},
+            "board_power_w": board.value,
             "idle_power_w": idle_w,
-            "unattributed_w": unattributed_w,
+            "unattributed_w": parts.unattributed_w,
             **_spread("power_active_w", active),
             **_spread("power_w", total),
             **_spread("energy_active_per_sample_j", _per(active, samples_per_s)),
@@ -187,12 +208,12 @@ def _rows(
     return rows
 
 
-def _powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> tuple[list[Estimate], str | None]:
-    """Mean power of the board in each window, and why there is none."""
+def _powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> list[Estimate]:
+    """Mean power of the board in each window."""
     start, end = np.array(windows, np.int64).T
     found = energies(run, board, start, end)
     if found is None:
-        return [Estimate.null("no_power_sensor", "windows")] * len(windows), "no_power_sensor"
+        return [Estimate.null("no_power_sensor", "windows")] * len(windows)
     powers: list[Estimate] = []
     for i, (first, last) in enumerate(windows):
         why = found.reason[i]
@@ -201,25 +222,13 @@ def _powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> tuple[l
             continue
         energy = Estimate(float(found.energy_j[i]), float(found.low_j[i]), float(found.high_j[i]), 1, "windows")
         powers.append(energy.scaled(1e9 / (last - first)))
-    return powers, next((one.reason for one in powers if one.reason is not None), None)
+    return powers
 
 
-def _active(bench: Bench, slot: int, start_ns: int, end_ns: int) -> float:
-    value = bench.activity.mean(bench.slices[slot].uuid, "graphics_active", start_ns, end_ns)
-    return math.nan if value is None else value
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _shifted(estimate: Estimate, by: float | None) -> Estimate:
-    if estimate.value is None or by is None:
+def _shifted(estimate: Estimate, by: float) -> Estimate:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
         return estimate
-    low = None if estimate.low is None else estimate.low + by
-    high = None if estimate.high is None else estimate.high + by
-    return Estimate(estimate.value + by, low, high, estimate.n, estimate.method)
+    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by, estimate.n, estimate.method)
 
 
 def _per(estimate: Estimate, rate: float | None) -> Estimate:

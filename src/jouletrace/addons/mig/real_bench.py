@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 import numpy as np
 
 from jouletrace.addons.mig.activity import Activity
-from jouletrace.addons.mig.bench import JobFailedError, Served, Slice
+from jouletrace.addons.mig.bench import Bench, JobFailedError, Served, Slice
 from jouletrace.addons.mig.child import Child
 from jouletrace.addons.mig.jobs import Job
 from jouletrace.devices.base import Device
@@ -21,8 +22,8 @@ ANSWER_S = 60.0
 _HEAD_START_S = 0.05
 
 
-class RealBench:
-    """Slices of a real board; implements ``addons.mig.bench.Bench``.
+class RealBench(Bench):
+    """Slices of a real board.
 
     Args:
         board: The whole board.
@@ -45,7 +46,7 @@ class RealBench:
         self._end(slot)
         visible = self.slices[slot].uuid if self._torch_device.startswith("cuda") else None
         child = self._children[slot] = Child(f"{job} on {self.slices[slot].profile.name}", visible)
-        order = {"do": "load", "job": job.to_dict(), "device": self._torch_device}
+        order = {"do": "load", "job": asdict(job), "device": self._torch_device}
         try:
             return int(child.ask(order, LOAD_S)["items"])
         except JobFailedError:
@@ -84,12 +85,6 @@ class RealBench:
         """End all jobs; their memory is free when this returns."""
         for slot in list(self._children):
             self._end(slot)
-
-    def close(self) -> None:
-        """End all jobs, ask for activity no more, and release the board."""
-        self.unload()
-        self.activity.stop()
-        self.board.close()
 
     def _end(self, slot: int) -> None:
         child = self._children.pop(slot, None)

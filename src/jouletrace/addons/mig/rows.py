@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ from jouletrace.spreadsheets import csv_cells
 ROWS, ABOUT = "rows.jsonl", "sweep.json"
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
+
+
+def _with_interval(name: str, unit: str, about: str) -> dict[str, tuple[pa.DataType, str, str]]:
+    ends = {"low": "lower end of its 95 % interval", "high": "upper end of its 95 % interval"}
+    return {name: (_NUMBER, unit, about), **{f"{name}_{end}": (_NUMBER, unit, text) for end, text in ends.items()}}
+
 
 COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     "profile": (_TEXT, "", "MIG profile of the slice"),
@@ -55,18 +62,10 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     "board_power_w": (_NUMBER, "W", "measured power of the whole board"),
     "idle_power_w": (_NUMBER, "W", "measured power of the whole board with contexts alive and nothing running"),
     "unattributed_w": (_NUMBER, "W", "power above idle that no slice has"),
-    "power_active_w": (_NUMBER, "W", "power of the slice above idle (modelled)"),
-    "power_active_w_low": (_NUMBER, "W", "lower end of its 95 % interval"),
-    "power_active_w_high": (_NUMBER, "W", "upper end of its 95 % interval"),
-    "power_w": (_NUMBER, "W", "the same with the slice's share of idle power (modelled)"),
-    "power_w_low": (_NUMBER, "W", "lower end of its 95 % interval"),
-    "power_w_high": (_NUMBER, "W", "upper end of its 95 % interval"),
-    "energy_active_per_sample_j": (_NUMBER, "J", "energy above idle of a sample (modelled)"),
-    "energy_active_per_sample_j_low": (_NUMBER, "J", "lower end of its 95 % interval"),
-    "energy_active_per_sample_j_high": (_NUMBER, "J", "upper end of its 95 % interval"),
-    "energy_per_sample_j": (_NUMBER, "J", "energy of a sample, share of idle included (modelled)"),
-    "energy_per_sample_j_low": (_NUMBER, "J", "lower end of its 95 % interval"),
-    "energy_per_sample_j_high": (_NUMBER, "J", "upper end of its 95 % interval"),
+    **_with_interval("power_active_w", "W", "power of the slice above idle (modelled)"),
+    **_with_interval("power_w", "W", "the same with the slice's share of idle power (modelled)"),
+    **_with_interval("energy_active_per_sample_j", "J", "energy above idle of a sample (modelled)"),
+    **_with_interval("energy_per_sample_j", "J", "energy of a sample, share of idle included (modelled)"),
     "power_reason": (_TEXT, "", "why there is no power of the slice"),
     "flags": (_TEXT, "", "what qualifies the figures"),
     "latency_quantiles_s": (pa.list_(_NUMBER), "s", "0th to 100th percentile of latency, for its distribution"),
@@ -76,27 +75,8 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
 
 def failed_row(profile: str, together: int, slot: int, job: Job, reason: str, detail: str) -> dict[str, Any]:
     """The row of a job that could not be run: no figures."""
-    return {
-        **dict.fromkeys(COLUMNS),
-        "profile": profile,
-        "together": together,
-        "slot": slot,
-        **job.to_dict(),
-        "status": "failed",
-        "reason": reason,
-        "detail": detail,
-        "flags": "",
-    }
-
-
-def point_key(profile: str, together: int, job: Job) -> str:
-    """What tells a point of a sweep from the others."""
-    return json.dumps([profile, together, *job.to_dict().values()])
-
-
-def key_of(row: dict[str, Any]) -> str:
-    """The point that a row belongs to."""
-    return json.dumps([row["profile"], row["together"], *(row[name] for name in Job.__dataclass_fields__)])
+    place = {"profile": profile, "together": together, "slot": slot, **asdict(job)}
+    return {**dict.fromkeys(COLUMNS), **place, "status": "failed", "reason": reason, "detail": detail, "flags": ""}
 
 
 class RowStore:
@@ -131,9 +111,10 @@ class RowStore:
         except (OSError, ValueError) as error:
             raise BadInputError(f"{shown(folder)}: the sweep can't be kept there ({error})") from None
 
-    def has(self, key: str) -> bool:
+    def has(self, profile: str, together: int, job: Job) -> bool:
         """Whether a point is done, or has failed."""
-        return any(key_of(row) == key for row in self.rows)
+        point = {"profile": profile, "together": together, **asdict(job)}
+        return any(all(row[name] == value for name, value in point.items()) for row in self.rows)
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Keep the rows of one point: all of them or, after a crash, none."""

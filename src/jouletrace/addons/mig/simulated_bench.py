@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.addons.mig.activity import Activity
-from jouletrace.addons.mig.bench import Served, Slice, failed
+from jouletrace.addons.mig.bench import Bench, Served, Slice, failed
 from jouletrace.addons.mig.jobs import Job
 from jouletrace.devices.base import Samples
 from jouletrace.errors import JouletraceError
@@ -31,8 +31,8 @@ class _Loaded:
     memory_bytes: float
 
 
-class SimulatedBench:
-    """Slices of a simulated board; implements ``addons.mig.bench.Bench``.
+class SimulatedBench(Bench):
+    """Slices of a simulated board.
 
     Args:
         board: The board.
@@ -43,7 +43,7 @@ class SimulatedBench:
     """
 
     def __init__(self, board: SimulatedGpu, slices: Sequence[Slice]) -> None:
-        self.board = board
+        self.board: SimulatedGpu = board
         self.slices: Sequence[Slice] = list(slices)
         self.activity = Activity([])
         self.caused_j = np.zeros(len(slices))
@@ -95,8 +95,3 @@ class SimulatedBench:
     def unload(self) -> None:
         """End all jobs."""
         self._loaded.clear()
-
-    def close(self) -> None:
-        """End all jobs and the board's context."""
-        self.unload()
-        self.board.close()

@@ -62,18 +62,14 @@ class PowerSplit:
         idle: Each slice's share of idle power by compute slices; 0 where idle is shown apart.
         rest_idle_w: Idle power that no slice has: of compute slices without an instance, or all of it where
             it is shown apart.
-        unattributed_w: Power above idle while no slice is active, or where activities aren't known.
+        unattributed_w: Power above idle while no slice is active, or where activities aren't known;
+            None where the board's isn't.
     """
 
     slices: list[Estimate]
     idle: list[float]
     rest_idle_w: float
-    unattributed_w: float
-
-    @property
-    def total_w(self) -> float:
-        """Sum of all parts: the board's power."""
-        return sum((one.value or 0.0) for one in self.slices) + sum(self.idle) + self.rest_idle_w + self.unattributed_w
+    unattributed_w: float | None
 
 
 def fit(board_w: ArrayLike, idle_w: float, activity: ArrayLike, slices: Sequence[int]) -> SplitModel:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from jouletrace.addons.mig.jobs import Job
 from jouletrace.addons.mig.layout import layout_of
 from jouletrace.addons.mig.plan import make_plan, place
 from jouletrace.addons.mig.point import PointSettings, measure_point
-from jouletrace.addons.mig.rows import RowStore, failed_row, point_key
+from jouletrace.addons.mig.rows import RowStore, failed_row
 from jouletrace.addons.mig.slices import open_bench, slices_of
 from jouletrace.addons.mig.wishes import read_wishes
 from jouletrace.devices.mig import MigBackend, Profile
@@ -90,7 +90,7 @@ def _swept(
     done = 0
     with _held(device, backend, say) as held, _simulated(device, backend) as gpu:
         for profile, count in groups:
-            todo = [job for job in settings.jobs if not store.has(point_key(profile.name, count, job))]
+            todo = [job for job in settings.jobs if not store.has(profile.name, count, job)]
             done += len(settings.jobs) - len(todo)
             if not todo:
                 continue
@@ -122,17 +122,9 @@ def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
                 watch.done()
 
 
-@contextmanager
-def _simulated(device: str, backend: MigBackend) -> Iterator[SimulatedGpu | None]:
+def _simulated(device: str, backend: MigBackend) -> AbstractContextManager[SimulatedGpu | None]:
     """The simulated board, if it is one."""
-    if not backend.info.simulated:
-        yield None
-        return
-    gpu = SimulatedGpu(device)
-    try:
-        yield gpu
-    finally:
-        gpu.close()
+    return closing(SimulatedGpu(device)) if backend.info.simulated else nullcontext()
 
 
 def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile, int]]:
@@ -147,7 +139,8 @@ def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile,
         for together in settings.together:
             if together < 0:
                 raise BadInputError(f"--together {together}: a number of slices, or max")
-            count = together or max(_fitting(wish.profile, profiles))
+            sizes = range(1, wish.profile.total + 1)
+            count = together or max(n for n in sizes if place([wish.profile] * n, profiles) is not None)
             if place([wish.profile] * count, profiles) is None:
                 raise BadInputError(
                     f"--together {count}: {backend.info.name} can have {wish.profile.name} {wish.profile.total} times"
@@ -155,10 +148,6 @@ def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile,
             if (wish.profile, count) not in found:
                 found.append((wish.profile, count))
     return found
-
-
-def _fitting(profile: Profile, profiles: Sequence[Profile]) -> Iterator[int]:
-    yield from (n for n in range(1, profile.total + 1) if place([profile] * n, profiles) is not None)
 
 
 def _point(bench: Bench, profile: Profile, count: int, job: Job, settings: PointSettings, store: RowStore) -> None:

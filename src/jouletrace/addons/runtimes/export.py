@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -225,13 +225,9 @@ def _refused(name: str, error: Exception) -> Exception:
 
 
 def _compare(path: Path, parts: Signature) -> difference.Difference:
-    engine = OnnxRuntime(path)
-    try:
+    with closing(OnnxRuntime(path)) as engine:
         engine.bind([{name: tensor.numpy() for name, tensor in parts.inputs.items()}])
-        engine.infer(0, 0)
         return difference.compare({name: t.float().numpy() for name, t in parts.outputs.items()}, engine.results(0))
-    finally:
-        engine.close()
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from jouletrace.addons.toolchain import trtexec
-from jouletrace.addons.toolchain.recording import Recording, opened
+from jouletrace.addons.toolchain.recording import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
@@ -62,7 +63,7 @@ def profile_engine(
     known = trtexec.options_of(program)
     if settings.batch is not None and known and "batch" not in known:
         raise BadInputError(f"--batch {settings.batch}: this TensorRT builds it into engines; convert with --batch")
-    with opened(open_device(settings.device)) as device:
+    with closing(open_device(settings.device)) as device:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: trtexec runs on a real device")
         command = trtexec.timing(

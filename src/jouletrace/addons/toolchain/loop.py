@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -45,21 +45,17 @@ def iterate(step: Step, iterations: int) -> None:
 
 def run(workload: str, settings: ProfileSettings, iterations: int) -> None:
     """Build, warm up, and run between the marks."""
-    device = open_device(settings.device)
-    try:
-        prepared = prepare(resolve(workload), device, settings)
-        try:
-            warm_up(prepared.step)
-            marks = _cuda()
-            if marks is not None:
-                marks.cudart().cudaProfilerStart()
-            iterate(prepared.step, iterations)
-            if marks is not None:
-                marks.cudart().cudaProfilerStop()
-        finally:
-            prepared.step.close()
-    finally:
-        device.close()
+    with (
+        closing(open_device(settings.device)) as device,
+        closing(prepare(resolve(workload), device, settings).step) as step,
+    ):
+        warm_up(step)
+        marks = _cuda()
+        if marks is not None:
+            marks.cudart().cudaProfilerStart()
+        iterate(step, iterations)
+        if marks is not None:
+            marks.cudart().cudaProfilerStop()
 
 
 def _cuda() -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +119,6 @@ class Recording:
         run = combine(recorded, found, [str(path) for path in files], amend)
         save(run, self.folder, overwrite=True)
         return run
-
-
-@contextmanager
-def opened(device: Device) -> Iterator[Device]:
-    """Close a device in the end."""
-    try:
-        yield device
-    finally:
-        device.close()
 
 
 def combine(recorded: Run, found: Sequence[Run], paths: Sequence[str], amend: Callable[[Run], None]) -> Run:

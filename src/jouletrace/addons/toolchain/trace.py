@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jouletrace.addons.toolchain import loop, ncu, nsys
-from jouletrace.addons.toolchain.recording import Recording, opened
+from jouletrace.addons.toolchain.recording import Recording
 from jouletrace.addons.toolchain.timeline import add_timeline
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
@@ -111,7 +112,7 @@ def trace(
         NotPossibleError: If it isn't installed, isn't allowed, or doesn't end in time; or no kernel can be traced.
     """
     program = (nsys.NSYS if how.tool == "nsys" else ncu.NCU).find()
-    with opened(open_device(settings.device)) as device:
+    with closing(open_device(settings.device)) as device:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: {how.tool} traces what runs on a real device")
         named = {"name": " ".join(target) if isinstance(target, list) else target.name}
@@ -152,11 +153,9 @@ def _workload(
         if device.info.kind == "cpu":
             raise NotPossibleError(f"ncu counts kernels of NVIDIA GPUs, and none is here ({device.info.name})")
         prepared = prepare(workload, device, here)
-        try:
+        with closing(prepared.step):
             recording.session.run.workload |= {**prepared.built.facts, "mode": here.mode}
             add_timeline(recording.session, prepared.step, how.iterations)
-        finally:
-            prepared.step.close()
     recording.idle()
     target = loop.command(workload.name, here, how.iterations)
     place = _under_tool(recording, program, how, loop.environment(), target, marked=device.info.kind != "cpu")
