@@ -318,6 +318,6 @@ def test_a_run_whose_analysis_is_refused_keeps_what_was_recorded(capsys, monkeyp
     said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK, "-o", "kept")
     assert said.code == 2
     assert "it was recorded, but its figures can't be computed: no two readings agree" in said.err
-    assert "what was recorded is in" in said.err
+    assert "the data recorded so far is in" in said.err
     monkeypatch.undo()
     assert len(load(workspace / "kept").spans) > 0

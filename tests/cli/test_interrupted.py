@@ -70,7 +70,7 @@ def test_ctrl_c_before_anything_is_measured(place):
     """Whatever it was doing: no traceback of ours, and what is on disk is a Run."""
     process = profile_until(place, lambda: begun(place), "-d", "cpu")
     err = interrupted(process)
-    assert f"what was recorded is in runs/{only_run(place).name}" in err
+    assert f"the data recorded so far is in runs/{only_run(place).name}" in err
     assert not load(only_run(place)).complete
 
 
@@ -127,7 +127,7 @@ def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
     assert process.returncode == 3, err
     assert out == ""
     assert "Traceback" not in err
-    assert "the recorder ended before it was asked to (killed by signal 9" in err.splitlines()[-1]
+    assert "the recorder ended before the recording did (killed by signal 9" in err.splitlines()[-1]
     run = load(only_run(place))
     assert not run.complete
     assert len(run.spans) > 0
@@ -151,5 +151,8 @@ def test_sigterm_ends_a_profile_as_ctrl_c_does(place, capsys):
     process.terminate()
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert err.splitlines() == [f"what was recorded is in runs/{only_run(place).name}", "jouletrace: interrupted"]
+    assert err.splitlines() == [
+        f"the data recorded so far is in runs/{only_run(place).name}",
+        "jouletrace: interrupted",
+    ]
     check_kept(place, capsys)

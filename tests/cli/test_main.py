@@ -67,20 +67,20 @@ WRONG = [
     (2, ["nope"], "No such command 'nope'"),
     (2, ["profile"], "Missing argument"),
     (2, ["profile", "deit-t", "--nope"], "No such option"),
-    (2, ["profile", "deit-t", "--batch", "x"], "--batch x: must be a whole number (Samples an iteration)"),
+    (2, ["profile", "deit-t", "--batch", "x"], "--batch x: must be a whole number (Samples per iteration)"),
     (2, ["profile", "deit-t", "--batch", "1.5"], "--batch 1.5: must be a whole number"),
     (2, ["profile", "deit-t", "--batch", ""], "--batch '': must be a whole number"),
     (2, ["profile", "deit-t", "--repeats", "x"], "--repeats x: must be a whole number, at least 1 (Fresh processes"),
     (
         *(2, ["profile", "deit-t", "--task", "train", "--label-smoothing", "x"]),
-        "--label-smoothing x: must be a number (Of a training step's loss: at least 0, less than 1)",
+        "--label-smoothing x: must be a number (Label smoothing of the training loss: at least 0, less than 1)",
     ),
     *(
         (2, ["profile", workload, "--label-smoothing", value], f"--label-smoothing {said}: must be at least 0 and less")
         for workload in ("deit-t", "gemm", "toy.py:toy")
         for value, said in (("1.0", "1"), ("-0.1", "-0.1"), ("nan", "nan"))
     ),
-    (2, ["profile", "deit-t", "--max-time", "1h"], "--max-time 1h: must be a number (Most seconds of the energy pass)"),
+    (2, ["profile", "deit-t", "--max-time", "1h"], "--max-time 1h: must be a number (Time limit of the energy pass)"),
     (2, ["monitor", "--interval", "x"], "--interval x: must be a number (Seconds between lines)"),
     (2, ["profile", "deit-t", "--batch", "0"], "--batch 0: must be at least 1"),
     (2, ["profile", "deit-t", "--repeats", "0"], "--repeats 0: must be at least 1"),
@@ -94,7 +94,7 @@ WRONG = [
         (
             2,
             [*line, "--detail", "phase", "-d", "sim:h100"],
-            "--detail phase: an inference has no phases, --task train (",
+            "--detail phase: an inference has no phases; --task train (",
         )
         for line in (["profile", "deit-t"], ["profile", "toy.py:toy"], ["fleet", "run", "deit-t"])
     ),
@@ -138,15 +138,15 @@ WRONG = [
     (2, ["profile", "toy.py:toy", "-d", "cpu", "-o", "/proc/nowhere/run"], "cannot write /proc/nowhere/run"),
     (2, ["profile", ""], "no workload named (built in: deit"),
     (2, ["monitor", "-d", "sim:h100?realtime=1", "--", "./toy.py"], "cannot run './toy.py': it is not executable"),
-    (2, ["monitor", "-d", "sim:h100", "--duration", "1", "-f", "csv", "--json"], "--format csv --json: ask for one"),
+    (2, ["monitor", "-d", "sim:h100", "--duration", "1", "-f", "csv", "--json"], "--format csv --json: give only one"),
     (2, ["monitor", "-d", "sim:h100"], "give a duration, or write sim:h100?realtime=1"),
     (2, ["monitor", "-d", "sim:h100", "--duration", "0"], "--duration 0: must be more than 0 s"),
     (2, ["monitor", "-d", "sim:h100", "--interval", "nan"], "--interval nan: must be more than 0 s"),
     (2, ["monitor", "-d", "sim:h100?realtime=1", "--", "no-such-program"], "cannot run 'no-such-program'"),
     (2, ["monitor", "-d", "cpu", "-d", "sim:h100", "--duration", "1"], "can't be recorded together"),
-    (2, ["profile", "toy.py:toy", "-d", "sim:h100?realtime=1"], "runs in its own time; leave out realtime=1"),
-    (2, ["ab", "toy.py:toy", "toy.py:toy", "-d", "sim:h100?realtime=1"], "runs in its own time; leave out realtime=1"),
-    (2, ["calibrate", "-d", "sim:h100?realtime=1"], "runs in its own time; leave out realtime=1"),
+    (2, ["profile", "toy.py:toy", "-d", "sim:h100?realtime=1"], "runs in virtual time; leave out realtime=1"),
+    (2, ["ab", "toy.py:toy", "toy.py:toy", "-d", "sim:h100?realtime=1"], "runs in virtual time; leave out realtime=1"),
+    (2, ["calibrate", "-d", "sim:h100?realtime=1"], "runs in virtual time; leave out realtime=1"),
     (2, ["profile", "toy.py:toy", "--threads", "1" + 12 * "0"], "--threads 1000000000000: must be at most 1024"),
     (2, ["profile", "toy.py:toy", "--streams", "1" + 9 * "0"], "--streams 1000000000: must be at most 1024"),
     (2, ["profile", "toy.py:toy", "--seed", "-1"], "--seed -1: must lie between 0 and 9223372036854775807"),
@@ -166,7 +166,7 @@ WRONG = [
     (2, ["export", "good", "--format", "csv", "-o", "good"], "exists; results never go over older ones"),
     (2, ["export", "good"], "Missing"),
     (2, ["doctor", "-d", "gpu7"], "unknown device 'gpu7'"),
-    (2, ["demo", "--with-profile", "--json"], "ask for one at a time"),
+    (2, ["demo", "--with-profile", "--json"], "request them separately"),
 ]
 
 
@@ -205,7 +205,7 @@ def test_a_workload_that_fails_in_the_middle_is_one_line_and_leaves_what_was_rec
     said = command(capsys, "profile", "toy.py:tires", "-d", "cpu")
     (run,) = (place / "runs").iterdir()
     kept, complaint = said.err.splitlines()
-    assert (said.code, kept) == (2, f"what was recorded is in runs/{run.name}")
+    assert (said.code, kept) == (2, f"the data recorded so far is in runs/{run.name}")
     assert "toy.py:tires: its call raised ValueError: tired (toy.py, line" in complaint
     assert not load(run).complete
 
@@ -255,7 +255,7 @@ def test_a_closed_output_is_refused_before_anything_is_measured(place):
     done = shell("J monitor -d sim:h100 --duration 2 >&-", place)
     assert (done.returncode, done.stderr) == (
         2,
-        "jouletrace: standard output is closed: open it, or send it to /dev/null\n",
+        "jouletrace: standard output is closed: open it, or redirect it to /dev/null\n",
     )
     assert not (place / "runs").exists()
 

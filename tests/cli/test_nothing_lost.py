@@ -54,7 +54,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_what_was_recorded(capsys, workspa
     said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "-o", "run")
     assert said.code == 2
     assert said.err.splitlines()[-2:] == [
-        "what was recorded is in run",
+        "the data recorded so far is in run",
         "jouletrace: cannot write run: No space left on device",
     ]
     run = load("run")
@@ -88,7 +88,7 @@ def test_what_a_workload_prints_does_not_get_into_the_result(capsys, noisy, argu
 def test_a_check_of_ab_that_fits_nothing_costs_no_measurement(capsys, noisy):
     said = command(capsys, "ab", noisy, noisy, *QUICK, "-o", "kept", "--fail-if", "kernel:gemm:energy>1%")
     assert said.code == 2
-    assert "what was recorded is in kept" in said.err
+    assert "the data recorded so far is in kept" in said.err
     assert "have no kernel in common" in said.err
     assert len(load("kept").windows) >= 12
 
@@ -111,7 +111,7 @@ def test_a_sweep_into_a_file_is_refused(capsys, workspace):
         said = command(capsys, "sweep", "gemm", "-d", "sim:h100", "-o", place)
         assert (said.code, said.complaint.partition(":")[2]) == (
             2,
-            f" cannot write {place}: it, or what it should be in, is a file",
+            f" cannot write {place}: it, or a parent folder of it, is a file",
         )
 
 
@@ -189,7 +189,7 @@ hang()
     limit_once_it_hangs(monkeypatch, workspace)
     said = command(capsys, "trace", "--with", "nsys", "-d", "cpu", "--time-limit", "0.5", "-o", "t", "--", "true")
     assert said.code == 3
-    assert "what was recorded is in t" in said.err
+    assert "the data recorded so far is in t" in said.err
     assert (workspace / "t" / "nsys.nsys-rep").read_text() == "report"
     assert not load("t").complete
     assert "\x1b" not in said.err, "what a tool prints can't steer the terminal"
@@ -212,7 +212,7 @@ def test_an_ab_that_is_interrupted_shows_what_was_measured_until_then(capsys, wo
     monkeypatch.setattr(Session, "add_window", add)
     said = command(capsys, "ab", "gemm", "gemm", "-d", "sim:h100", "--warmup", "0.2", "-o", "cut")
     assert said.code == 130
-    assert "what was recorded is in cut" in said.err
+    assert "the data recorded so far is in cut" in said.err
     run = load("cut")
     assert len(run.windows) == 14
     assert [warning.code for warning in run.warnings if warning.code == "interrupted"]

@@ -88,7 +88,7 @@ def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(work
             shutil.rmtree(workspace / "r")
             (workspace / "r").mkdir()
 
-    with pytest.raises(jt.RecorderDiedError, match="were removed by somebody"):
+    with pytest.raises(jt.RecorderDiedError, match="another process removed the spans"):
         cleans_up()
     assert not jt.load(workspace / "r").complete
 

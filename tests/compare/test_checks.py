@@ -176,13 +176,13 @@ def test_a_malformed_check_is_pointed_at_before_anything_is_read(capsys, workspa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a1"], "two sides are needed, not 1"),
+        (["a1"], "give two sides, not 1"),
         (["a1", "--a", "a2"], "give --a and --b"),
         (["a1", "nowhere"], "no Run at nowhere"),
         (["a1", "b1", "--margin", "x"], "--margin 'x'"),
         (["a1", "b1", "--map", "x"], "write KEY=VALUE"),
         (["a1", "b1", "--format", "latex"], "it is one of table, json, csv, markdown"),
-        (["a1", "b1", "--format", "csv", "--json"], "ask for one of them"),
+        (["a1", "b1", "--format", "csv", "--json"], "give only one of them"),
     ],
 )
 def test_wrong_use_gets_one_line(capsys, saved, arguments, said):

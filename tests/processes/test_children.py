@@ -99,7 +99,7 @@ def test_where_the_kernel_does_not_tell_a_thread_watches():
     """As elsewhere than on Linux."""
     child = (
         "import os, time\nfrom jouletrace.profiler import with_parent\n"
-        "with_parent._told_the_kernel = lambda: False\nwith_parent.end_with_parent(os.getppid())\n"
+        "with_parent._signal_requested = lambda: False\nwith_parent.end_with_parent(os.getppid())\n"
         f"print(os.getpid(), flush=True)\ntime.sleep({FOREVER_S})"
     )
     parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"

@@ -169,7 +169,7 @@ def test_options_that_do_not_fit_the_device_are_refused_before_anything_runs(tmp
 def test_a_mode_that_needs_a_gpu_says_why_there_is_none_and_how_to_try():
     device = open_device("cpu")
     device.info.details["no_gpu"] = "the driver is not installed"
-    with pytest.raises(BadInputError, match=r"^--mode graph.*; --device sim:h100 .*; none is here: the driver is not"):
+    with pytest.raises(BadInputError, match=r"^--mode graph.*; --device sim:h100 .*; no GPU: the driver is not"):
         check(device, ProfileSettings(mode="graph"))
 
 

@@ -90,7 +90,7 @@ def test_power_that_settles_late_is_waited_for():
 def test_iterations_too_slow_to_judge_are_not_called_unsettled():
     found, session, _ = warmed(lambda t: 2.0)
     assert found.latency_settled is None
-    assert "too few to tell whether latency had settled" in session.run.warnings[0].message
+    assert "too short to determine whether latency had settled" in session.run.warnings[0].message
 
 
 def test_a_short_warm_up_is_kept_short():

@@ -191,7 +191,7 @@ def test_phases_of_a_generation_say_which_tokens_they_are_about():
     shown = {line.split("  ")[0] for line in lines(text, "Phases")}
     assert {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"} <= shown
     assert "New tokens" in text
-    assert "Energy for each new token" in text
+    assert "Energy per new token" in text
     assert "not measured" not in " ".join(lines(text, "Phases")), "what is between forwards is about no token"
     page = next(one for one in html_parts(run, Results(run)) if one.id == "phase")
     assert {row[0].text for row in page.rows} == {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"}

@@ -90,7 +90,7 @@ def test_an_older_run_opens_and_what_can_not_be_told_is_said(folder):
     (folder / "run.json").write_text(json.dumps(header | {"schema_version": "1.1", "checksums": crc}))
     assert load(folder).warnings == profile_run(kernels=2).warnings
     assert list(problems(folder)) == ["run.json"]
-    assert "can't be told" in problems(folder)["run.json"]
+    assert "can't be determined" in problems(folder)["run.json"]
     data = (folder / "units.parquet").read_bytes()
     (folder / "units.parquet").write_bytes(data[:50] + bytes([data[50] ^ 1]) + data[51:])
     assert list(problems(folder)) == ["run.json", "units.parquet"]

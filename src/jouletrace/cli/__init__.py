@@ -1,1 +1,1 @@
-"""The command line: one module a command, which parses, calls one function and prints."""
+"""The command line: one module per command, which parses, calls one function and prints."""

@@ -13,28 +13,28 @@ from jouletrace.cli.output import Place
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 
-WORKLOADS = "As of profile: a built-in name, hf:, torchvision:, timm:, file.py:callable, a transformers folder."
+WORKLOADS = "As for profile: a built-in name, hf:, torchvision:, timm:, file.py:callable, a transformers folder."
 
 
 @options.from_settings(ProfileSettings, "device", "task", "batch", "seq_len", "dtype", "mode", "warmup_s", "seed")
 def ab(
     settings: ProfileSettings,
     a: Annotated[str, typer.Argument(metavar="A", help=WORKLOADS)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one; may be the same, with --mode-b or --dtype-b.")],
-    dtype_b: Annotated[str | None, typer.Option(help="Of B. [default: as A]")] = None,
-    mode_b: Annotated[str | None, typer.Option(help="Of B. [default: as A]")] = None,
+    b: Annotated[str, typer.Argument(metavar="B", help="The other workload; may be A with --mode-b or --dtype-b.")],
+    dtype_b: Annotated[str | None, typer.Option(help="Data type of B. [default: as A]")] = None,
+    mode_b: Annotated[str | None, typer.Option(help="Mode of B. [default: as A]")] = None,
     margin: Margin = "1%",
-    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Most seconds of windows.")] = 40.0,
+    max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Longest total time of the windows.")] = 40.0,
     fail_if: FailIf = None,
     strict: Strict = False,
     output: options.Output = None,
     form: Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Hold two workloads against one another on one board, in turn, in one process.
+    """Compare two workloads on one GPU, alternating in one process.
 
-    They run in blocks of A B B A, so that heat, clocks and the sensor's gain act on both alike; differences of 1 % are
-    told within a minute.
+    They run in blocks of A B B A, so that temperature, clocks and the sensor's gain affect both equally; differences
+    of 1 % are resolved within a minute.
     """
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.cli.quiet_output import aside
@@ -48,7 +48,7 @@ def ab(
     try:
         settings_b = replace(settings, mode=mode_b or settings.mode, dtype=dtype_b or settings.dtype)
     except BadInputError as error:
-        raise BadInputError(f"of B: {error}") from None
+        raise BadInputError(f"B: {error}") from None
     with aside():
         one, other = resolve(a), resolve(b)
     with Place(output, f"{one.name}-vs-{other.name}") as place:

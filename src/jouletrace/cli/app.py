@@ -1,4 +1,4 @@
-"""The commands put together."""
+"""The application: all commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.version import __version__
 
 _WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""What typer raises for wrong options: click's own exception, or that of the click inside newer typers."""
+"""Exception of typer for usage errors: click's, or that of the click inside newer typers."""
 
 app = typer.Typer(
     name="jouletrace",
@@ -43,7 +43,7 @@ app = typer.Typer(
     epilog="Figures come with a 95 % interval and the sensor behind them. Start with: jouletrace doctor",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # importing what draws rich's frames takes longer than all the rest
+    rich_markup_mode=None,  # importing rich for its frames takes longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -52,7 +52,7 @@ def invoke(arguments: list[str]) -> int:
     """Run the command line; returns the exit code.
 
     Raises:
-        BaseException: Whatever the command raised.
+        BaseException: Any exception of the command.
     """
     try:
         code = app(arguments or ["--help"], standalone_mode=False)
@@ -65,13 +65,13 @@ def invoke(arguments: list[str]) -> int:
         raise carried.error from carried.error.__cause__
     except typer.Abort:
         raise KeyboardInterrupt from None
-    if code == INTERRUPTED:  # before the command was begun: typer has swallowed it
+    if code == INTERRUPTED:  # interrupted before the command began: typer has handled it
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 
 class _Carried(Exception):
-    """Carries what a command raised past typer, which, version by version, makes something else of some of it."""
+    """Carries an exception of a command past typer, whose versions convert some exceptions differently."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -79,7 +79,7 @@ class _Carried(Exception):
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, whatever it raises carried."""
+    """The same command with its exceptions wrapped."""
 
     @wraps(command)
     def run_command(*args: Any, **options: Any) -> None:
@@ -108,7 +108,7 @@ app.command("convert")(_guarded(convert.convert))
 app.command("trace")(_guarded(trace.trace))
 app.command("demo")(_guarded(demo.demo))
 
-mig_app = typer.Typer(help="Divide a GPU into slices (MIG), and see what workloads do on them.", rich_markup_mode=None)
+mig_app = typer.Typer(help="Divide a GPU into slices (MIG), and measure workloads on them.", rich_markup_mode=None)
 mig_app.command("list")(_guarded(mig.list_profiles))
 mig_app.command("plan")(_guarded(mig.plan))
 mig_app.command("apply")(_guarded(mig.apply))

@@ -21,11 +21,11 @@ def calibrate(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Find out how this board's power sensors answer.
+    """Measure the response of this GPU's power sensors.
 
     A load is switched on and off for under a minute.
 
-    The result is kept by UUID and driver version, and used by profile and measure.
+    The result is stored by UUID and driver version, and used by profile and measure.
     """
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.errors import BadInputError
@@ -38,7 +38,7 @@ def calibrate(
 
         html.check_place(plot)
     if not 10 <= seconds <= 600:
-        raise BadInputError(f"--seconds {seconds:g}: between 10 and 600 s")
+        raise BadInputError(f"--seconds {seconds:g}: must be between 10 and 600 s")
     with Place(output, "calibration") as place:
         with ProgressLine() as progress:
             run = run_calibration(

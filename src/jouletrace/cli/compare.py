@@ -16,47 +16,49 @@ if TYPE_CHECKING:
     from jouletrace.report.comparison.data import Comparison
 
 FORMAT_HELP = "table, json, csv or markdown."
-CHECK_HELP = "[LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%' or 'kernel:gemm*:energy>3%'; repeatable. Exit code 1."
+CHECK_HELP = (
+    "[LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%' or 'kernel:gemm*:energy>3%'; repeatable. Exit code 1 if it fails."
+)
 
 Format = Annotated[str, typer.Option("--format", "-f", help=FORMAT_HELP)]
 FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CHECK", help=CHECK_HELP)]
-Strict = Annotated[bool, typer.Option("--strict", help="A check that stays inconclusive fails too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="An inconclusive check fails too.")]
 Margin = Annotated[str, typer.Option(help="Relative difference below which two sides count as equal.")]
 
 
 def compare(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="A B", help="Runs; several of the same thing with commas: A1,A2,A3 B1,B2,B3."),
+        typer.Argument(metavar="A B", help="Runs; commas separate repetitions of one side: A1,A2,A3 B1,B2,B3."),
     ] = None,
     a: Annotated[list[str] | None, typer.Option("--a", metavar="RUN", help="A Run of A; repeatable.")] = None,
     b: Annotated[list[str] | None, typer.Option("--b", metavar="RUN", help="A Run of B; repeatable.")] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN", help="An earlier Run of A, which tells of the spread between runs; repeatable."),
+        typer.Option(metavar="RUN", help="An earlier Run of A, to estimate the spread between runs; repeatable."),
     ] = None,
     margin: Margin = "1%",
     between: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Standard deviation between runs, where you know it.")
+        str | None, typer.Option(metavar="PERCENT", help="Standard deviation between runs, if known.")
     ] = None,
     renamed: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="OLD=NEW", help="A name or module of A and what it is called in B; repeatable."),
+        typer.Option("--map", metavar="OLD=NEW", help="A name or module of A and its name in B; repeatable."),
     ] = None,
     detail: Annotated[str, typer.Option(help="all, model, phase, layer, op or kernel.")] = "all",
     fail_if: FailIf = None,
     strict: Strict = False,
-    top: Annotated[int, typer.Option(min=1, help="Parts of each level that are listed.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
     form: Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Hold two Runs, or several of each, against one another.
+    """Compare two Runs, or several Runs per side.
 
-    A difference counts only if it stands out of the spread between runs, which one run a side can't show: profile
+    A difference counts only if it exceeds the spread between runs, which a single run per side can't show: profile
     with --repeats 3, or give several Runs.
     """
     from jouletrace.compare import CompareOptions
-    from jouletrace.compare import compare as hold_against
+    from jouletrace.compare import compare as compare_runs
     from jouletrace.compare.sides import open_runs
 
     form = check_comparison_form(form, json)
@@ -69,26 +71,26 @@ def compare(
     )
     check_expressions(fail_if or [])
     earlier = open_runs(_listed(history or []))
-    found = hold_against(open_runs(one), open_runs(other), how, history=earlier, fail_if=fail_if or [])
+    found = compare_runs(open_runs(one), open_runs(other), how, history=earlier, fail_if=fail_if or [])
     conclude(found, form=form, top=top, strict=strict)
 
 
 def check_comparison_form(form: str, json: bool) -> str:
-    """The format asked for; ``--json`` is short for ``--format json``.
+    """The requested format; ``--json`` is short for ``--format json``.
 
     Raises:
-        BadInputError: If there is no such format, or two are asked for.
+        BadInputError: If there is no such format, or two are requested.
     """
     from jouletrace.report.comparison import FORMATS
 
     if json and form not in ("table", "json"):
-        raise BadInputError(f"--format {form} --json: ask for one of them")
+        raise BadInputError(f"--format {form} --json: give only one of them")
     check_format(form, FORMATS)
     return "json" if json else form
 
 
 def check_expressions(texts: list[str]) -> None:
-    """Refuse a malformed check before anything is measured or read, pointing at the place.
+    """Refuse a malformed check before anything is measured or read, with a pointer to the position.
 
     Raises:
         BadInputError: If one is malformed.
@@ -104,10 +106,10 @@ def check_expressions(texts: list[str]) -> None:
 
 
 def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
-    """Print a comparison and say what became of its checks.
+    """Print a comparison and the outcome of its checks.
 
     Raises:
-        CheckFailedError: If one failed, or is inconclusive and ``strict`` is asked for.
+        CheckFailedError: If one failed, or is inconclusive with ``strict``.
     """
     from jouletrace.report.comparison import render
     from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE
@@ -130,15 +132,15 @@ def _sides(runs: list[str], a: list[str], b: list[str]) -> tuple[list[str], list
             raise BadInputError("compare: give --a and --b, each once or more, or two arguments")
         return _listed(a), _listed(b)
     if len(runs) != 2:
-        raise BadInputError(f"compare: two sides are needed, not {len(runs)}; several Runs of one side go with commas")
+        raise BadInputError(f"compare: give two sides, not {len(runs)}; separate several Runs of one side by commas")
     return _listed(runs[:1]), _listed(runs[1:])
 
 
 def _listed(texts: list[str]) -> list[str]:
-    """Paths, those with commas taken apart unless there is such a file.
+    """Paths; a text with commas is split unless a file of that name exists.
 
     Raises:
-        BadInputError: If one names nothing.
+        BadInputError: If a text is empty.
     """
     found = []
     for text in texts:

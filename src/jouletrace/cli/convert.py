@@ -13,18 +13,20 @@ from jouletrace.cli.output import put, say
 
 
 def convert(
-    workload: Annotated[str, typer.Argument(help="As of profile; for tensorrt and openvino a .onnx file too.")],
+    workload: Annotated[str, typer.Argument(help="As for profile; for tensorrt and openvino also a .onnx file.")],
     to: Annotated[str, typer.Option("--to", help="onnx, openvino or tensorrt.")],
     more: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- OPTIONS ...]", help="Passed on to trtexec as they are.")
+        list[str] | None, typer.Argument(metavar="[-- OPTIONS ...]", help="Passed to trtexec unchanged.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file. [default: NAME.onnx, .xml or .engine here]")
+        Path | None,
+        typer.Option("--output", "-o", help="The file. [default: NAME.onnx, .xml or .engine in the current folder]"),
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Samples an iteration. [default: the workload's]")] = None,
-    seq_len: Annotated[int | None, typer.Option(help="Tokens a sample. [default: the workload's]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per iteration. [default: the workload's]")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="Tokens per sample. [default: the workload's]")] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="fp32 or fp16 (of an engine: what TensorRT may compute in). [default: fp32]")
+        str | None,
+        typer.Option(help="fp32 or fp16 (for an engine: the precision that TensorRT may use). [default: fp32]"),
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the model's configuration; repeatable.")
@@ -36,21 +38,25 @@ def convert(
     output_names: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Names of outputs, in order. [default: the model's]")
     ] = None,
-    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Fold constants and drop what has no effect.")] = True,
+    fold: Annotated[
+        bool, typer.Option("--fold/--no-fold", help="Fold constants and remove nodes without effect.")
+    ] = True,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Largest difference from torch, of an output's largest value. [default: 0.001; fp16 0.02]"),
+        typer.Option(
+            help="Largest difference from torch, relative to an output's largest value. [default: 0.001; fp16 0.02]"
+        ),
     ] = None,
     workspace: Annotated[
-        int | None, typer.Option(metavar="MIB", help="Memory that TensorRT may use to build. [default: its own]")
+        int | None, typer.Option(metavar="MIB", help="Memory that TensorRT may use to build. [default: TensorRT's]")
     ] = None,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="trtexec is ended after so long.")] = 3600.0,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="trtexec is ended after this time.")] = 3600.0,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     json: options.Json = False,
 ) -> None:
-    """Write a workload as a model for another runtime, and check its outputs against torch's.
+    """Convert a workload to a model for another runtime, and compare its outputs with torch's.
 
-    A model that differs is refused, and nothing is written. By way of ONNX, TensorRT's engines are built by trtexec.
+    If the outputs differ, nothing is written. TensorRT engines are built from ONNX by trtexec.
     """
     from jouletrace.addons.runtimes.export import ExportOptions
     from jouletrace.addons.toolchain.convert import ConvertSettings
@@ -92,7 +98,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    """What was written, for a person."""
+    """The facts of the written model as readable lines."""
     lines = [f"{side:<11}{_tensors(facts[side])}" for side in ("inputs", "outputs") if side in facts]
     if "nodes" in facts:
         lines.append(f"{'graph':<11}{facts['nodes']} nodes, opset {facts['opset']}, {facts['dtype']}")

@@ -13,7 +13,7 @@ from jouletrace.errors import BadInputError
 
 def demo(
     with_profile: Annotated[
-        bool, typer.Option("--with-profile", help="Profile deit-tiny on the best device here too, and show both.")
+        bool, typer.Option("--with-profile", help="Also profile deit-tiny on the best local device, and show both.")
     ] = False,
     top: options.Top = None,
     form: options.Format = "table",
@@ -21,13 +21,13 @@ def demo(
 ) -> None:
     """Analyse a Run recorded on an H100; needs no GPU.
 
-    The figures are computed afresh from the raw samples, without torch.
+    The figures are recomputed from the raw samples, without torch.
     """
     from jouletrace.recorded import recorded_runs
 
     form = check_form(form, json)
     if with_profile and form == "json":
-        raise BadInputError("--with-profile --json: two results would not be one JSON object; ask for one at a time")
+        raise BadInputError("--with-profile --json: two results are not one JSON object; request them separately")
     recorded = recorded_runs()
     for group in [[entry] for entry in recorded] if form == "table" else [recorded]:
         for entry in group:
@@ -36,5 +36,5 @@ def demo(
     if with_profile:
         from jouletrace.cli.profile import profile
 
-        say("Here and now: jouletrace profile deit-tiny")
+        say("On this machine: jouletrace profile deit-tiny")
         profile("deit-tiny", form=form)

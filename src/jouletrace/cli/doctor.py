@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 def doctor(
     device: Annotated[
-        str | None, typer.Option("--device", "-d", help=options.DEVICE_HELP + " [default: everything here]")
+        str | None, typer.Option("--device", "-d", help=options.DEVICE_HELP + " [default: all local devices]")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Say what can be measured here, how well, and why not.
+    """Report what can be measured on this machine, how well, and what is missing.
 
     Reads each sensor once and changes nothing.
     """
@@ -56,7 +56,7 @@ _STYLES = {_GOOD: "green", _BAD: "red", _NOTE: "yellow"}
 
 
 def _item(console: Console, text: str, mark: str = "", *, name: str = "", indent: int = 2) -> None:
-    """A line behind its mark; what doesn't fit the terminal goes on below where it began."""
+    """Print a line after its mark; continuation lines are indented to its beginning."""
     from rich.text import Text
 
     lead = " " * indent + (f"{mark} " if mark else "") + printable(name)
@@ -106,7 +106,7 @@ def _print_device(console: Console, one: DeviceDiagnosis) -> None:
 
 
 def _facts(info: DeviceInfo) -> list[str]:
-    """What a device says of itself: driver, power limits, memory, persistence mode."""
+    """Facts that a device reports: driver, power limits, memory, persistence mode."""
     facts = []
     if info.driver:
         facts.append(f"driver {info.driver}")
@@ -129,14 +129,14 @@ def _response(response: dict[str, Any]) -> str:
 def _power_step(one: DeviceDiagnosis) -> str:
     step = one.power_step
     watts = [step.get(f"step_{name}_w") for name in ("rest", "settled", "peak")]
-    text = f"power when a load begins ({step.get('load')}): {watts[0]:.0f} to {watts[1]:.0f} W"
+    text = f"power step at the start of a load ({step.get('load')}): {watts[0]:.0f} to {watts[1]:.0f} W"
     if step.get("step_rise_s") is not None:
         text += f", 90 % after {_duration(step['step_rise_s'])}"
     if watts[2] is not None:
         text += f", peak {watts[2]:.0f} W"
         if step.get("step_return_s") is not None:
             text += f", back after {_duration(step['step_return_s'])}"
-    return f"{text}; seen {_ago(one.power_step_days_ago or 0.0)}"
+    return f"{text}; measured {_ago(one.power_step_days_ago or 0.0)}"
 
 
 def _line(capability: Capability) -> str:

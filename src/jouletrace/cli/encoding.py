@@ -1,4 +1,4 @@
-"""Printing what a terminal's encoding doesn't have: "±" where there is only ASCII, names that are no Unicode."""
+"""Printing of characters that a terminal's encoding lacks: "±" in ASCII, names that aren't valid Unicode."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _INSTEAD = {
     **{"\N{NO-BREAK SPACE}": " ", "\N{NARROW NO-BREAK SPACE}": " ", "█": "#", "▏": "|", "│": "|", "┃": "|"},
     **{"“": '"', "”": '"', "‘": "'", "’": "'", "₂": "2", "●": "*", "▶": ">"},
 }
-"""What is printed in place of signs of our own making; lines of tables are dashes, all else is spelt out."""
+"""Replacements for signs that jouletrace prints; lines of tables become dashes, all other characters are escaped."""
 
 
 def print_any_text() -> None:
-    """From here on nothing that is printed fails for the encoding of stdout or stderr."""
+    """Configure stdout and stderr so that no character fails to print."""
     codecs.register_error(_HANDLER, _replaced)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

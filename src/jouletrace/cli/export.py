@@ -14,10 +14,10 @@ def export(
     run: Annotated[str, typer.Argument(help="A Run: folder or .zip file.", metavar="RUN")],
     form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet, zip, chrome, perfetto or svg.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where it goes. [default: beside the Run]")
+        Path | None, typer.Option("--output", "-o", help="Output path. [default: next to the Run]")
     ] = None,
 ) -> None:
-    """Write a Run for other programs: tables, one zip, a trace, or a picture."""
+    """Convert a Run for other programs: tables, one zip, a trace, or a picture."""
     from jouletrace.formats import exporters
     from jouletrace.run import load
 
@@ -26,7 +26,7 @@ def export(
 
 
 def _beside(run: Path, form: str) -> Path:
-    """A name of its own next to the Run: RUN-csv, RUN-parquet, RUN.zip, RUN.json, RUN.perfetto-trace, RUN.svg."""
+    """The default path next to the Run: RUN-csv, RUN-parquet, RUN.zip, RUN.json, RUN.perfetto-trace, RUN.svg."""
     place = run.parent if run.name == "run.json" else run
     stem = place.name.removesuffix(".zip") or place.resolve().name
     ending = {"zip": "", "chrome": ".json", "perfetto": ".perfetto-trace", "svg": ".svg"}.get(form, f"-{form}")

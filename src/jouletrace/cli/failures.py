@@ -1,4 +1,4 @@
-"""What goes wrong in a command, turned into one line on stderr and an exit code."""
+"""Maps the failures of a command to one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from jouletrace.errors import BadInputError, JouletraceError
 INTERRUPTED = 130
 
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO)
-"""How writing to stdout fails; files that are opened by name say their name too."""
+"""Error numbers of failed writes to stdout; errors of named files carry their file name."""
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Say what went wrong and return the exit code; None for a bug, which keeps its traceback."""
+    """Print the error and return the exit code; None for an unexpected exception, which keeps its traceback."""
     if isinstance(error, JouletraceError):
         complain(str(error))
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
         complain("interrupted")
         return INTERRUPTED
-    if isinstance(error, SystemExit) and isinstance(error.code, str):  # the workload's own, which says why
+    if isinstance(error, SystemExit) and isinstance(error.code, str):  # raised by the workload, with a message
         complain(error.code)
         return BadInputError.exit_code
-    if isinstance(error, (BrokenPipeError, SystemExit)):  # rich makes the second of the first
-        _drop_output()  # the reader has left (`| head`): nothing more to say
+    if isinstance(error, (BrokenPipeError, SystemExit)):  # rich converts the first into the second
+        _drop_output()  # the reader has closed the pipe (`| head`)
         return 0
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
         _drop_output()
@@ -37,7 +37,7 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, if that can be written; what a server or a file brings along can't steer the terminal."""
+    """Print one line on stderr if possible; control characters from servers or files are escaped."""
     from jouletrace.report.document import printable
 
     with suppress(OSError):
@@ -45,6 +45,6 @@ def complain(text: str) -> None:
 
 
 def _drop_output() -> None:
-    """What is left in stdout's buffer goes nowhere, or Python would fail again when it ends."""
+    """Discard the rest of stdout's buffer; otherwise Python would fail again at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,10 +25,11 @@ Ask = Annotated[
     typer.Option(
         "--ask",
         metavar="GPU",
-        help="Is this GPU worth asking for? A number, of several hosts HOST:GPU, or a UUID. [default: the fastest]",
+        help="Test whether requesting this GPU pays: a number, HOST:GPU for several hosts, or a UUID. "
+        "[default: the fastest]",
     ),
 ]
-Top = Annotated[int, typer.Option(min=1, help="So many of the best and of the worst GPUs, where there are many.")]
+Top = Annotated[int, typer.Option(min=1, help="Number of best and of worst GPUs shown, if there are many.")]
 
 
 @options.from_settings(
@@ -37,45 +38,52 @@ Top = Annotated[int, typer.Option(min=1, help="So many of the best and of the wo
 )
 def run(
     settings: ProfileSettings,
-    workload: Annotated[str, typer.Argument(help="As of profile; also gemm, sgemm, dgemm, memcpy, allreduce.")],
+    workload: Annotated[str, typer.Argument(help="As for profile; also gemm, sgemm, dgemm, memcpy, allreduce.")],
     gpus: Annotated[
-        str, typer.Option(help="all, or numbers or UUIDs with commas; with --device sim:NAME, how many a host.")
+        str, typer.Option(help="all, or numbers or UUIDs with commas; with --device sim:NAME, the number per host.")
     ] = "all",
-    repeats: Annotated[int, typer.Option(help="Fresh processes a GPU.")] = 10,
+    repeats: Annotated[int, typer.Option(help="Fresh processes per GPU.")] = 10,
     placement: Annotated[str, typer.Option(help="together (all GPUs of a host at once) or in-turn.")] = "together",
     noise: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORKLOAD@GPUS", help="A load beside: resnet50@1,2 or memcpy@all; repeatable."),
+        typer.Option(metavar="WORKLOAD@GPUS", help="A concurrent load: resnet50@1,2 or memcpy@all; repeatable."),
     ] = None,
-    noise_task: Annotated[str, typer.Option(help="Of noise: infer or train.")] = "infer",
-    noise_batch: Annotated[int | None, typer.Option(help="Of noise. [default: the workload's]")] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="SECONDS", help="Length of what is measured of a repeat.")
-    ] = 10.0,
+    noise_task: Annotated[str, typer.Option(help="Task of the noise: infer or train.")] = "infer",
+    noise_batch: Annotated[int | None, typer.Option(help="Batch of the noise. [default: the workload's]")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Measured time per repeat.")] = 10.0,
     cool_to: Annotated[
         float | None,
-        typer.Option(metavar="°C", help="Wait until the die is so cool. [default: 5 above each GPU's first]"),
+        typer.Option(
+            metavar="°C", help="Wait until the die is this cool. [default: 5 above each GPU's first temperature]"
+        ),
     ] = None,
-    cool_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait for that; 0 for none.")] = 60.0,
+    cool_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait for cooling; 0 for none.")] = 60.0,
     limit: Annotated[float, typer.Option(metavar="SECONDS", help="A repeat that takes longer is ended.")] = 600.0,
     engine: Annotated[str, typer.Option(help="local (this host) or ray (a cluster).")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of the Ray cluster. [default: the one this host is in]")] = None,
-    nodes: Annotated[int, typer.Option(help="Hosts of simulated boards.")] = 1,
-    allow_busy: Annotated[bool, typer.Option("--allow-busy", help="Measure GPUs that others use, too.")] = False,
-    size: Annotated[
-        str | None, typer.Option(help="Of gemm: rows, or auto for the best use of the GPU; of memcpy, allreduce: MiB.")
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster. [default: the one of this host]")
     ] = None,
-    iterations: Annotated[int | None, typer.Option(help="Products or copies an iteration.")] = None,
+    nodes: Annotated[int, typer.Option(help="Number of hosts of simulated GPUs.")] = 1,
+    allow_busy: Annotated[
+        bool, typer.Option("--allow-busy", help="Also measure GPUs that other processes use.")
+    ] = False,
+    size: Annotated[
+        str | None,
+        typer.Option(help="For gemm: rows, or auto for the best use of the GPU; for memcpy and allreduce: MiB."),
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Products or copies per iteration.")] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Folder or fsspec URL; the same again resumes. [default: under runs/]"),
+        typer.Option(
+            "--output", "-o", help="Folder or fsspec URL; repeating the command resumes. [default: under runs/]"
+        ),
     ] = None,
     top: Top = 10,
     json: options.Json = False,
 ) -> None:
-    """Run the same load on every GPU, each repeat in a fresh process, and say how much they differ.
+    """Run the same load on every GPU, each repeat in a fresh process, and report how much the GPUs differ.
 
-    Where results are missing in the end the exit code is 3.
+    The exit code is 3 if results are missing at the end.
     """
     from jouletrace.addons.fleet.dataset import Dataset
     from jouletrace.addons.fleet.engine import run_fleet
@@ -125,37 +133,38 @@ def run(
             if Path(place).is_dir() and not any(Path(place).iterdir()):
                 Path(place).rmdir()  # refused before anything was measured
             elif progress.measured or not isinstance(error, JouletraceError):
-                say(f"what was measured is in {place}; the same command with -o {place} does what is missing")
+                say(f"the results so far are in {place}; repeat the command with -o {place} for the missing ones")
             raise
     say(
-        f"{found.measured} new results, {found.before} were there, "
+        f"{found.measured} new results, {found.before} existed, "
         f"{found.wanted - found.before - found.measured} missing; saved {place}"
     )
     results = _opened([place])
     _print(results, _find(results), top=top, json=json)
     if found.failed:
         reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
-        again = f"the same command with -o {place} does what is missing"
-        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results could not be had: {reasons}; {again}")
+        again = f"repeat the command with -o {place} for the missing ones"
+        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results are missing: {reasons}; {again}")
 
 
 def report(
     places: Annotated[
-        list[str], typer.Argument(metavar="FLEET", help="Folder or URL of a fleet run; or Runs, a device each or more.")
+        list[str],
+        typer.Argument(metavar="FLEET", help="Folder or URL of a fleet run; or Runs of one or more devices each."),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it as one HTML file, too; an older report is replaced.")
+        Path | None, typer.Option("--output", "-o", help="Also write one HTML file; replaces an older report.")
     ] = None,
     actions: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Write what to do with each GPU: inspect, keep, undecided.")
+        Path | None, typer.Option(metavar="CSV", help="Write the recommended action per GPU: inspect, keep, undecided.")
     ] = None,
-    limit: Annotated[str, typer.Option(help="Slowness against the median that is worth a look.")] = "3%",
+    limit: Annotated[str, typer.Option(help="Slowness relative to the median from which to inspect a GPU.")] = "3%",
     ask: Ask = None,
-    worth: Annotated[str, typer.Option(help="Gain from which on a GPU is worth asking for.")] = "1%",
+    worth: Annotated[str, typer.Option(help="Gain from which requesting a GPU pays.")] = "1%",
     top: Top = 10,
     json: options.Json = False,
 ) -> None:
-    """How much GPUs differ: spread, outliers, where the variance is, what goes with slowness, which is worth it."""
+    """Report how GPUs differ: spread, outliers, components of variance, correlates of slowness, worth of a request."""
     gain, slow = options.parse_percent(worth, "--worth"), options.parse_percent(limit, "--limit")
     for option, text, share in (("--worth", worth, gain), ("--limit", limit, slow)):
         if not 0 <= share < 1:
@@ -176,7 +185,7 @@ def report(
 
 
 def _settled_size(place: str) -> str:
-    """The size that a fleet which is resumed, or another host, has settled on; "auto" if there is none."""
+    """The size that a resumed fleet, or another host, has chosen; "auto" if there is none."""
     from jouletrace.addons.fleet.dataset import Dataset
     from jouletrace.addons.fleet.store import open_store
 
@@ -199,10 +208,10 @@ def _opened(places: list[str]) -> Fleet:
 
 
 def _of_runs(places: list[str]) -> Fleet:
-    """A fleet of the Runs that can be read, which says of the others why not.
+    """A fleet of the readable Runs, with the reasons for the others.
 
     Raises:
-        BadInputError: If one isn't there, or none can be read.
+        BadInputError: If one doesn't exist, or none can be read.
     """
     from jouletrace.addons.fleet.results import fleet_of
 
@@ -231,17 +240,17 @@ def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> l
 
 
 def _why_not(fleet: Fleet, ask: str) -> str:
-    """Why nobody knows which GPU is meant, and what to write."""
+    """Why the GPU is ambiguous or unknown, and what to write."""
     from jouletrace.addons.fleet.names import is_meant
 
     gpus = {(gpu.node, gpu.id): gpu for group in fleet.groups for gpu in group.gpus}.values()
     meant = [gpu for gpu in gpus if is_meant(ask, gpu.node, gpu.id, gpu.label)]
     if not meant:
-        return f"there is no such GPU; here are {', '.join(gpu.label for gpu in gpus)[:300]}"
+        return f"there is no such GPU; the fleet has {', '.join(gpu.label for gpu in gpus)[:300]}"
     labels = ", ".join(gpu.label for gpu in meant)[:300]
     if len({gpu.node for gpu in meant}) > 1:
-        return f"several hosts have one; write HOST:GPU, such as --ask {meant[0].label} (it may be {labels})"
-    return f"several begin so; write more of the UUID, or a name of {labels}"
+        return f"several hosts have one; write HOST:GPU, such as --ask {meant[0].label} (candidates: {labels})"
+    return f"several UUIDs begin so; write more of the UUID, or one of {labels}"
 
 
 def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a fleet is doing: a bar for all results and a line for what each GPU is at; in a log, a line for each result."""
+"""Progress of a fleet: a bar for all results and a line per GPU; without a terminal, a line per result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST_LINES = 16
 
 
 class FleetProgress(Drawn):
-    """Draws ``addons.fleet.engine.Watch`` with rich if stderr is a terminal, else says each result; failures always.
+    """Draws ``addons.fleet.engine.Watch`` with rich on a terminal, else prints a line per result; and all failures.
 
     Args:
-        gpus: Of the whole fleet.
-        quiet: Say failures only where nobody looks.
+        gpus: All GPUs of the fleet.
+        quiet: Print only failures without a terminal.
 
     Attributes:
         measured: New results so far.
@@ -51,13 +51,13 @@ class FleetProgress(Drawn):
             )
 
     def begin(self, total: int, done: int) -> None:
-        """Show how much there is to do."""
+        """Show the number of results."""
         self._total, self._done = total, done
         if self._progress is not None:
             self._all = self._progress.add_task("results", total=total, completed=done)
 
     def hear(self, gpu: FleetGpu, message: dict[str, Any]) -> None:
-        """Show what a GPU is at."""
+        """Show the current phase of a GPU."""
         if self._progress is None:
             return
         key = f"{gpu.node} {gpu.id}"
@@ -70,7 +70,7 @@ class FleetProgress(Drawn):
             self._progress.update(self._lines[key], description=escape(printable(f"{self._name(gpu)}: {doing}"[:40])))
 
     def outcome(self, found: Outcome) -> None:
-        """Move the bar, or say what is done; say why there is no result, each reason once."""
+        """Move the bar or print a line; print each reason for a missing result once."""
         self.measured += not found.reason
         self._done = min(self._done + 1, self._total)  # GPUs that run together may be measured again
         if self._progress is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="What other tools wrote; several files become one Run.", metavar="FILE...")
+        list[Path], typer.Argument(help="Files of other tools; several files become one Run.", metavar="FILE...")
     ],
     output: options.Output = None,
     form: Annotated[
@@ -31,20 +31,21 @@ def import_(
         typer.Option(metavar="S", help="Seconds to add to all files but the first, or FILE=S. Repeatable."),
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option("--map", metavar="WHAT=COLUMN", help="What a column of a table is. Repeatable.")
+        list[str] | None,
+        typer.Option("--map", metavar="WHAT=COLUMN", help="Meaning of a column of a table. Repeatable."),
     ] = None,
     latency: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Latency of an inference (4.37ms): gives its energy from a power log."),
+        typer.Option(metavar="TIME", help="Latency per inference (4.37ms), to compute its energy from a power log."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Name of the device, where no file tells it.")] = None,
-    time_zone: Annotated[str | None, typer.Option(help="Zone of local times, such as Europe/Berlin.")] = None,
+    device: Annotated[str | None, typer.Option(help="Name of the device, if no file states it.")] = None,
+    time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Read what other profilers and power loggers wrote into a Run, on one clock.
+    """Import files of other profilers and power loggers into a Run, on one clock.
 
-    Traces of PyTorch and nsys, counters of ncu, nvprof, trtexec, nvidia-smi and dcgm logs, tables. A timeline and
-    a record of NVML's power samples give the power of each operator and kernel.
+    It reads traces of PyTorch and nsys, counters of ncu, output of nvprof and trtexec, logs of nvidia-smi and dcgm,
+    and tables. A timeline with a record of NVML's power samples gives the power per operator and kernel.
     """
     from jouletrace.formats.importers.base import ImportOptions
     from jouletrace.run.memory import bounded
@@ -86,7 +87,7 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json:
         print(json_module.dumps({**facts, **report}, indent=1))
     else:
         put("\n".join(_lines(run, facts)))
-        if asked:  # it is the answer
+        if asked:  # the figures are the result
             print_runs([run], form="table", detail="kernel" if has_recording(run) else "model")
     say(f"saved {place}")
 
@@ -128,7 +129,7 @@ def _offsets(texts: list[str], files: list[str]) -> tuple[float | None, dict[str
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What was imported, as numbers."""
+    """What was imported, as counts."""
     import pyarrow.compute as pc
 
     from jouletrace.formats.importers.clock import extent
@@ -149,7 +150,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
-    """The same for a person."""
+    """The same as readable lines."""
     from jouletrace.analysis.recording import PHASE
 
     lines = []
@@ -159,7 +160,7 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
         if joins and joins["device_spans"]:
             lines.append(
                 f"  {joins['with_launch']} of {joins['device_spans']} kernels and copies have their launch, "
-                f"{joins['with_parent']} what launched them"
+                f"{joins['with_parent']} the operator that launched them"
             )
             for key, text in _JOINS.items():
                 if joins.get(key):
@@ -181,7 +182,7 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
         each = (
             f"per iteration, {about['iterations']} of {by}"
             if by
-            else "of the whole recording: nothing marks iterations"
+            else "of the whole recording: it has no marks of iterations"
         )
         lines.append(f"powers of kernels from the record of samples; figures are {each}")
     return lines + [
@@ -190,7 +191,7 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
 
 
 _JOINS = {
-    "ambiguous_launch": "have several launches of one id, and none was taken",
-    "refused_external_ids": "ids of operators were refused: the launch lies outside the operator",
+    "ambiguous_launch": "have several launches of one id, and were not joined",
+    "refused_external_ids": "ids of operators were ignored: the launch lies outside the operator",
     "before_launch": "start before their launch: the two clocks differ",
 }

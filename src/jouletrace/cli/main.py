@@ -1,8 +1,8 @@
-"""The entry point: turns whatever happens into an exit code.
+"""The entry point: maps every outcome to an exit code.
 
-0 done, 1 a check failed, 2 wrong use or bad input, 3 not possible here, 130 interrupted.
+0 done, 1 a check failed, 2 usage error or bad input, 3 not possible here, 130 interrupted.
 
-It imports next to nothing, so that it is ready for Ctrl-C before the commands are imported.
+It imports almost nothing, so that it can handle Ctrl-C before the commands are imported.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def main() -> NoReturn:
         from jouletrace.cli.failures import complain
 
         signal.signal(signal.SIGTERM, _terminated)
-        hangup = getattr(signal, "SIGHUP", None)  # a dropped connection; under nohup it is to go on
+        hangup = getattr(signal, "SIGHUP", None)  # a dropped connection; ignored under nohup
         if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
             signal.signal(hangup, _terminated)
         if not _have_output():
-            complain("standard output is closed: open it, or send it to /dev/null")
+            complain("standard output is closed: open it, or redirect it to /dev/null")
             sys.exit(_WRONG_USE)
         print_any_text()
     except KeyboardInterrupt:
@@ -41,7 +41,7 @@ def main() -> NoReturn:
 
 
 def _have_output() -> bool:
-    """Whether stdout is open; closed streams become /dev/null, since the next file opened would take their place."""
+    """Whether stdout is open; closed streams become /dev/null, since the next opened file would get their number."""
     closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -50,7 +50,7 @@ def _have_output() -> bool:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line; returns the exit code. A bug keeps its traceback."""
+    """Run the command line; returns the exit code. Unexpected exceptions keep their traceback."""
     from jouletrace.cli.failures import exit_code
 
     try:

@@ -13,16 +13,16 @@ from jouletrace.cli.output import check_form, print_runs
 
 def merge(
     place: Annotated[
-        Path, typer.Argument(help="What save_to was in jt.record: a folder of rank-0, rank-1, ..., or the .zip.")
+        Path, typer.Argument(help="The save_to of jt.record: a folder with rank-0, rank-1, ..., or the .zip.")
     ],
     top: options.Top = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Merge what the ranks of one program recorded into one Run.
+    """Merge the recordings of the ranks of one program into one Run.
 
-    jt.record does it itself when its first rank ends in order; this is for what a launcher killed before.
-    Parts stay where they are, and what is missing is named.
+    jt.record merges them when its first rank ends normally; this command is for ranks that a launcher killed before.
+    The parts are kept, and missing ones are named.
     """
     from jouletrace.profiler.record.merge_ranks import merge_ranks
 

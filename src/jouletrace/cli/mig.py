@@ -1,4 +1,4 @@
-"""``jouletrace mig``: list, plan, apply and restore; ``sweep`` has a module of its own."""
+"""``jouletrace mig``: list, plan, apply and restore; ``mig_sweep`` holds sweep and pack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jouletrace.addons.mig.layout import Layout
 
 Device = Annotated[
-    str, typer.Option("--device", "-d", help="The board: auto, cuda:N, a UUID, or sim:NAME (sim:a100-80).")
+    str, typer.Option("--device", "-d", help="The GPU: auto, cuda:N, a UUID, or sim:NAME (sim:a100-80).")
 ]
 JsonOut = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Wanted = Annotated[
@@ -23,7 +23,7 @@ Wanted = Annotated[
 
 
 def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
-    """What the board can be divided into, and what it is divided into. Changes nothing."""
+    """List the MIG profiles of the GPU and its current division. Changes nothing."""
     from jouletrace.addons.mig.backend import open_backend
     from jouletrace.addons.mig.listing import listing, render
 
@@ -36,7 +36,7 @@ def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
 
 
 def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None:
-    """Whether instances fit on the whole board, where, and what is left. Changes nothing."""
+    """Show whether and where instances fit on the undivided GPU, and what remains. Changes nothing."""
     from jouletrace.addons.mig.backend import open_backend
     from jouletrace.addons.mig.listing import render_plan
     from jouletrace.addons.mig.plan import make_plan
@@ -52,12 +52,12 @@ def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None
 def apply(
     wanted: Wanted,
     device: Device = "auto",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the change; without this it is only shown.")] = False,
     json: JsonOut = False,
 ) -> None:
-    """Divide the board by a plan; what it was is written down first, for restore.
+    """Divide the GPU by a plan; the earlier division is recorded first, for restore.
 
-    Instances that are not in the plan are destroyed. It is refused while processes use the board.
+    Instances that are not in the plan are destroyed. The command is refused while processes use the GPU.
     """
     from jouletrace.addons.mig.apply import apply as divide
     from jouletrace.addons.mig.backend import open_backend
@@ -70,16 +70,16 @@ def apply(
         found = make_plan(wanted, backend)
         if not yes:
             change = f"from [{layout_of(backend)}] to [{found.layout}]"
-            raise BadInputError(f"this would change {backend.info.name} {change}: add --yes to do it")
+            raise BadInputError(f"this would change {backend.info.name} {change}: add --yes to apply it")
         now = divide(found, backend, device, say)
-        say(f"to go back: jouletrace mig restore --device {device}")
+        say(f"to restore: jouletrace mig restore --device {device}")
         _print_layout(now, backend.info.id, json)
     finally:
         backend.close()
 
 
 def restore(device: Device = "auto", json: JsonOut = False) -> None:
-    """Bring back the division and mode that the board had before apply or sweep, after a crash too."""
+    """Restore the division and mode that the GPU had before apply or sweep, also after a crash."""
     from jouletrace.addons.mig.apply import restore as bring_back
     from jouletrace.addons.mig.backend import open_backend
     from jouletrace.addons.mig.layout import layout_of
@@ -88,7 +88,7 @@ def restore(device: Device = "auto", json: JsonOut = False) -> None:
     try:
         now = bring_back(backend, say)
         if now is None:
-            say("jouletrace has changed nothing on this board")
+            say("jouletrace has changed nothing on this GPU")
         _print_layout(now or layout_of(backend), backend.info.id, json)
     finally:
         backend.close()

@@ -22,33 +22,35 @@ def sweep(
     tasks: Annotated[
         str, typer.Option(metavar="T,T,...", help="infer, train (also cv_infer, nlp_train, ...).")
     ] = "infer",
-    batch: Annotated[str, typer.Option(metavar="N,N,...", help="Samples a request.")] = "1",
+    batch: Annotated[str, typer.Option(metavar="N,N,...", help="Samples per request.")] = "1",
     seq_len: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Tokens a sample. [default: the model's]")
+        str | None, typer.Option(metavar="N,N,...", help="Tokens per sample. [default: the model's]")
     ] = None,
     together: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Slices of a kind at work at once: numbers, or max.")
+        str, typer.Option(metavar="N,N,...", help="Concurrently busy slices of a profile: numbers, or max.")
     ] = "1",
     device: Device = "auto",
     dtype: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, amp. [default: fp16]")] = None,
     mode: Annotated[str, typer.Option(help="eager or graph.")] = "eager",
     seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of each measurement.")] = 10.0,
     idle_apart: Annotated[
-        bool, typer.Option("--idle-apart", help="Show idle power apart instead of sharing it by slices.")
+        bool, typer.Option("--idle-apart", help="Show idle power separately instead of apportioning it to slices.")
     ] = False,
     dcgm_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A dcgm-exporter for activity and memory. [default: GPM]")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where the rows go; the same again resumes. [default: under runs/]"),
+        typer.Option(
+            "--output", "-o", help="Folder of the rows; repeating the command resumes. [default: under runs/]"
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="A real board may be divided, and put back in the end.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Permit dividing a real GPU; it is restored at the end.")] = False,
     json: JsonOut = False,
 ) -> None:
-    """Run workloads on slices of several kinds: latency, throughput, activity, memory, power, energy a sample.
+    """Run workloads on slices of several profiles: latency, throughput, activity, memory, power, energy per sample.
 
-    The board is divided for each kind of slice and is as before in the end, after Ctrl-C too.
+    The GPU is divided for each profile and restored at the end, also after Ctrl-C.
     """
     from jouletrace.addons.mig.backend import open_backend
     from jouletrace.addons.mig.jobs import read_jobs
@@ -60,7 +62,7 @@ def sweep(
     from jouletrace.run.store import fresh_folder
 
     if not 1 <= seconds <= 3600:
-        raise BadInputError(f"--seconds {seconds:g}: between 1 and 3600 s")
+        raise BadInputError(f"--seconds {seconds:g}: must be between 1 and 3600 s")
     lengths = _numbers(seq_len, "--seq-len") if seq_len else [None]
     jobs = read_jobs(_names(models), _names(tasks), _numbers(batch, "--batch"), lengths, dtype=dtype, mode=mode)
     counts = tuple(0 if one == "max" else _numbers(one, "--together")[0] for one in _names(together))
@@ -71,7 +73,7 @@ def sweep(
         simulated = backend.info.simulated
         if not (yes or simulated):
             raise BadInputError(
-                f"this divides {backend.info.name} for each profile and puts it back: add --yes to do it"
+                f"this divides {backend.info.name} for each profile and restores it: add --yes to permit it"
             )
         folder = output or fresh_folder("runs", "mig-sweep")
         with ProgressLine() as progress:
@@ -102,7 +104,7 @@ def pack(
     device: Device = "auto",
     json: JsonOut = False,
 ) -> None:
-    """The division and assignment of jobs to slices that takes the least energy, by a sweep's figures."""
+    """Compute the division and assignment of jobs to slices with the least energy, from the figures of a sweep."""
     from jouletrace.addons.mig.backend import open_backend
     from jouletrace.addons.mig.listing import table
     from jouletrace.addons.mig.packing import pack as find
@@ -111,7 +113,7 @@ def pack(
     from jouletrace.report.scale import quantity
 
     if not (folder / "rows.jsonl").is_file():
-        raise BadInputError(f"{folder} is no folder of a sweep (no rows.jsonl in it)")
+        raise BadInputError(f"{folder} is not the folder of a sweep (it has no rows.jsonl)")
     orders = read_orders(jobs)
     backend = open_backend(device)
     try:
@@ -126,9 +128,7 @@ def pack(
         for order, option, where in zip(found.orders, found.options, found.placements, strict=True)
     ]
     put(table(("job", "slice", "placement", "time", "energy above idle"), lines))
-    print(
-        f"\nall done after {quantity(found.seconds, 's')}; the board takes {quantity(found.energy_j, 'J')} (modelled)"
-    )
+    print(f"\nall done after {quantity(found.seconds, 's')}; the GPU takes {quantity(found.energy_j, 'J')} (modelled)")
     if found.one_by_one_j is not None:
         less = ", which is less" if found.one_by_one_j < found.energy_j else ""
         print(f"one after another on the largest slice: {quantity(found.one_by_one_j, 'J')}{less}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jouletrace.profiler.monitoring.work_counter import WorkCounter
 
 MOST_S = 1e9
-"""Thirty years."""
+"""Longest duration in seconds: thirty years."""
 MOST_PER_KWH = 1e9
 
 COLUMNS = (
@@ -38,41 +38,44 @@ def monitor(
         list[str] | None, typer.Argument(metavar="[-- COMMAND ...]", help="A program to run and record.")
     ] = None,
     device: Annotated[
-        list[str] | None, typer.Option("--device", "-d", help=options.DEVICE_HELP + " Repeatable; all for all GPUs.")
+        list[str] | None,
+        typer.Option("--device", "-d", help=options.DEVICE_HELP + " Repeatable; all selects all GPUs."),
     ] = None,
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="Seconds between lines.")] = 1.0,
-    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")] = None,
     pid: Annotated[int | None, typer.Option(metavar="N", help="Follow a running process to its end.")] = None,
     per: Annotated[
         str | None,
         typer.Option(
             metavar="URL#METRIC",
-            help="Energy for one unit of a Prometheus counter, such as "
-            'http://127.0.0.1:8000/metrics#vllm:generation_tokens_total; METRIC{label="value"} picks series.',
+            help="Energy per unit of a Prometheus counter, such as "
+            'http://127.0.0.1:8000/metrics#vllm:generation_tokens_total; METRIC{label="value"} selects series.',
         ),
     ] = None,
     per_command: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help="Energy for one matching line of the command's output; a group captures a number."
+            metavar="REGEX", help="Energy per matching line of the command's output; a group captures a number."
         ),
     ] = None,
-    price: Annotated[float | None, typer.Option(metavar="X", help="Price of a kWh: says what the energy cost.")] = None,
-    carbon: Annotated[float | None, typer.Option(metavar="G", help="Grams of CO2 for a kWh.")] = None,
+    price: Annotated[
+        float | None, typer.Option(metavar="X", help="Price per kWh, to compute the cost of the energy.")
+    ] = None,
+    carbon: Annotated[float | None, typer.Option(metavar="G", help="Grams of CO2 per kWh.")] = None,
     serve: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Serve the readings to Prometheus at 127.0.0.1:PORT, or PORT."),
     ] = None,
     output: options.Output = None,
     form: Annotated[
-        str, typer.Option("--format", "-f", help="table; csv streams lines to stdout; json prints the result only.")
+        str, typer.Option("--format", "-f", help="table; csv streams lines to stdout; json prints only the result.")
     ] = "table",
     json: options.Json = False,
 ) -> None:
     """Watch power, clocks and memory, alone or while a program runs.
 
-    At the end: idle level, working level, their difference, and the energy. Ctrl-C ends it normally. With a
-    command, the exit code is the command's.
+    At the end it prints the idle level, the working level, their difference, and the energy. Ctrl-C ends it normally.
+    With a command, the exit code is the command's.
     """
     from jouletrace.devices import open_devices
     from jouletrace.errors import BadInputError
@@ -95,7 +98,7 @@ def monitor(
 
             exporter = stack.enter_context(Exporter(Address.parse(serve)))
             displays.append(exporter)
-            who = " to other machines too, and asks nobody for a password" if exporter.open_to_others else ""
+            who = ", open to other machines without a password" if exporter.open_to_others else ""
             say(f"serving {exporter.url}{who}")
         devices = open_devices(device or ["all"])
         for opened in devices:
@@ -117,14 +120,14 @@ def monitor(
                 command=command,
                 pid=pid,
                 counter=counter,
-                price_per_kwh=None if price is None else abs(price),  # -0 would cost -0
+                price_per_kwh=None if price is None else abs(price),  # avoids a cost of -0
                 carbon_g_per_kwh=None if carbon is None else abs(carbon),
                 folder=place.folder,
                 typed=command_line(),
                 displays=displays,
             )
         place.done(run)
-        # A stream on stdout stays one: what it came to is for the person at the terminal.
+        # The CSV stream on stdout stays parsable: the summary goes to stderr.
         print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None)
     if code:
         raise typer.Exit(code)
@@ -134,7 +137,7 @@ def _counter(per: str | None, per_command: str | None, interval_s: float) -> Wor
     from jouletrace.errors import BadInputError
 
     if per is not None and per_command is not None:
-        raise BadInputError("--per and --per-command: ask for one of them")
+        raise BadInputError("--per and --per-command: give only one of them")
     if per is not None:
         from jouletrace.profiler.monitoring.work_counter_http import FASTEST_S, PrometheusCounter, Target
 
@@ -155,11 +158,11 @@ def _cells(reading: Reading) -> list[str]:
 
 
 _BRIEF = {"power": "", "SM clock": "SM ", "mem clock": "mem ", "temp": "", "memory": "", "util": "util "}
-"""What stands in front of a figure in a line, where its unit doesn't say it all."""
+"""Label in front of a figure in a line, where its unit isn't sufficient."""
 
 
 def _plain_line(reading: Reading, width: int) -> str:
-    """The latest readings of a device in a line, or in as few as ``width`` columns allow."""
+    """The latest readings of a device in one line, wrapped at ``width`` columns."""
     cells = zip(COLUMNS, _cells(reading), strict=True)
     lines = [reading.name]
     for figure in (f"{_BRIEF[name]}{cell} {unit}" for (_, name, unit, _, _), cell in cells):
@@ -174,10 +177,10 @@ def _short(value: float | None) -> str:
 
 
 class Stream:
-    """CSV lines on stdout, one a device and tick.
+    """CSV lines on stdout, one per device and tick.
 
     Args:
-        counting: Whether work is counted: its columns are the same in the lines of all devices.
+        counting: Whether work is counted: its columns are repeated in the lines of all devices.
     """
 
     def __init__(self, counting: bool = False) -> None:
@@ -193,11 +196,11 @@ class Stream:
                 print(",".join([stamp, csv_text(printable(reading.device)), *_cells(reading), *more]), flush=True)
 
     def close(self) -> None:
-        """Nothing to put back."""
+        """Do nothing: a stream changes no state of the terminal."""
 
 
 class LiveTable:
-    """A table on stderr that is redrawn at each tick; plain lines where stderr is no terminal."""
+    """A table on stderr that is redrawn at each tick; plain lines where stderr isn't a terminal."""
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -217,8 +220,8 @@ class LiveTable:
                     say(_plain_line(reading, get_terminal_size().columns))
             if work is not None:
                 say(_work_line(work))
-                if work.problem != self._said:  # once, and once when it is over
-                    say(work.problem or f"{work.unit} is read again")
+                if work.problem != self._said:  # reported once at its start and once at its end
+                    say(work.problem or f"{work.unit} can be read again")
                     self._said = work.problem
             return
         from rich.markup import escape
@@ -237,7 +240,7 @@ class LiveTable:
         self._live.update(table, refresh=True)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         if self._live is not None:
             self._live.stop()
 

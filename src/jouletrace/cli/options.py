@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they read the same everywhere."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
 
-DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated board ("sim:h100").'
+DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
 
 Device = Annotated[str, typer.Option("--device", "-d", help=DEVICE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
@@ -22,17 +22,17 @@ Format = Annotated[str, typer.Option("--format", "-f", help="table, json, csv, m
 Detail = Annotated[str, typer.Option("--detail", help="model, phase, layer or kernel.")]
 Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the N rows with the most energy.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Where the Run goes: a folder, or a .zip. [default: under runs/]")
+    Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
 ]
 
 
 def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The command's ``settings`` is a dataclass, whose fields the command line has as options.
+    """Decorator: builds the command's ``settings``, a dataclass, from one option per field.
 
     Args:
         kind: A dataclass whose fields are ``option.option``.
-        *names: Its fields that the command takes; none for all that are shown.
-        **defaults: Of fields that have another default here.
+        *names: The fields that the command offers; none for all shown fields.
+        **defaults: Defaults that differ from those of the dataclass.
     """
     chosen = [one for one in fields(kind) if (one.name in names if names else one.metadata["shown"])]
 
@@ -48,7 +48,7 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
             values = {one.name: _value(one, given.pop(_named(one))) for one in chosen}
             command(settings=kind(**values), **given)
 
-        del run_command.__wrapped__  # typer would look at what that takes
+        del run_command.__wrapped__  # typer would use its signature
         run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         run_command.__annotations__ = {one.name: one.annotation for one in shown}
         return run_command
@@ -57,12 +57,12 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
 
 
 def _named(one: Field[Any]) -> str:
-    """Its name on the command line, which leaves out the unit."""
+    """Name of a field on the command line, without the unit."""
     return one.name.removesuffix("_s")
 
 
 def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
-    """What typer is to know of a field."""
+    """The parameter of a field for typer."""
     how = one.metadata
     if default is MISSING:
         default = one.default if one.default is not MISSING else None
@@ -80,7 +80,7 @@ def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
 
 
 def _value(one: Field[Any], given: Any) -> Any:
-    """What was typed, as the field holds it."""
+    """The value of a field from its text on the command line."""
     name = f"--{_named(one).replace('_', '-')}"
     if one.metadata["percent"]:
         return parse_percent(given, name)
@@ -88,7 +88,7 @@ def _value(one: Field[Any], given: Any) -> Any:
 
 
 def parse_percent(text: str, option: str) -> float:
-    """A share: "1%" or "0.01" give 0.01.
+    """A fraction: "1%" and "0.01" give 0.01.
 
     Raises:
         BadInputError: If it is neither.

@@ -1,4 +1,4 @@
-"""Printing Runs, and where a new one goes."""
+"""Printing of Runs, and the place of a new one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Self, TextIO
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError, TimedOutError
 from jouletrace.report.document import printable
 
-if TYPE_CHECKING:  # the help of every command is printed without pyarrow
+if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.report.comparison.data import Comparison
     from jouletrace.run import Run
 
 
 _KEPT = (RecorderDiedError, BrokenOffError, TimedOutError)
-"""Failures that come after something was measured."""
+"""Failures that occur after something was measured."""
 
 
 def print_runs(
     runs: list[Run], *, form: str, detail: str | None = None, top: int | None = None, to: TextIO | None = None
 ) -> None:
-    """Print one Run, or several side by side, in a format of ``show``; to stdout if not told otherwise.
+    """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
-    Without a ``detail`` one Run is shown in its own (``report.default_detail``), several as whole models. A Run of
-    ``ab`` says first how its two sides compare.
+    Without a ``detail`` one Run is shown at its own level (``report.default_detail``), several as whole models. The
+    comparison of its two sides precedes a Run of ``ab``.
 
     Raises:
         BadInputError: If there is no such format.
@@ -47,7 +47,7 @@ def print_runs(
 
 
 def opened(path: str) -> Run:
-    """The Run at a path; one that was cut off before its figures were computed gets them now.
+    """The Run at a path; figures are computed now if the Run was cut off before its analysis.
 
     Raises:
         BadInputError: If there is no Run, or it is damaged.
@@ -67,16 +67,16 @@ def opened(path: str) -> Run:
 
 
 def check_form(form: str, json: bool) -> str:
-    """The format asked for; ``--json`` is short for ``--format json``.
+    """The requested format; ``--json`` is short for ``--format json``.
 
     Raises:
-        BadInputError: If there is no such format, or two are asked for, before anything is measured.
+        BadInputError: If there is no such format, or two are requested; known before anything is measured.
     """
     from jouletrace import report
 
     if json:
         if form not in ("table", "json"):
-            raise BadInputError(f"--format {form} --json: ask for one of them")
+            raise BadInputError(f"--format {form} --json: give only one of them")
         return "json"
     if form not in report.FORMATS:
         raise BadInputError(f"--format {form}: must be one of {', '.join(report.FORMATS)}")
@@ -84,16 +84,16 @@ def check_form(form: str, json: bool) -> str:
 
 
 class Place:
-    """Where a new Run goes: as asked for, or a fresh folder under ``runs/``.
+    """The place of a new Run: the requested one, or a fresh folder under ``runs/``.
 
-    A Run is always recorded into a folder, which keeps what a crash leaves; one asked for as a
-    ``.zip`` is packed when it is done. Where nothing could be measured, nothing is left.
+    A Run is always recorded into a folder, which survives a crash; a ``.zip`` is packed at the end. If nothing was
+    measured, the folder is removed.
 
     Attributes:
-        folder: The folder to record into, absolute: the workload may change the current one.
+        folder: The folder to record into; absolute, since the workload may change the current folder.
 
     Raises:
-        BadInputError: If the place is taken or can't be written; known before anything is measured.
+        BadInputError: If the place exists or can't be written; known before anything is measured.
     """
 
     def __init__(self, output: Path | None, name: str) -> None:
@@ -119,15 +119,15 @@ class Place:
         if self._saved is not None:
             say(f"saved {shown(self._saved)}")
         elif isinstance(error, JouletraceError) and not isinstance(error, _KEPT):
-            # It was refused, or is not possible here: what the recorder saw meanwhile tells nothing.
+            # The command was refused, or isn't possible here: a partial record is of no use.
             shutil.rmtree(self.folder, ignore_errors=True)
         elif self.folder.is_dir() and any(self.folder.iterdir()):
-            say(f"what was recorded is in {shown(self.folder)}")
+            say(f"the data recorded so far is in {shown(self.folder)}")
         elif self.folder.is_dir():
             self.folder.rmdir()
 
     def done(self, run: Run) -> None:
-        """The Run is complete: pack it if it was asked for as a zip. Call it before printing, which can fail."""
+        """Finish a complete Run; pack it if a zip was requested. Call it before printing, which can fail."""
         if self._zip is None:
             self._saved = self.folder
             return
@@ -139,16 +139,16 @@ class Place:
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal, on stderr, so that stdout stays parsable."""
-    with suppress(OSError):  # nobody can be told: no reason to give up what is being measured
+    """Print a line on stderr, so that stdout stays parsable."""
+    with suppress(OSError):  # a closed stderr must not end a measurement
         print(plain(text), file=sys.stderr, flush=True)
 
 
 def put(text: str) -> None:
-    """Text on stdout; what names of devices, files or kernels bring along can't steer the terminal."""
+    """Print text on stdout; control characters in names of devices, files or kernels are escaped."""
     print(plain(text))
 
 
 def plain(text: str) -> str:
-    """The same lines with every other control character spelt out."""
+    """The same lines with all other control characters escaped."""
     return "\n".join(map(printable, text.split("\n")))

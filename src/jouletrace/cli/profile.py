@@ -21,7 +21,7 @@ WORKLOAD_HELP = (
 def profile(
     settings: ProfileSettings,
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],
-    repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; spread within and between is shown.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; shows the spread within and between them.")] = 1,
     output: options.Output = None,
     top: options.Top = None,
     form: options.Format = "table",
@@ -29,8 +29,8 @@ def profile(
 ) -> None:
     """Measure latency, power and energy of a workload, end to end.
 
-    Idle power is taken first, then the workload is warmed up until it has settled; latency and energy are
-    measured in passes of their own with nothing else attached.
+    Idle power is measured first, then the workload is warmed up until it has settled. Latency and energy are
+    measured in separate passes without other instrumentation.
     """
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.cli.quiet_output import aside

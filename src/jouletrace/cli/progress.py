@@ -1,4 +1,4 @@
-"""A progress line on stderr: what is being measured and the time left; nothing where nobody looks."""
+"""A progress line on stderr with the current phase and the remaining time; only on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jouletrace.report.document import printable
 
 
 class Drawn:
-    """What rich draws on stderr between enter and exit; ``_progress`` is None where nobody looks."""
+    """A display that rich draws on stderr between enter and exit; ``_progress`` is None without a terminal."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -46,7 +46,7 @@ class ProgressLine(Drawn):
             self._task = self._progress.add_task("starting", total=None, note="")
 
     def begin(self, phase: str, seconds: float) -> None:
-        """Show a new phase; 0 seconds means that nobody knows how long it takes."""
+        """Show a new phase; 0 seconds means that its duration is unknown."""
         if self._progress is not None:
             from rich.markup import escape
 

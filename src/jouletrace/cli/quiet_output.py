@@ -1,4 +1,4 @@
-"""What a workload prints while it is built and run."""
+"""Redirects the output of a workload while it is built and run."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from typing import TextIO
 
 
 def aside() -> redirect_stdout[TextIO]:
-    """Within it what is printed goes to stderr: stdout is the result's, which others may parse."""
+    """A context that redirects prints to stderr: stdout carries only the result, which programs may parse."""
     return redirect_stdout(sys.stderr)

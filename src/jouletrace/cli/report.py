@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 def report(
     runs: Annotated[list[str], typer.Argument(help="Runs: folders or .zip files.", metavar="RUN...")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; an older report is replaced.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; replaces an older report.")] = Path(
         "report.html"
     ),
     show: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Open it in a browser. [default: where there is a display]"),
+        typer.Option("--open/--no-open", help="Open it in a browser. [default: if there is a display]"),
     ] = None,
 ) -> None:
     """Write one or several Runs as one HTML file that needs no network: charts, timeline, tables.
 
-    Several are also compared, the first with each other one; Runs of one thing count as repetitions of it
-    where there is another thing to hold them against. A Run of ab says how its own two sides compare.
+    Several Runs are also compared, the first with each other one. Runs of the same workload count as its
+    repetitions if another workload is given. A Run of ab shows the comparison of its two sides.
     """
     from jouletrace.report import html
 
@@ -42,7 +42,7 @@ def report(
 
 
 def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list[str]]:
-    """What Runs of ``ab`` say by themselves, and the others of one another."""
+    """The comparison within each Run of ``ab``, and the comparisons between the other Runs."""
     from jouletrace.compare import against_first
     from jouletrace.compare.paired import own_sides
     from jouletrace.compare.sides import open_runs
@@ -54,7 +54,7 @@ def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list
 
 
 def _has_display() -> bool:
-    """Whether somebody sits before a screen: output goes to a terminal, and there is a display."""
+    """Whether the session is interactive: output goes to a terminal, and there is a local display."""
     if not sys.stdout.isatty() or "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -16,13 +16,13 @@ def show(
         str | None,
         typer.Option(
             help="model, phase, layer, op, kernel or range. "
-            "[default: what one Run was made with; kernels of an import; else model]"
+            "[default: the level of a single Run; kernel for an import; else model]"
         ),
     ] = None,
     top: options.Top = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Print what one or several Runs found, in several formats; a Run of ab says first how its two sides compare."""
+    """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     form = check_form(form, json)
     print_runs([opened(path) for path in runs], form=form, detail=detail, top=top)

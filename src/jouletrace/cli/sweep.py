@@ -21,32 +21,32 @@ Value = TypeVar("Value", int, float, str)
 @options.from_settings(ProfileSettings, "device", "task", "target_ci", "max_time_s", "warmup_s", "seed")
 def sweep(
     settings: ProfileSettings,
-    workloads: Annotated[list[str] | None, typer.Argument(metavar="WORKLOAD...", help="As of profile.")] = None,
-    batch: Annotated[str | None, typer.Option(metavar="N,N,...", help="Samples an iteration: 1,8,64.")] = None,
-    seq_len: Annotated[str | None, typer.Option(metavar="N,N,...", help="Tokens a sample.")] = None,
+    workloads: Annotated[list[str] | None, typer.Argument(metavar="WORKLOAD...", help="As for profile.")] = None,
+    batch: Annotated[str | None, typer.Option(metavar="N,N,...", help="Samples per iteration: 1,8,64.")] = None,
+    seq_len: Annotated[str | None, typer.Option(metavar="N,N,...", help="Tokens per sample.")] = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME,...", help="fp32, tf32, fp16, bf16, fp64, amp.")] = None,
     mode: Annotated[str | None, typer.Option(metavar="NAME,...", help="eager, graph, compile.")] = None,
     power_limit: Annotated[
-        str | None, typer.Option(metavar="W,W,...", help="Power limits of the board; needs --yes, and root.")
+        str | None, typer.Option(metavar="W,W,...", help="Power limits of the GPU; needs --yes and root.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Change the board's power limit; it is brought back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Permit changing the GPU's power limit; it is restored.")] = False,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Only bring back the power limit that a killed sweep left.")
+        bool, typer.Option("--restore", help="Only restore the power limit that a killed sweep changed.")
     ] = False,
     point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended and recorded so.")
+        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended and recorded as timed out.")
     ] = 600.0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder; one that holds this sweep is resumed. [default: under runs/]"),
+        typer.Option("--output", "-o", help="Folder; a folder with this sweep is resumed. [default: under runs/]"),
     ] = None,
     form: Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Profile a grid of workloads and options, a Run a point.
+    """Profile a grid of workloads and options, one Run per point.
 
-    Points that run out of memory, fail or hang are recorded and the grid goes on; where some have failed or hung, the
-    exit code is 3. Give the same command with the same -o to resume.
+    Points that run out of memory, fail or hang are recorded, and the grid continues; if points have failed or hung,
+    the exit code is 3. Repeat the command with the same -o to resume.
     """
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.cli.quiet_output import aside
@@ -62,7 +62,7 @@ def sweep(
         )
         return
     if json and form not in ("table", "json"):
-        raise BadInputError(f"--format {form} --json: ask for one of them")
+        raise BadInputError(f"--format {form} --json: give only one of them")
     check_format(form, FORMATS)
     grid = Grid(
         tuple(workloads or []),

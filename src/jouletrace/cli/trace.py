@@ -22,32 +22,34 @@ def trace(
     target: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORKLOAD | -- COMMAND ...", help="A workload as of profile, or a program with its arguments."
+            metavar="WORKLOAD | -- COMMAND ...", help="A workload, as for profile, or a program with its arguments."
         ),
     ],
-    tool: Annotated[str, typer.Option("--with", help="nsys (a timeline) or ncu (counters of each kernel).")],
-    iterations: Annotated[int, typer.Option(help="Iterations of a workload that are traced.")] = 1,
+    tool: Annotated[str, typer.Option("--with", help="nsys (a timeline) or ncu (counters per kernel).")],
+    iterations: Annotated[int, typer.Option(help="Traced iterations of a workload.")] = 1,
     section: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="What ncu counts, or set:NAME; repeatable. "
+            help="Section of ncu counters, or set:NAME; repeatable. "
             "[default: LaunchStats, Occupancy, SpeedOfLight, ComputeWorkloadAnalysis]",
         ),
     ] = None,
-    launch_count: Annotated[int | None, typer.Option(metavar="N", help="Most launches that ncu counts.")] = None,
-    launch_skip: Annotated[int, typer.Option(metavar="N", help="Launches that ncu lets go by before.")] = 0,
-    traced: Annotated[str, typer.Option("--trace", metavar="WHAT,...", help="What nsys traces.")] = TRACED,
-    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="The tool is ended after so long.")] = 600.0,
+    launch_count: Annotated[
+        int | None, typer.Option(metavar="N", help="Largest number of launches that ncu profiles.")
+    ] = None,
+    launch_skip: Annotated[int, typer.Option(metavar="N", help="Launches that ncu skips first.")] = 0,
+    traced: Annotated[str, typer.Option("--trace", metavar="WHAT,...", help="APIs that nsys traces.")] = TRACED,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", help="The tool is ended after this time.")] = 600.0,
     output: options.Output = None,
     top: options.Top = 20,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Run a workload or a program under nsys or ncu, and import what it wrote with the power drawn meanwhile.
+    """Run a workload or a program under nsys or ncu, and import its output with the power drawn meanwhile.
 
-    The tool's own files are kept in the Run's folder (not in a .zip). Under ncu a workload is traced first without it,
-    so that the counters, for which every kernel is run several times, stand on a timeline of the program as it is.
+    The tool's own files are kept in the Run's folder (not in a .zip). For ncu, which runs every kernel several times,
+    a workload is first traced without it, so that the counters are joined to an undisturbed timeline.
     """
     from jouletrace.addons.toolchain.trace import TraceSettings, what
     from jouletrace.addons.toolchain.trace import trace as run_traced
@@ -71,7 +73,7 @@ def trace(
 
 
 def _say_matched(run: Run) -> None:
-    """How many launches were brought to kernels of the timeline, and what the import left out."""
+    """Report how many launches were matched to kernels of the timeline."""
     for one in run.settings["imported"]:
         match = one.get("match")
         if match:

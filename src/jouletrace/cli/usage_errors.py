@@ -1,4 +1,4 @@
-"""What is wrong with an option, in one line: its name, the value and what is allowed."""
+"""One-line messages for usage errors: the option, its value and the allowed values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {
     "finite_number": "a number",
     "bool_parsing": "true or false",
 }
-"""By pydantic's code: what was asked for."""
+"""Expected kind of value, by pydantic's error code."""
 
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
@@ -23,14 +23,14 @@ _BOUNDS = {
     "less_than_equal": ("le", "at most"),
     "less_than": ("lt", "less than"),
 }
-"""By pydantic's code: where the bound stands, and its words."""
+"""Key of the bound and its words, by pydantic's error code."""
 
 
 def said(error: Any) -> str:
-    """What typer found wrong with the command line.
+    """The message for a usage error reported by typer.
 
-    Newer typers check values by pydantic, whose words name neither the value nor what the option is; those of older
-    ones, and of what is no value, stay as they are.
+    Newer versions of typer check values by pydantic, whose messages name neither the value nor the option. Messages
+    of older versions, and of other errors, are unchanged.
     """
     param, cause = getattr(error, "param", None), error.__cause__
     if param is None or not callable(getattr(cause, "errors", None)):

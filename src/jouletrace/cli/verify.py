@@ -12,10 +12,12 @@ from jouletrace.errors import CheckFailedError
 
 
 def verify(
-    runs: Annotated[list[str], typer.Argument(help="Runs: folders, of several too, or .zip files.", metavar="RUN...")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Runs: folders, which may hold several Runs, or .zip files.", metavar="RUN...")
+    ],
     json: options.Json = False,
 ) -> None:
-    """Compare the files of Runs with the checksums that were saved with them; exit code 1 names what differs."""
+    """Compare the files of Runs with their saved checksums; differences are listed, with exit code 1."""
     from jouletrace.run.verify import verify
 
     found = [one for run in runs for one in verify(run)]

@@ -1,1 +1,1 @@
-"""Processes of our own, and what they hold: children that end with their parent, locks of GPUs, watchers."""
+"""Child processes that end with their parent, locks of GPUs, and the watchers that clean up after a crash."""

@@ -1,4 +1,7 @@
-"""Processes of our own modules: they find this jouletrace and nothing that lies in the folder, and end when we do."""
+"""Child processes that run modules of jouletrace.
+
+They import this jouletrace, nothing from the current folder, and end with their parent.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from typing import Any
 from jouletrace.version import HOME
 
 PATIENCE_S = 10.0
-"""Given to a child to end by itself."""
+"""Seconds within which a child must end on request; then it is killed."""
 
 
 def our_module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours; ``-P`` keeps the modules of the folder that it is started in out."""
+    """The command that runs a module of jouletrace; ``-P`` keeps modules of the current folder out."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def our_child(name: str, *arguments: str) -> list[str]:
-    """The same for a process that this one starts itself: it ends when this one does, be it killed.
+    """The command for a direct child of this process, which ends when this process ends or is killed.
 
     The thread that starts it must wait for it: see ``with_parent``.
     """
@@ -33,18 +36,18 @@ def our_child(name: str, *arguments: str) -> list[str]:
 
 
 def python_path() -> str:
-    """``PYTHONPATH`` under which it finds this jouletrace, from whatever folder, besides what is there already."""
+    """``PYTHONPATH`` with this jouletrace appended, so that a child imports it from any folder."""
     return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), HOME]))
 
 
 class Child:
-    """A module of ours in a process of its own, with which one talks in JSON objects, a line each, both ways.
+    """A module of jouletrace in a separate process; both sides exchange JSON objects, one per line.
 
-    It must end when its input does. Ctrl-C doesn't reach it: that is for us, who end it.
+    The module must end when its input ends. Ctrl-C doesn't reach it: the parent handles the signal and ends it.
 
     Args:
-        module: Its name.
-        environment: Variables to set besides.
+        module: Name of the module.
+        environment: Additional environment variables.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
@@ -61,52 +64,55 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the child."""
         return self._process.pid
 
     @property
     def output(self) -> int:
-        """File descriptor of what it says."""
+        """File descriptor of the child's standard output."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def tell(self, order: Mapping[str, Any]) -> None:
-        """Send an object; a child that is gone is noticed when it is listened to."""
+        """Send an object; ``hear`` reports a child that has ended, this method doesn't."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
 
     def speaks(self, seconds: float) -> bool:
-        """Wait at most so long until it says something, or ends; whether it did."""
+        """Wait at most so many seconds for output or the end of the child; True if either occurred."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.output, selectors.EVENT_READ)
             return bool(selector.select(max(0.0, seconds)))
 
     def hear(self) -> list[dict[str, Any]] | None:
-        """What it has said since, which may be nothing whole yet; None if it has ended. Waits, unless it speaks."""
+        """The complete objects received since the last call, perhaps none; None if the child has ended.
+
+        Blocks until the child writes or ends.
+        """
         data = os.read(self.output, 1 << 16)
         if not data:
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         found = []
         for line in lines:
-            with suppress(ValueError):  # half a line of a process that was killed
+            with suppress(ValueError):  # an incomplete line of a process that was killed
                 found.append(json.loads(line))
         return found
 
     def how_it_ended(self) -> str:
-        """In words, with the last that it wrote to its standard error; to be asked when it says nothing more."""
+        """How the child ended, with the last line of its standard error; for use after ``hear`` returned None."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE_S)
         code = self._process.returncode
         if code is None:
-            return "says nothing more and does not end"
+            return "has closed its output but does not end"
         if code < 0:
             return f"was killed by signal {-code}"
         self._errors.seek(0)
@@ -114,21 +120,21 @@ class Child:
         return f"ended with code {code}" + (f": {lines[-1]}" if lines and code else "")
 
     def stop(self) -> None:
-        """Close its input."""
+        """Close the child's input."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.close()
 
     def interrupt(self) -> None:
-        """Let it end early by itself, as by Ctrl-C."""
+        """Request an early end by SIGINT, as Ctrl-C does."""
         with suppress(ProcessLookupError):
             if self.alive:
                 self._process.send_signal(signal.SIGINT)
 
     def close(self, now: bool = False) -> None:
-        """End it, with what it has started. Safe to call twice.
+        """End the child and its own children. Safe to call twice.
 
-        One that a driver holds, as that of a GPU that has fallen off may, is left behind: others wait.
+        A process that hangs in the driver, as after a GPU fell off the bus, can't be killed and is left behind.
         """
         self.stop()
         try:

@@ -1,8 +1,8 @@
-"""One process at a time changes a GPU: its lock, the journal of what it was before, and who puts it back.
+"""One process at a time changes a GPU: the lock, the journal of the earlier state, and the restore after a crash.
 
-Lock and journal lie in a folder that all users of the host share, named by the GPU's UUID. ``flock`` excludes; what
-the lock file says of its holder is for messages. The journal is on the disk before anything is changed, so that the
-way back outlives a crash. A watcher (see ``watcher``) puts the GPU back if its holder dies.
+Lock and journal lie in a folder that all users of the host share, and are named by the GPU's UUID. ``flock`` excludes
+other processes; the content of the lock file only serves messages. The journal is on the disk before anything is
+changed, so that the earlier state survives a crash. A watcher (see ``watcher``) restores the GPU if its holder dies.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ FOLDER_VARIABLE = "JOULETRACE_LOCKS"
 LOCK = ".lock"
 VERSION = 1
 _SHARED = 0o1777
-"""Mode of a folder in which every user may write, and nobody may remove what is another's."""
+"""Mode of a folder in which every user may write and nobody may remove the files of another user (sticky bit)."""
 
 _ATTEMPTS = 100
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-"""Whoever writes first in a shared folder must not make others write elsewhere."""
+"""A symbolic link planted in a shared folder must not redirect the writes of other users."""
 
 
 def shared_folder() -> Path:
-    """``$JOULETRACE_LOCKS``, else ``/var/tmp``, which outlives a reboot as a MIG mode may, else ``/tmp``.
+    """``$JOULETRACE_LOCKS``, else ``/var/tmp``, which survives a reboot as a MIG mode may, else ``/tmp``.
 
-    Not ``$TMPDIR``: users and jobs that have their own would not see one another.
+    ``$TMPDIR`` isn't used: users and jobs with different values would not see each other's locks.
     """
     explicit = os.environ.get(FOLDER_VARIABLE)
     if explicit:
@@ -57,30 +57,30 @@ def shared_folder() -> Path:
 
 
 def journal_of(gpu: DeviceInfo) -> Path:
-    """Where it is written down what a GPU was before it was changed."""
+    """Path of the journal, which holds the state of a GPU before it was changed."""
     return _file_of(gpu, ".json")
 
 
 def noted(gpu: DeviceInfo, change: str) -> dict[str, Any] | None:
-    """What was written down of a GPU before a change of this kind; None if nothing was.
+    """The recorded state of a GPU before a change of this kind; None if none is recorded.
 
     Raises:
-        BadInputError: If it can't be read, or belongs to another user: whoever overwrote it would lose the way back.
+        BadInputError: If the journal can't be read, or belongs to another user: overwriting it would lose that state.
     """
     found = _read(journal_of(gpu)).get(change)
     return dict(found) if found is not None else None
 
 
 class Hold:
-    """A GPU that this process alone may change; made by ``hold``.
+    """Exclusive right of this process to change a GPU; created by ``hold``.
 
     Args:
         gpu: The GPU.
-        handle: File descriptor of its lock, None where there are no locks; a watcher has the same.
+        handle: File descriptor of its lock, shared with the watcher; None where there are no locks.
 
     Attributes:
         gpu, handle: As given.
-        left: Whether a watcher goes on holding it.
+        left: Whether a watcher still holds the lock.
     """
 
     def __init__(self, gpu: DeviceInfo, handle: int | None) -> None:
@@ -93,7 +93,7 @@ class Hold:
         return noted(self.gpu, change)
 
     def note(self, change: str, facts: Mapping[str, Any]) -> None:
-        """Write down what the GPU is before a change of this kind; on the disk when this returns.
+        """Record the state of the GPU before a change of this kind; it is on the disk when this returns.
 
         Raises:
             NotPossibleError: If it can't be written: then nothing may be changed.
@@ -104,7 +104,7 @@ class Hold:
         _write(path, {**_read(path), change: entry})
 
     def forget(self, change: str) -> None:
-        """The GPU is as it was before such a change: there is nothing to go back to.
+        """Remove the recorded state of a change that was undone.
 
         Raises:
             NotPossibleError: If the journal can't be changed.
@@ -123,15 +123,16 @@ class Hold:
 
     @contextmanager
     def watched(self, task: str, by_hand: str, **facts: Any) -> Iterator[Watch]:
-        """Should this process end before ``Watch.done``, killed or not, another one does ``task``.
+        """Start a watcher process that runs ``task`` if this process ends or is killed before ``Watch.done``.
 
         Args:
-            task: "module:function", called with a ``Hold`` and ``facts``; returns what it has done in words, or None.
-            by_hand: The command that does the same, for the case that it can't.
-            **facts: For ``task``, as JSON has them.
+            task: "module:function", called with a ``Hold`` and ``facts``; returns a description of what it did, or
+                None.
+            by_hand: The command that does the same, named in the message if the task fails.
+            **facts: Arguments of ``task``; JSON values.
 
         Raises:
-            NotPossibleError: If there can be no such process: then nothing may be changed.
+            NotPossibleError: If the watcher can't be started: then nothing may be changed.
         """
         gpu = {"id": self.gpu.id, "name": self.gpu.name, "simulated": self.gpu.simulated}
         order = {"gpu": gpu, "task": task, "facts": facts, "by_hand": by_hand, "handle": self.handle}
@@ -143,16 +144,16 @@ class Hold:
 
 
 class Watch:
-    """A process that outlives this one if this one is killed, and cleans up after it; used as a context.
+    """A process that survives a kill of this process and cleans up after it; used as a context.
 
-    It removes temporary folders, and puts a GPU back unless ``done`` was called.
+    It removes temporary folders, and restores a GPU unless ``done`` was called.
 
     Args:
-        order: How to put a GPU back (see ``watcher``); None if there is none.
-        handle: The lock of that GPU, which the process shares.
+        order: How to restore a GPU (see ``watcher``); None if there is none.
+        handle: The lock of that GPU, which the watcher shares.
 
     Attributes:
-        is_done: Whether no GPU is to be put back.
+        is_done: Whether there is no GPU left to restore.
 
     Raises:
         NotPossibleError: If it can't be started.
@@ -163,23 +164,23 @@ class Watch:
         self._process: subprocess.Popen[bytes] | None = None
         if fcntl is None:
             return
-        told = json.dumps({**(order or {}), "holder": os.getpid()})
+        argument = json.dumps({**(order or {}), "holder": os.getpid()})
         try:
             self._process = subprocess.Popen(
-                our_module("jouletrace.processes.watcher", told),
+                our_module("jouletrace.processes.watcher", argument),
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,  # what is said there is the result
+                stdout=subprocess.DEVNULL,  # stdout carries this process's result
                 env={**os.environ, "PYTHONPATH": python_path()},
                 pass_fds=() if handle is None else (handle,),
-                start_new_session=True,  # Ctrl-C, a dropped connection or a kill of our group is not for it
+                start_new_session=True,  # Ctrl-C, a hang-up or a kill of this process group must not reach it
             )
         except OSError as error:
             raise NotPossibleError(
-                f"no process can be started to watch over this one ({error.strerror}): nothing was changed"
+                f"the watcher process can't be started ({error.strerror}): nothing was changed"
             ) from None
 
     def done(self) -> None:
-        """The GPU is as it should be, whatever ends this process now."""
+        """Declare the GPU restored: the watcher has nothing left to do for it."""
         self.is_done = True
 
     def __enter__(self) -> Self:
@@ -197,14 +198,14 @@ class Watch:
 
 @contextmanager
 def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
-    """Nobody else changes this GPU meanwhile, on this host; it ends with the process, however that ends.
+    """Lock a GPU, so that no other process of this host changes it; the lock ends with the process.
 
     Args:
         gpu: The GPU.
-        doing: For the message to whoever is refused: "dividing".
+        doing: Present participle for the message to a refused process: "dividing".
 
     Raises:
-        NotPossibleError: If somebody else does, who is named; or the lock can't be made.
+        NotPossibleError: If another process holds the lock, which is named; or the lock can't be created.
     """
     with _locked(_file_of(gpu, LOCK), f"{doing} {gpu.id}") as handle:
         held = Hold(gpu, handle)
@@ -217,20 +218,20 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
 
 @contextmanager
 def alone_in(folder: Path, doing: str) -> Iterator[None]:
-    """Nobody else on this host writes results into this folder meanwhile; other hosts may.
+    """Lock a folder, so that no other process of this host writes results into it; other hosts may.
 
     Args:
-        folder: Made if it isn't there.
-        doing: As of ``hold``: "running a sweep".
+        folder: Created if it is missing.
+        doing: As for ``hold``: "running a sweep".
 
     Raises:
-        NotPossibleError: If somebody else does, who is named.
+        NotPossibleError: If another process holds the lock, which is named.
         BadInputError: If the folder can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise BadInputError(f"cannot write {shown(folder)}: it, or what it should be in, is a file") from None
+        raise BadInputError(f"cannot write {shown(folder)}: it, or a parent folder of it, is a file") from None
     except OSError as error:
         raise BadInputError(f"cannot write {shown(folder)}: {error.strerror or error}") from None
     path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{LOCK}"
@@ -245,7 +246,7 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
 
 
 def say_who(handle: int, doing: str) -> None:
-    """Write into a lock who has it, for those who are refused."""
+    """Write the holder into a lock file, for the message to refused processes."""
     record = {"pid": os.getpid(), "started": started(os.getpid()), "doing": doing}
     with suppress(OSError):
         os.ftruncate(handle, 0)
@@ -253,16 +254,16 @@ def say_who(handle: int, doing: str) -> None:
 
 
 def release(handle: int) -> None:
-    """Give a lock up at once, though a fork of this process may still have it open."""
+    """Release a lock at once, though a fork of this process may still have it open."""
     with suppress(OSError):
         os.ftruncate(handle, 0)
     fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in ticks since boot: what tells it from a later one of its number.
+    """Start time of a process in ticks since boot, which distinguishes it from a later process with the same id.
 
-    None if there is no such process, or the system doesn't tell.
+    None if there is no such process, or the system doesn't report it.
     """
     with suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
@@ -271,7 +272,7 @@ def started(pid: int) -> int | None:
 
 @contextmanager
 def _locked(path: Path, doing: str) -> Iterator[int | None]:
-    """A lock file, held; closed in the end."""
+    """Hold a lock file; close it at the end."""
     if fcntl is None:
         yield None
         return
@@ -289,7 +290,7 @@ def _lock(path: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = _open(path)
         except OSError as error:
-            raise NotPossibleError(f"the lock {path} can't be made: {error.strerror or error}") from None
+            raise NotPossibleError(f"the lock {path} can't be created: {error.strerror or error}") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_there(path, handle):
@@ -300,16 +301,16 @@ def _lock(path: Path) -> int:
             raise NotPossibleError(refusal) from None
         except OSError as error:
             os.close(handle)
-            raise NotPossibleError(f"the lock {path} can't be had: {error.strerror or error}") from None
-        os.close(handle)  # who had it has removed it in between
-    raise NotPossibleError(f"the lock {path} can't be had: it comes and goes")
+            raise NotPossibleError(f"the lock {path} can't be taken: {error.strerror or error}") from None
+        os.close(handle)  # its holder has removed it in between
+    raise NotPossibleError(f"the lock {path} can't be taken: it is removed again and again")
 
 
 def _open(path: Path) -> int:
     """Open a lock file that every user may lock.
 
-    Linux refuses ``O_CREAT`` of what another user has made in a shared folder, so that only who makes it asks for it.
-    The sticky bit keeps it from what clears such folders of old files (tmpfiles.d).
+    Linux refuses ``O_CREAT`` on a file of another user in a shared folder, so only its creator uses that flag.
+    The sticky bit protects it from the clean-up of old files in such folders (tmpfiles.d).
     """
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | _NOFOLLOW
     try:
@@ -322,12 +323,12 @@ def _open(path: Path) -> int:
             return _open(path)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError("it is no file")
+        raise OSError("it is not a regular file")
     return handle
 
 
 def _is_there(path: Path, handle: int) -> bool:
-    """Whether a file that was opened still has its name."""
+    """Whether an opened file still exists under its name."""
     try:
         there, opened = os.stat(path, follow_symlinks=False), os.fstat(handle)
     except FileNotFoundError:
@@ -336,7 +337,7 @@ def _is_there(path: Path, handle: int) -> bool:
 
 
 def _refusal(path: Path, handle: int) -> str:
-    """Who has a lock that can't be had."""
+    """The message that names the holder of a lock."""
     try:
         record = json.loads(os.pread(handle, 4096, 0))
         pid, since, doing = int(record["pid"]), record["started"], str(record["doing"])
@@ -351,13 +352,13 @@ def _refusal(path: Path, handle: int) -> str:
 
 
 def _file_of(gpu: DeviceInfo, ending: str) -> Path:
-    """A simulated GPU is one for each user, since what becomes of it is kept in the user's cache."""
+    """Path for a GPU; a simulated GPU exists once per user, since its state is kept in the user's cache."""
     own = f"-{os.getuid()}" if gpu.simulated and hasattr(os, "getuid") else ""
     return shared_folder() / f"{safe_name(f'jouletrace-{gpu.id}{own}')}{ending}"
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """All that is in a journal, by kind of change."""
+    """The content of a journal, by kind of change."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW)
         with os.fdopen(handle) as file:
@@ -369,18 +370,18 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInputError(f"the journal {path} can't be read ({error}); look at it, then remove it") from None
+        raise BadInputError(f"the journal {path} can't be read ({error}); inspect it, then remove it") from None
     us: Callable[[], int] | None = getattr(os, "geteuid", None)
     if us is not None and owner not in (0, us()):
         raise BadInputError(
-            f"the journal {path} was written by user {owner}, and would change the GPU as that one likes: "
-            "look at it, then make it yours (chown), or remove it"
+            f"the journal {path} was written by user {owner}, who would thereby decide how the GPU is changed: "
+            "inspect it, then take ownership (chown) or remove it"
         )
     return changes
 
 
 def _write(path: Path, changes: Mapping[str, Any]) -> None:
-    """Write a journal whole or not at all, readable for all; on the disk when this returns."""
+    """Write a journal atomically, readable by all users; it is on the disk when this returns."""
     text = json.dumps({"version": VERSION, "changes": changes}, indent=1)
     try:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -389,7 +390,7 @@ def _write(path: Path, changes: Mapping[str, Any]) -> None:
                 file.write(text)
                 file.flush()
                 os.fsync(handle)
-            Path(partial).chmod(0o1644)  # sticky as the lock is
+            Path(partial).chmod(0o1644)  # sticky, like the lock
             os.replace(partial, path)
         except BaseException:
             Path(partial).unlink(missing_ok=True)

@@ -1,9 +1,8 @@
 """Cleans up after a process that dies: ``python -m jouletrace.processes.watcher ORDER``.
 
-Started by ``locks.Watch``, with a pipe from that process as its input. "done" in the pipe means that nothing is left
-to do. The end of the pipe without it, or of the process, whatever has killed it, means that its temporary folders are
-to be removed, and the GPU that it has changed is to be put back. The lock of the GPU is shared, so that it stays until
-then: nobody finds a GPU half put back.
+``locks.Watch`` starts it with a pipe as its input. "done" in the pipe means that nothing is left to do. If the pipe
+or the process ends without "done", the watcher removes the temporary folders and restores the GPU that the process
+has changed. The watcher shares the lock of the GPU, so that no other process sees a half-restored GPU.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LOOK_S = 0.5
-"""Between looks whether the holder lives: a fork of it may keep the pipe open."""
+"""Seconds between checks that the holder lives: a fork of it may keep the pipe open."""
 
 _PATIENCE_S = 60.0
-"""Given to a GPU that can't be put back yet: what ran on it when its holder died needs time to end."""
+"""Seconds to retry the restore: the work that ran on the GPU when its holder died needs time to end."""
 
 _RETRY_S = 0.5
 _STDIN = 0
 
 
 def is_done(holder: int) -> bool:
-    """Wait for the holder's last word; False if it ends without."""
+    """Wait for "done" from the holder; False if it ends without."""
     said = b""
     while True:
         gone = os.getppid() != holder
@@ -43,10 +42,10 @@ def is_done(holder: int) -> bool:
 
 
 def put_back(order: dict[str, Any]) -> str | None:
-    """Do the task of an order, as soon as that is possible; what was done, in words, None for nothing.
+    """Run the task of an order as soon as that is possible; a description of what it did, None for nothing.
 
     Raises:
-        JouletraceError: If it can't be done.
+        JouletraceError: If the task fails.
     """
     from importlib import import_module
 
@@ -70,8 +69,8 @@ def put_back(order: dict[str, Any]) -> str | None:
 
 
 def main(text: str) -> int:
-    """Wait, and clean up if there is anything to clean up."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the other process's affair; this one ends after it
+    """Wait for the end of the holder, and clean up if necessary."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # meant for the other process; this one ends after it
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     import json
 
@@ -94,15 +93,15 @@ def _put_back_and_say(order: dict[str, Any]) -> int:
         if done is not None:
             _say(f"{died}: {done}")
         return 0
-    except Exception as error:  # whatever it is, somebody must hear of it
-        _say(f"{died}, and it can't be done for it ({error}): run {order['by_hand']}")
+    except Exception as error:  # every failure must be reported
+        _say(f"{died}, and the watcher can't restore it ({error}): run {order['by_hand']}")
         return 3
     finally:
         release(order["handle"])
 
 
 def _say(text: str) -> None:
-    """On the holder's stderr, and in the system's log, since nobody may look at the first any more."""
+    """Report on the holder's stderr and in the system log, since the terminal may be closed by now."""
     from contextlib import suppress
 
     with suppress(OSError, ValueError):

@@ -1,9 +1,9 @@
-"""A module of ours in a process that ends when its parent does, however that ends.
+"""Runs a module in a process that ends when its parent ends, for whatever reason.
 
     python -m jouletrace.processes.with_parent PARENT MODULE [ARGUMENT ...]
 
-A parent that is killed can't end what it has started, which would keep the GPU for minutes. So the process asks for
-its own end, before it imports anything: of Linux by ``prctl(2)``, elsewhere of a thread that watches.
+A parent that is killed can't end its children, which would occupy the GPU for minutes. So the child arranges its own
+end before it imports anything: on Linux by ``prctl(2)``, elsewhere by a thread that polls the parent's process id.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ import time
 _PR_SET_PDEATHSIG = 1
 _LOOK_S = 0.5
 _CODE = 128 + 9
-"""As of a process that was killed, by convention of shells."""
+"""Exit code of a killed process, by convention of shells."""
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process end at once when its parent does.
+    """Make this process end at once when its parent ends.
 
-    Linux ends it when the *thread* ends that has started it; where that doesn't wait for the process, its end comes
-    too soon.
+    Linux sends the signal when the *thread* that started the process ends. A thread that doesn't wait for the process
+    therefore ends it too early.
 
     Args:
-        parent: Process id of who has started this one; if it is gone already, this process ends now.
+        parent: Process id of the parent; if it has ended already, this process ends now.
     """
-    if not _told_the_kernel():
+    if not _signal_requested():
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # it ended before the signal was requested
         os._exit(_CODE)
 
 
-def _told_the_kernel() -> bool:
+def _signal_requested() -> bool:
     if sys.platform != "linux":
         return False
     import ctypes
 
     try:
-        told: int = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        error: int = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
         return False
-    return told == 0
+    return error == 0
 
 
 def _watch(parent: int) -> None:
-    """Who is left by its parent gets another one."""
+    """Poll the parent's id: the system assigns another parent to an orphan."""
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     os._exit(_CODE)
@@ -57,5 +57,5 @@ def _watch(parent: int) -> None:
 
 if __name__ == "__main__":
     end_with_parent(int(sys.argv[1]))
-    del sys.argv[:2]  # what is left is the module, whose name `run_module` replaces, and its arguments
+    del sys.argv[:2]  # leaves the module, whose name `run_module` replaces, and its arguments
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

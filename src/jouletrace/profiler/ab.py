@@ -1,4 +1,4 @@
-"""``ab``: two workloads in turn on one board, so that what wanders wanders for both."""
+"""``ab``: two workloads alternate on one GPU, so that drift affects both equally."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
 @dataclass(frozen=True)
 class AbSettings:
-    """How to hold two workloads against one another.
+    """Settings of the comparison of two workloads.
 
     Attributes:
-        margin: Relative difference below which they count as equal; a quarter of it is the wanted half-width.
-        max_time_s: Most seconds of windows.
-        window_s: Least length of a window; longer where the sensor needs it.
-        ramp_s: Seconds run before each window, so that the board and its sensor have left the other side behind.
+        margin: Relative difference below which they count as equal; a quarter of it is the requested half-width.
+        max_time_s: Time limit of the windows in seconds.
+        window_s: Least length of a window in seconds; longer if the sensor requires it.
+        ramp_s: Seconds of load before each window, so that the GPU and its sensor have settled after the other side.
         latency_s: Seconds of timed iterations in each quarter of a block.
-        first_stage: Blocks, from whose spread the number needed is computed.
+        first_stage: Blocks whose spread determines the total number.
     """
 
     margin: float = 0.01
@@ -57,10 +57,10 @@ class AbSettings:
     first_stage: int = 8
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense.
+        """Check all values.
 
         Raises:
-            BadInputError: With the option, its value and what it may be.
+            BadInputError: With the option, its value and the allowed values.
         """
         if not 0 < self.margin < 1:
             raise BadInputError(f"--margin {self.margin:g}: must lie between 0 and 100 %")
@@ -84,22 +84,22 @@ def run_ab(
     command: str = "",
     progress: Progress | None = None,
 ) -> tuple[Run, Comparison]:
-    """Measure two workloads in blocks of A B B A on one board, in one process.
+    """Measure two workloads in blocks of A B B A on one GPU, in one process.
 
     Args:
         a: Name, path, or workload.
-        b: The other one.
-        settings: How both are built, on which device.
-        how: How they are held against one another.
-        settings_b: How B is built, where that is what differs (another mode or dtype); on the same device.
+        b: The other workload.
+        settings: Settings of both, with the device.
+        how: Settings of the comparison.
+        settings_b: Settings of B if they differ (another mode or dtype); on the same device.
         fail_if: Checks (see ``compare.checks``).
-        folder: Where the Run goes; None keeps it in memory.
+        folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
-        progress: Told what is being measured.
+        progress: Receives phases and elapsed seconds.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``: both must fit the device at once.
-        BrokenOffError: If a check fits nothing that was measured.
+        BrokenOffError: If a check matches nothing that was measured.
     """
     how, progress = how or AbSettings(), progress or Silent()
     found = [resolve(workload) for workload in (a, b)]
@@ -132,7 +132,7 @@ def run_ab(
     try:
         comparison = paired(run, CompareOptions(margin=how.margin), fail_if)
     except BadInputError as error:
-        raise BrokenOffError(str(error)) from error  # a check that fits nothing: what was measured stays
+        raise BrokenOffError(str(error)) from error  # a check that matches nothing: the Run is kept
     add_results(run, comparison)
     if session.folder is not None:
         save(run, session.folder, overwrite=True)
@@ -153,27 +153,27 @@ def ab(
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Comparison:
-    """Hold two models or callables against one another on one board, in turn: latency, time, power, energy.
+    """Compare two models or callables on one GPU in alternation: latency, time, power, energy.
 
     Args:
         a: A module, any callable, or the name of a built-in workload.
         b: The other one.
-        inputs: Positional arguments as a tuple, keyword arguments as a mapping, or the one argument; of both.
-        inputs_b: Those of B, where they differ.
+        inputs: Positional arguments as a tuple, keyword arguments as a mapping, or a single argument; for both.
+        inputs_b: Inputs of B, if they differ.
         device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
         mode: "eager", "graph" or "compile".
-        dtype: Cast to this first; None leaves models as they are.
+        dtype: Data type to cast to first; None keeps the models'.
         margin: Relative difference below which they count as equal.
-        max_time: Most seconds of windows.
-        save_to: Folder for the Run; None keeps none.
+        max_time: Time limit of the windows in seconds.
+        save_to: Folder of the Run; None saves none.
         **options: Fields of ``profiler.settings.ProfileSettings``.
 
     Returns:
-        The comparison; print it, or look at its ``rows``.
+        The comparison; print it, or read its ``rows``.
 
     Raises:
-        BadInputError: If an option makes no sense, or one doesn't take its inputs.
-        NotPossibleError: If something is missing here.
+        BadInputError: If an option is invalid, or a model doesn't take its inputs.
+        NotPossibleError: If a library or device is missing.
     """
     try:
         settings = ProfileSettings(device=device, mode=mode, dtype=dtype, **options)
@@ -224,12 +224,12 @@ def _measure(
                     session.recorder.wait_until(clock.time_ns() + int(tail_s(power) * 1e9))
                 wanted = blocks_needed(session.snapshot(), how.margin / 4, CompareOptions().alpha)
     if block < wanted:
-        session.run.warn("target_not_met", f"{wanted} blocks were wanted, {block} fitted the time: see --max-time")
+        session.run.warn("target_not_met", f"{block} of {wanted} required blocks fit the time: see --max-time")
 
 
 @dataclass(frozen=True)
 class _Quarter:
-    """What one side does in its turn: ramp up, a window, then timed iterations."""
+    """A quarter of a block for one side: ramp-up, a window, then timed iterations."""
 
     side: str
     step: Step

@@ -1,7 +1,6 @@
-"""What was learned about a board and is worth keeping between runs: its calibration, its deep idle power.
+"""Facts about a GPU that are kept between runs: its calibration, its deep idle power.
 
-One JSON file a board under the user's cache folder, named by UUID. Losing it costs nothing but
-the time to measure again.
+The user's cache folder holds one JSON file per GPU, named by UUID. A lost file costs only the time to measure again.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ def cache_folder() -> Path:
 
 
 def board_file(board: str) -> Path:
-    """The file about a board in the cache folder."""
+    """The file of a GPU in the cache folder."""
     return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}.json"
 
 
 def recall(board: str) -> dict[str, Any]:
-    """Everything stored about a board; empty if nothing is, or if it can't be read."""
+    """All facts stored about a GPU; empty if there are none, or if the file can't be read."""
     try:
         stored = json.loads(board_file(board).read_text())
     except (OSError, ValueError):
@@ -38,7 +37,7 @@ def recall(board: str) -> dict[str, Any]:
 
 
 def remember(board: str, **facts: Any) -> bool:
-    """Store facts about a board, replacing those of the same name; False if it can't be written."""
+    """Store facts about a GPU, replacing those of the same name; False if the file can't be written."""
     path = board_file(board)
     try:
         write_whole(path, json.dumps({**recall(board), **facts}, indent=1).encode())

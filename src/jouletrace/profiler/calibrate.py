@@ -1,7 +1,7 @@
-"""``calibrate``: find out how a board's power sensors answer, from a load that is switched on and off.
+"""``calibrate``: measures the response of a GPU's power sensors to a load that is switched on and off.
 
-The load runs in pulses of many lengths at known times, below the power cap. Each power channel's
-readings are then fitted: when they come, over what they average, how late they are.
+The load runs in pulses of many lengths at known times, below the power cap. The response of each power channel is then
+fitted: its update times, averaging window and delay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHORTEST_S, LONGEST_S = 0.03, 1.6
 WARMUP_S = 2.0
 REST_S = 2.5
 POWER_S = 0.005
-"""Readings that stand still between updates are asked for so often: when they change is what tells their timing."""
+"""Seconds between polls of readings that are constant between updates: the time of a change gives their timing."""
 DEFAULT_S = 45.0
 
 
@@ -44,15 +44,15 @@ def calibrate(
     command: str = "",
     progress: Progress | None = None,
 ) -> Run:
-    """Calibrate every power sensor of a device, and keep the result for later runs.
+    """Calibrate every power sensor of a device, and store the result for later runs.
 
     Args:
         device_spec: As ``--device``.
         seconds: Length of the pulse train.
-        seed: Of the pulses' lengths.
-        folder: Where the Run goes; None keeps it in memory.
+        seed: Seed of the pulse lengths.
+        folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
-        progress: Told what is being done.
+        progress: Receives phases and elapsed seconds.
 
     Returns:
         The Run; ``run.calibration[device]["channels"]`` holds the responses by channel.
@@ -76,7 +76,9 @@ def calibrate(
         with session:
             if not any(channel.name == POWER for channel in session.recorder.channels):
                 reason = device.info.details.get("no_power_note") or no_power_reason(session.run, device.info.id)
-                raise NotPossibleError(f"{device.info.name}: nothing to calibrate, it has no readable power ({reason})")
+                raise NotPossibleError(
+                    f"{device.info.name}: it can't be calibrated, since it has no readable power sensor ({reason})"
+                )
             others = [process for process in device.processes() if process.pid]
             if others:
                 session.run.warn("other_processes", f"{len(others)} other processes use the device", device.info.id)
@@ -100,9 +102,11 @@ def calibrate(
             run = session.finish()
         run.calibration[device.info.id] = found = calibration_of(run, device.info.id)
         _describe_channels(run, found)
-        # Its age is told by the host's clock, which a simulated board doesn't keep to.
+        # The host's clock dates the calibration, since a simulated GPU has virtual time.
         if not calibrations.store_calibration(device, {**found, "time_ns": time.time_ns()}):
-            run.warn("not_stored", "the calibration could not be written to the cache folder; it is in this Run only")
+            run.warn(
+                "not_stored", "the calibration could not be written to the cache folder; only this Run contains it"
+            )
     finally:
         device.close()
     if session.folder is not None:
@@ -113,8 +117,8 @@ def calibrate(
 def pulse_train(seconds: float, seed: int) -> NDArray[np.float64]:
     """Lengths (on, off) of pulses in seconds, shape (n, 2), log-uniform between 30 ms and 1.6 s.
 
-    Short ones tell fast sensors' response, long ones slow sensors'; their irregularity keeps any
-    update period from falling into step with them.
+    Short pulses determine the response of fast sensors, long pulses that of slow sensors. Irregular lengths prevent
+    aliasing with any update period.
     """
     rng = np.random.default_rng(seed)
     lengths: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""Giving a Run the stored calibration of its board."""
+"""Stored calibrations of GPUs, and their use in Runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY = "calibration"
 
 
 def stored_calibration(device: Device) -> dict[str, Any] | None:
-    """What ``calibrate`` found for this board under this driver: "time_ns", "driver", "channels"."""
+    """The calibration of this GPU under this driver: "time_ns", "driver", "channels"; None if there is none."""
     stored = board_store.recall(_board(device)).get(KEY)
     if not isinstance(stored, dict) or stored.get("driver") != device.info.driver:
         return None
@@ -20,12 +20,12 @@ def stored_calibration(device: Device) -> dict[str, Any] | None:
 
 
 def store_calibration(device: Device, calibration: dict[str, Any]) -> bool:
-    """Keep a calibration for later runs; False if it can't be written."""
+    """Store a calibration for later runs; False if it can't be written."""
     return board_store.remember(_board(device), **{KEY: {**calibration, "driver": device.info.driver}})
 
 
 def _board(device: Device) -> str:
-    """What tells a board from others: its id, and of a simulated one what its sensor was asked to be."""
+    """Key of a GPU: its id, and for a simulated GPU also the requested sensor."""
     if not device.info.simulated:
         return device.info.id
     asked = device.spec.partition("?")[2].split("&")
@@ -33,7 +33,7 @@ def _board(device: Device) -> str:
 
 
 def attach(run: Run, device: Device) -> None:
-    """Put the board's stored calibration into a Run, and what it says of each channel into its ``channels``."""
+    """Add the GPU's stored calibration to a Run, and its parameters to the Run's ``channels``."""
     calibration = stored_calibration(device)
     if calibration is None:
         return
@@ -45,7 +45,7 @@ def attach(run: Run, device: Device) -> None:
 
 
 def describe(channel: ChannelInfo, response: dict[str, Any]) -> None:
-    """Replace what documentation says of a channel by what was measured on this board."""
+    """Replace the nominal parameters of a channel by those measured on this GPU."""
     channel.period_s = response["period_s"]
     channel.window_s = response["window_s"]
     channel.delay_s = response["delay_s"]

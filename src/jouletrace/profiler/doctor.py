@@ -1,4 +1,4 @@
-"""``doctor``: what can be measured here, with what, how well, and why not."""
+"""``doctor``: what can be measured on this machine, by which sensor, how well, and what is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOLS = {
     "trtexec": "TensorRT engines",
 }
 LIBRARIES = {
-    "torch": "built-in models and your own (pip install 'jouletrace[torch]')",
+    "torch": "built-in models and your own models (pip install 'jouletrace[torch]')",
     "transformers": "built-in models (pip install 'jouletrace[torch]')",
     "plotly": "reports (pip install 'jouletrace[report]')",
 }
@@ -31,17 +31,17 @@ LIBRARIES = {
 
 @dataclass
 class DeviceDiagnosis:
-    """What one device can tell.
+    """The measurable quantities and the state of one device.
 
     Attributes:
         info: Its identity and limits.
-        capabilities: What can be measured, and what can't with the reason.
-        processes: Who uses it now.
-        calibrated_days_ago: Age of its stored calibration; None if there is none for this driver.
-        calibration: By channel, what it found.
-        power_step: What its power did when a fleet's load began: watts, seconds, "load"; {} if that was never seen.
-        power_step_days_ago: How long that is ago.
-        problem: Why it couldn't be opened, if so.
+        capabilities: What can be measured, and what can't, with the reason.
+        processes: The processes that use it now.
+        calibrated_days_ago: Age of its stored calibration in days; None if there is none for this driver.
+        calibration: The calibrated response by channel.
+        power_step: Its power step at the start of a fleet's load: watts, seconds, "load"; {} if never measured.
+        power_step_days_ago: Age of that measurement in days.
+        problem: Why it couldn't be opened; "" if it was.
     """
 
     info: DeviceInfo
@@ -56,13 +56,13 @@ class DeviceDiagnosis:
 
 @dataclass
 class Diagnosis:
-    """What can be measured here.
+    """What can be measured on this machine.
 
     Attributes:
-        devices: One a device.
-        no_gpu: Why no NVIDIA GPU can be read here; None if one can, or if another device was asked for.
-        versions: What is installed.
-        extras: Libraries and tools by name: where found, or what it would serve and how to get it.
+        devices: One entry per device.
+        no_gpu: Why no NVIDIA GPU can be read; None if one can, or if another device was requested.
+        versions: Installed versions.
+        extras: Libraries and tools by name: version or path, or their purpose and how to install them.
     """
 
     devices: list[DeviceDiagnosis]
@@ -76,10 +76,10 @@ class Diagnosis:
 
 
 def diagnose(device: str | None = None) -> Diagnosis:
-    """Look at every device (or one), reading each sensor once; changes nothing.
+    """Inspect every device (or one), reading each sensor once; changes nothing.
 
     Raises:
-        BadInputError, NotPossibleError: If the one device asked for isn't there.
+        BadInputError, NotPossibleError: If the requested device doesn't exist.
     """
     if device is not None:
         opened = open_device(device)
@@ -125,5 +125,5 @@ def _extras() -> dict[str, dict[str, str | bool]]:
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
-    except metadata.PackageNotFoundError:  # importable without having been installed
+    except metadata.PackageNotFoundError:  # importable but not installed as a package
         return "of unknown version"

@@ -1,12 +1,13 @@
-"""The passes of a profile that generates tokens: latencies, and windows of the whole beside those of its pieces.
+"""The passes of a profile that generates tokens: latencies, and windows of the whole and of its pieces.
 
-A round is a window of the whole and one of each piece, in random order: what drifts from round to round drifts
-for all of them, so that sums of pieces can be held against the whole round by round.
+A round is one window of the whole and one of each piece, in random order. Drift between rounds affects all of them
+alike, so that the sum of the pieces can be compared with the whole round by round.
 
-A window lies in the middle of a longer run, so that it ends at the same point of an iteration as it begins, and the
-load goes on alike beyond both ends: prefill, at the head of an iteration, draws far more than what was before it,
-which at a window's start a slow sensor would put on its wrong side. And windows begin after a random pause of up to
-one period of the sensor: where iterations keep pace with it, its readings would see the same part of each of them.
+A window lies in the middle of a longer run. It therefore begins and ends at the same point of an iteration, and the
+load continues unchanged beyond both ends: prefill, at the start of an iteration, draws far more than the load before
+it, and a slow sensor would record that step on the wrong side of the window's start. Each window begins after a random
+pause of up to one period of the sensor: otherwise iterations in step with the sensor would always be sampled at the
+same phase (aliasing).
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 
 MOST_S, MOST_BESIDE_S = 40.0, 15.0
-"""Most seconds of the rounds, if nobody says otherwise; and where kernels are recorded too."""
+"""Default limit of the rounds in seconds; and the limit if kernels are recorded too."""
 
 TIME_WINDOW_S = 0.15
-"""Length of windows where there is no power sensor to wait for."""
+"""Length of windows in seconds without a power sensor."""
 
 MARGIN_S = 0.1
-"""Seconds at least that each piece runs before its window, so that it is in steady state, and after it."""
+"""Least time in seconds that each piece runs before its window, to reach steady state, and after it."""
 
 LEAST_LATENCIES = 6
-"""Iterations without which their median has no interval."""
+"""Fewest iterations whose median has an interval."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Something that has a window in each round.
+    """A part of the load with one window per round.
 
     Attributes:
-        variant, unit: Of its windows.
-        step: Runs it.
+        variant, unit: Columns of its windows.
+        step: Runs the part.
         replays: Iterations of a window.
-        beyond: Iterations before and after it together.
-        seconds: Of all of them.
+        beyond: Iterations before and after the window, in total.
+        seconds: Duration of all these iterations.
     """
 
     variant: str
@@ -68,15 +69,15 @@ def measure(
     progress: Progress,
     between: Callable[[], None] | None = None,
 ) -> None:
-    """Time iterations and first tokens one by one, then measure rounds.
+    """Time iterations and first tokens individually, then measure rounds.
 
     Args:
-        session: In progress.
-        step: The whole, warmed up.
-        make_pieces: Makes what it is made of.
-        settings: How.
-        iteration_s: Seconds of an iteration of the whole.
-        progress: Receives the seconds that pass.
+        session: The session in progress.
+        step: The whole load, warmed up.
+        make_pieces: Builds its pieces.
+        settings: The settings.
+        iteration_s: Seconds per iteration of the whole.
+        progress: Receives the elapsed seconds.
         between: See ``passes.energy``.
     """
     pieces = make_pieces()
@@ -90,7 +91,7 @@ def measure(
 
 
 def _describe(session: Session, pieces: GenerationSteps) -> None:
-    """What each piece is, for the analysis: it is all in the Run."""
+    """Describe the pieces in the Run, for the analysis."""
     generation = pieces.generation
     session.run.workload["generation"] = {
         "prompt": generation.prompt,
@@ -110,7 +111,7 @@ def _describe(session: Session, pieces: GenerationSteps) -> None:
     }
     if "early_stop" in session.run.workload:
         said = session.run.workload["early_stop"]
-        session.run.warn("may_stop_early", f"samples may end before they have all tokens: {said} were generated")
+        session.run.warn("may_stop_early", f"samples may end before their last token: {said} were generated")
     session.save_header()
 
 
@@ -120,7 +121,7 @@ def _latencies(
     n = max(LEAST_LATENCIES, min(settings.latency_iterations, round(settings.latency_s / iteration_s)))
     progress.begin(lane, (n + 1) * iteration_s)
     with session.phase(lane):
-        step.latencies(1)  # the first one after something else finds a cold device
+        step.latencies(1)  # the first iteration after another load runs with cold caches
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)
     session.add_iterations(start_ns, seconds, lane)
@@ -143,7 +144,7 @@ def _parts(
 
 
 def _seconds(step: Step) -> float:
-    """Seconds of an iteration, the first one aside."""
+    """Seconds per iteration, without the first one."""
     step.replay(1)
     few = max(step.replay(1).seconds, 1e-7)
     n = max(1, min(1000, round(0.02 / few)))
@@ -201,5 +202,5 @@ def _window(session: Session, part: _Part) -> None:
         beyond=part.beyond,
         start_ns=start_ns,
         end_ns=start_ns + round(part.replays * iteration_ns),
-        counted_mhz=counted_mhz,  # of what lies beyond the window too
+        counted_mhz=counted_mhz,  # includes the iterations beyond the window
     )

@@ -1,11 +1,11 @@
-"""``measure``: energy of any block of code, from a recorder that runs beside the process.
+"""``measure``: energy of any block of code, from a recorder in a separate process.
 
     with jt.measure("epoch") as m:
         train()
     print(m.energy_j, m.power_w, m.time_s)
 
-The block is synchronised at its two edges only. Figures are computed when asked for, since the
-sensor's record of the block's end arrives a little later.
+The block is synchronised only at its two edges. Figures are computed on access, since the sensor's record of the
+block's end arrives later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jouletrace.stats.interval import total
 
 
 class _Recording:
-    """The process-wide recorder of one set of devices, started at first use and ended with the process."""
+    """The process-wide recorder of one set of devices; it starts at first use and ends with the process."""
 
     def __init__(self, devices: tuple[str, ...]) -> None:
         self._owner = os.getpid()
@@ -53,15 +53,15 @@ class _Recording:
         atexit.register(self.close)
 
     def energy_j(self, device: str, start_ns: int, end_ns: int) -> Estimate:
-        """Energy of a block that has ended, once the record of its end has arrived."""
+        """Energy of an ended block in joules; waits for the record of its end."""
         self.session.recorder.wait_until(end_ns + int(self._tail_s * 1e9))
         return analysis.window_estimate(self.session.snapshot(), device, start_ns, end_ns)
 
     def close(self) -> None:
-        """End the recorder and forget what it recorded; a fork of its process leaves it alone."""
+        """End the recorder and drop its data; a no-op in a fork of its process."""
         if os.getpid() != self._owner:
             return
-        with suppress(RecorderDiedError):  # whoever asked for a figure has been told
+        with suppress(RecorderDiedError):  # each access to a figure has raised it
             self.session.finish()
         self._close_devices()
 
@@ -83,7 +83,7 @@ def _recording(devices: tuple[str, ...]) -> _Recording:
 
 
 def _forget_parent() -> None:
-    """In a fork: the recorders belong to the parent."""
+    """Drop the recorders in a fork: they belong to the parent."""
     global _lock  # noqa: PLW0603  # the parent may hold it at the fork
     _lock = threading.Lock()
     _recordings.clear()
@@ -94,11 +94,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Measurement:
-    """One measured block: see the module.
+    """One measured block; see the module.
 
     Attributes:
         label: The block's name.
-        start_ns, end_ns: Its edges in nanoseconds since the Unix epoch; ``end_ns`` is None inside it.
+        start_ns, end_ns: Its edges in nanoseconds since the Unix epoch; ``end_ns`` is None inside the block.
     """
 
     def __init__(self, label: str, devices: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ class Measurement:
 
     @property
     def time_s(self) -> Estimate:
-        """How long the block took, in seconds."""
+        """Duration of the block in seconds."""
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "clock")
         seconds = (self.end_ns - self.start_ns) / 1e9
@@ -127,7 +127,7 @@ class Measurement:
 
     @property
     def energy_j(self) -> Estimate:
-        """What the block's devices drew because of it, in joules (summed over devices)."""
+        """Energy of the block in joules, summed over its devices."""
         parts = [self.device_energy_j(device.info.id) for device in self._recording.devices]
         return parts[0] if len(parts) == 1 else total(parts)
 
@@ -140,7 +140,7 @@ class Measurement:
         return self.energy_j.scaled(1 / seconds)
 
     def device_energy_j(self, device: str) -> Estimate:
-        """The share of one device, by its id."""
+        """Energy of one device in joules, by its id."""
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "window")
         if device not in self._energies:
@@ -148,7 +148,7 @@ class Measurement:
         return self._energies[device]
 
     def __repr__(self) -> str:
-        # A simulated board's name begins with SIMULATED, which no output of its figures may leave out.
+        # The name of a simulated GPU begins with SIMULATED, which every output of its figures must show.
         devices = ", ".join(device.info.name for device in self._recording.devices)
         return f"Measurement({self.label!r} on {devices}, energy_j={self.energy_j}, time_s={self.time_s.value})"
 
@@ -159,11 +159,11 @@ def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -
     Args:
         label: The block's name.
         devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none),
-            or specs as ``--device`` takes them.
+            or specs as for ``--device``.
 
     Raises:
-        BadInputError: If a device isn't there, or is a simulated board that doesn't live in real time.
-        NotPossibleError: If nothing here can be recorded.
+        BadInputError: If a device doesn't exist, or is a simulated GPU in virtual time.
+        NotPossibleError: If no device can be recorded.
     """
     wanted = [devices] if isinstance(devices, str) else list(devices)
     if not wanted:
@@ -172,10 +172,10 @@ def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -
 
 
 def synchronize() -> None:
-    """Wait for the GPUs that this process has work on; without torch there is nothing to wait for."""
+    """Synchronise with all GPUs on which this process has a context; without torch this does nothing."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
-            # Synchronising a device that has no context yet would create one, and raise its power.
+            # Synchronising a device without a context would create one and raise its power.
             if torch._C._cuda_hasPrimaryContext(index):
                 torch.cuda.synchronize(index)

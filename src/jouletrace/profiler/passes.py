@@ -1,4 +1,4 @@
-"""The passes of a profile: idle levels, latency, energy. Each does one thing with nothing else attached."""
+"""The passes of a profile: idle levels, latency, energy. Each measures one quantity without other instrumentation."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from jouletrace.run.channels import POWER
 from jouletrace.stats.stopping import windows_needed
 
 RAMP_S = 0.4
-"""Seconds run before the first energy window, so that it starts in steady state."""
+"""Seconds of load before the first energy window, so that it starts in steady state."""
 
 LONG_PERIOD_S = 0.05
-"""Update period from which a sensor counts as slow."""
+"""Update period in seconds from which a sensor counts as slow."""
 
 LEAST_WINDOW_S = 0.5
 LEAST_PERIODS, GOOD_PERIODS = 10, 25
-"""Update periods of its sensor that an energy window has at least, and where time allows."""
+"""Update periods of the sensor per energy window: the minimum, and the target where time allows."""
 
 LEAST_WINDOWS = 3
-"""Taken however long they take, and after a recording too: fewer say nothing of their spread."""
+"""Fewest windows, whatever they cost, also after a recording: fewer don't determine the spread."""
 
 LOOK_EVERY_S = 0.25
 
 
 def power_channel(session: Session) -> ChannelInfo | None:
-    """The channel that energy is computed from, if the device has one."""
+    """The channel from which energy is computed, if the device has one."""
     return next((channel for channel in session.recorder.channels if channel.name == POWER), None)
 
 
@@ -47,9 +47,9 @@ def deep_idle(
     progress: Progress,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Idle power with no context on the board, or why it can't be seen and what was stored.
+    """Measure idle power without a context on the GPU; otherwise store the reason and the earlier figure.
 
-    ``meanwhile`` is what the host can do in that time.
+    ``meanwhile`` is work for the host during that time.
     """
     if device.info.kind != "gpu" or power_channel(session) is None:
         return
@@ -74,7 +74,7 @@ def idle(
     progress: Progress,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Let the device do nothing, long enough for the sensor to forget what was before."""
+    """Leave the device idle long enough for the sensor's response to the earlier load to decay."""
     power = power_channel(session)
     if power is None:
         return
@@ -90,12 +90,12 @@ def idle(
 
 
 def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
-    """Each iteration by the device's own events."""
+    """Time each iteration by the device's events."""
     n = round(settings.latency_s / iteration_s)
     n = max(min(n, settings.latency_iterations), 30 if iteration_s < 1 else 10)
     progress.begin("latency", n * iteration_s)
     with session.phase("latency"):
-        step.latencies(min(10, n))  # the first ones after an idle phase find a cold device
+        step.latencies(min(10, n))  # the first iterations after an idle phase run on a cold device
         start_ns = session.clock.time_ns()
         seconds = step.latencies(n)
     session.add_iterations(start_ns, seconds, "latency")
@@ -110,20 +110,20 @@ def energy(
     progress: Progress,
     between: Callable[[], None] | None = None,
 ) -> None:
-    """Windows until the wanted interval is reached: a first stage, then as many as it asks for.
+    """Measure windows until the requested interval is reached: a first stage, then the number that it determines.
 
     Args:
-        session: In progress.
-        step: What runs in them.
-        settings: How.
-        iteration_s: Seconds of an iteration.
-        progress: Receives the seconds that pass.
-        between: Runs between the stages; what it records is held against windows on both sides of it, since a die
-            that warms from pass to pass draws more.
+        session: The session in progress.
+        step: The load.
+        settings: The settings.
+        iteration_s: Seconds per iteration.
+        progress: Receives the elapsed seconds.
+        between: Runs between the stages; its record is compared with windows on both sides, since a die that warms
+            from pass to pass draws more.
     """
     power = power_channel(session)
     if power is None:
-        if isinstance(step, InStreams) and step.streams > 1:  # how many a second isn't told by latencies that overlap
+        if isinstance(step, InStreams) and step.streams > 1:  # overlapping latencies don't give the rate
             replays = max(1, math.ceil(LEAST_WINDOW_S / iteration_s))
             _stage(session, step, "throughput", settings.first_stage, replays, iteration_s, progress)
         if between is not None:
@@ -142,19 +142,19 @@ def energy(
 
 
 def windows_after(session: Session, power: ChannelInfo, first: int, affordable: int, settings: ProfileSettings) -> int:
-    """How many more windows the wanted interval needs after a first stage, once the sensor's tail has arrived."""
+    """Number of further windows for the requested interval, computed once the sensor's tail has arrived."""
     last_ns = int(session.snapshot().windows["end_ns"].to_numpy().max())
     session.recorder.wait_until(last_ns + int(tail_s(power) * 1e9))
     values = analysis.energies_per_iteration(session.snapshot())
     if len(values) < first:
-        return 0  # the analysis says why windows are missing
+        return 0  # the analysis reports why windows are missing
     return min(windows_needed(values, settings.target_ci), affordable) - first
 
 
 def most_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
-    """How long the energy pass may take: as asked for, else what eight windows of this sensor need.
+    """Time limit of the energy pass in seconds: as requested, else the time of eight windows of this sensor.
 
-    Where a recording is most of what the user waits for, ten windows of a fast sensor.
+    With a recording, which takes most of the time, ten windows of a fast sensor.
     """
     if settings.max_time_s is not None:
         return settings.max_time_s
@@ -164,7 +164,7 @@ def most_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
 
 
 def window_seconds(settings: ProfileSettings, power: ChannelInfo) -> float:
-    """Least length of an energy window: as the sensor needs it, and so that the first stage fits the time."""
+    """Least length of an energy window in seconds: as the sensor requires, and so that the first stage fits."""
     if settings.window_s is not None:
         return settings.window_s
     period_s = power.period_s or 0.02
@@ -187,13 +187,13 @@ def _stage(
 def _window(session: Session, step: Step, replays: int) -> float:
     parts = [("untouched", step)]
     if isinstance(step, FlushedStep):
-        # The flushes are inside the replay: as many alone, right after, are what to take off.
+        # The replay includes the flushes: as many flushes alone, directly after it, are subtracted.
         parts.append(("flush", step.flush_only()))
     return sum(_replay(session, variant, part, replays) for variant, part in parts)
 
 
 def _replay(session: Session, variant: str, step: Step, replays: int) -> float:
-    """One window; returns its seconds."""
+    """Run one window; returns its duration in seconds."""
     interval, counted_mhz = counted_replay(step, replays)
     session.add_window(
         variant=variant,

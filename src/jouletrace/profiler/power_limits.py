@@ -1,4 +1,4 @@
-"""Changing a GPU's power limit for a while: what it was is on disk first, and comes back however this ends."""
+"""Temporary changes of a GPU's power limit: the earlier limit is on disk first, and is always restored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jouletrace.processes.locks import Hold, hold, journal_of
 from jouletrace.profiler.board_store import cache_folder
 
 CHANGE = "power_limit"
-"""By this name it is in the journal."""
+"""Name of the change in the journal."""
 
 
 def open_limiter(device: str) -> PowerLimiter:
-    """The power limit of a board.
+    """The power limit of a GPU.
 
     Raises:
-        BadInputError: If there is no such device, or it has no limit of its own.
+        BadInputError: If there is no such device, or it has no separate power limit.
         NotPossibleError: If the driver is missing.
     """
     if device.startswith("sim:"):
@@ -33,37 +33,36 @@ def open_limiter(device: str) -> PowerLimiter:
     finally:
         opened.close()
     if info.kind != "gpu":
-        raise BadInputError(f"--power-limit on {device}: only a whole GPU has a power limit of its own")
+        raise BadInputError(f"--power-limit on {device}: only a whole GPU has a power limit")
     from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
 
     return NvmlPowerLimit(info.id)
 
 
 def restore(limiter: PowerLimiter) -> float | None:
-    """Bring back the limit that a run that was killed has left changed; the limit, or None if there is none.
+    """Restore the limit that a killed run has left changed; returns the limit in watts, or None if none was left.
 
     Raises:
-        BadInputError: If what was written down can't be read.
-        NotPossibleError: If another jouletrace changes this GPU, or the limit can't be set: what was written down
-            is kept.
+        BadInputError: If the journal can't be read.
+        NotPossibleError: If another jouletrace changes this GPU, or the limit can't be set: the journal is kept.
     """
-    with hold(limiter.info, "bringing back the power limit of") as held:
+    with hold(limiter.info, "restoring the power limit of") as held:
         return _restore(held, limiter)
 
 
 @contextmanager
 def changing(limiter: PowerLimiter, device: str) -> Iterator[None]:
-    """What is set on the GPU meanwhile is taken back at the end, after an exception, Ctrl-C and ``kill -9`` too.
+    """Restore the GPU's power limit at the end of the context, also after an exception, Ctrl-C and ``kill -9``.
 
-    What an earlier run has left changed is taken back first.
+    A change that an earlier run has left is undone first.
 
     Args:
-        limiter: The GPU's.
-        device: What the user calls the GPU.
+        limiter: The GPU's power limit.
+        device: The user's name for the GPU.
 
     Raises:
-        NotPossibleError: If another jouletrace changes this GPU, or nothing can be written down.
-        BadInputError: If what an earlier run has written down can't be read.
+        NotPossibleError: If another jouletrace changes this GPU, or the journal can't be written.
+        BadInputError: If the journal of an earlier run can't be read.
     """
     opens = device if limiter.info.simulated else limiter.info.id
     by_hand = f"jouletrace sweep --restore --device {device}"
@@ -79,7 +78,7 @@ def changing(limiter: PowerLimiter, device: str) -> Iterator[None]:
 
 
 def put_back(held: Hold, device: str) -> str | None:
-    """Bring back the limit of a GPU whose holder has died; for ``watcher``."""
+    """Restore the limit of a GPU whose holder has died; for ``watcher``."""
     limiter = open_limiter(device)
     try:
         before = _restore(held, limiter)
@@ -96,7 +95,7 @@ def _restore(held: Hold, limiter: PowerLimiter) -> float | None:
         before = float(entry["before_w"])
     except (KeyError, TypeError, ValueError):
         path = journal_of(limiter.info)
-        raise BadInputError(f"the journal {path} holds no power limit; look at it, then remove it") from None
+        raise BadInputError(f"the journal {path} holds no power limit; inspect it, then remove it") from None
     if limiter.limit_w() != before:
         limiter.set_limit(before)
     held.forget(CHANGE)

@@ -1,4 +1,4 @@
-"""From a workload and a device to a step that is ready to run."""
+"""Builds a step that is ready to run from a workload and a device."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def resolve(workload: str | Workload) -> Workload:
     """A workload by its name or path, or the workload itself.
 
     Raises:
-        BadInputError: If there is none of that name; the nearest are offered.
+        BadInputError: If there is none of that name; the nearest are named.
     """
     return workloads.resolve(workload) if isinstance(workload, str) else workload
 
 
 def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettings:
-    """The settings with backend and device as they are meant for this workload.
+    """The settings with the backend and device for this workload.
 
     Raises:
-        BadInputError: If the options don't go with the runtime that a model file is for, or phases are asked for of
-            what has none.
+        BadInputError: If the options don't fit the runtime of a model file, or phases are requested of a workload
+            that has none.
     """
     check_has_phases(workload, settings)
     if settings.backend == "trtexec":
         raise BadInputError(
-            f"{workload.name}: --backend trtexec times engines, by jouletrace profile on a command line"
+            f"{workload.name}: --backend trtexec times engines, only by jouletrace profile on the command line"
         )
     if isinstance(workload, ModelFile) and settings.backend == "auto":
         settings = replace(settings, backend=workload.backend)
@@ -46,25 +46,25 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
         device_for = cast(Runtime, named(settings.backend)).device_for
         return replace(settings, device=device_for(settings.backend, settings.device))
     if settings.threads is not None or settings.streams > 1 or settings.hint is not None:
-        return replace(settings, backend="torch")  # which says that it has no such options
+        return replace(settings, backend="torch")  # which reports that it has no such options
     return settings
 
 
 def check_has_phases(workload: Workload, settings: ProfileSettings) -> None:
-    """Refuse to list phases of what is known to have none without being built.
+    """Refuse to list phases of a workload that is known to have none before it is built.
 
     Raises:
-        BadInputError: Says what has phases, and what lists the parts of what has none.
+        BadInputError: With the workloads that have phases, and the detail to use for others.
     """
     if lacks_phases(settings) and not isinstance(workload, UserWorkload | ObjectWorkload):
         raise BadInputError(no_phases(workload))
 
 
 def check(device: Device, settings: ProfileSettings) -> None:
-    """Refuse options that don't go with the device, before anything is measured.
+    """Refuse options that don't fit the device, before anything is measured.
 
     Raises:
-        BadInputError: Names the option.
+        BadInputError: With the option.
     """
     check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
@@ -73,7 +73,7 @@ def check(device: Device, settings: ProfileSettings) -> None:
     except BadInputError as error:
         if "no_gpu" not in device.info.details:
             raise
-        raise BadInputError(f"{error}; {SIMULATE_GPU}; none is here: {device.info.details['no_gpu']}") from None
+        raise BadInputError(f"{error}; {SIMULATE_GPU}; no GPU: {device.info.details['no_gpu']}") from None
     if settings.mode == "compile" and settings.detail != "model" and device.info.kind == "cpu":
         raise BadInputError(
             f"--detail {settings.detail} with --mode compile on {device.spec}: compiled code on a CPU has no operators"
@@ -81,26 +81,26 @@ def check(device: Device, settings: ProfileSettings) -> None:
 
 
 def check_own_time(device: Device) -> None:
-    """Refuse to run a load on a simulated board in real time.
+    """Refuse to run a load on a simulated GPU in real time.
 
     Raises:
-        BadInputError: Names the device. The process that records would open a board of its own, on which nothing runs.
+        BadInputError: With the device. The recording process would open a separate GPU, on which nothing runs.
     """
     if device.info.simulated and not device.clock.virtual:
-        raise BadInputError(f"{device.spec}: what runs on a simulated board runs in its own time; leave out realtime=1")
+        raise BadInputError(f"{device.spec}: a load on a simulated GPU runs in virtual time; leave out realtime=1")
 
 
 def load_libraries(workload: Workload, device: Device, settings: ProfileSettings) -> None:
-    """Import what takes seconds and touches no GPU; what isn't there is said when it is needed."""
+    """Import slow libraries, which touches no GPU; missing libraries are reported later, when they are used."""
     backend_of(device, settings.backend).load_libraries(workload, device)
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:
-    """Build the workload on the device and make its step; a context exists on a GPU from here on.
+    """Build the workload on the device and its step; from here on a GPU has a context.
 
     Raises:
         BadInputError: If the options don't fit the workload.
-        NotPossibleError: If something is missing here: a library, memory, a CUDA device.
+        NotPossibleError: If a library, memory or a CUDA device is missing.
     """
     options = WorkloadOptions(
         task=settings.task,

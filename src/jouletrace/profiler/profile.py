@@ -41,18 +41,18 @@ def profile_workload(
 
     Args:
         workload: Name, path, or workload object.
-        settings: How.
-        folder: Where the Run goes; None keeps it in memory.
+        settings: The settings.
+        folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
-        progress: Told what is being measured.
-        ready: Called once all is warmed up; the first pass starts when it returns.
+        progress: Receives phases and elapsed seconds.
+        ready: Called after the warm-up; the first pass starts when it returns.
 
     Returns:
-        The analysed Run. If interrupted, what was recorded is in ``folder``, marked incomplete.
+        The analysed Run. After an interruption ``folder`` holds the recorded data, marked incomplete.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``, and for the device.
-        RecorderDiedError: If recording ended by itself; what was recorded is in ``folder``.
+        RecorderDiedError: If the recorder failed; ``folder`` holds the data recorded so far.
     """
     progress = progress or Silent()
     found = resolve(workload)
@@ -107,7 +107,7 @@ def _measure(
     step = prepared.step
     workload = session.run.workload = {"mode": settings.mode, **prepared.built.facts, "step": step.describe()}
     workload["items"] = prepared.built.items
-    session.save_header()  # without these facts nobody could tell what a crash leaves
+    session.save_header()  # a record left by a crash needs these facts
     for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
         session.run.warn(warning.code, warning.message, warning.where)
     progress.begin("warming up", settings.warmup_s)
@@ -140,14 +140,14 @@ def _warn_of_others(session: Session, device: Device) -> None:
 
 
 def _remember_sample_rate(run: Run) -> None:
-    """Keep the rate at which a board's sensor samples: the next recording finds it in a third of the time."""
+    """Store the sample rate of a GPU's sensor: it reduces the search of the next recording to a third."""
     found = run.result(SAMPLE_RATE)
     if found.value is not None:
         board_store.remember(run.devices[0].id, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})
 
 
 def _remember_deep_idle(run: Run) -> None:
-    """Keep a deep idle power that was seen, for runs that start with a context alive."""
+    """Store a measured deep idle power, for runs that start with a context."""
     seen = run.result("baseline_deep_idle_w")
     if seen.value is not None and not run.stored.get("deep_idle"):
         device = run.devices[0]

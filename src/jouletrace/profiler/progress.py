@@ -1,4 +1,4 @@
-"""Saying what is being measured, and how long it will still take."""
+"""Progress reports: the current phase and its remaining time."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What the orchestration tells whoever watches; the command line draws it."""
+    """Receiver of progress; the command line draws it."""
 
     def begin(self, phase: str, seconds: float) -> None:
-        """A phase starts that will take about ``seconds``."""
+        """Begin a phase that takes about ``seconds``."""
 
     def advance(self, seconds: float, note: str = "") -> None:
-        """So many more seconds of the phase are done."""
+        """Add elapsed seconds to the phase."""
 
 
 class Silent:
-    """Progress for library use: says nothing."""
+    """Progress for library use: prints nothing."""
 
     def begin(self, phase: str, seconds: float) -> None:
         """Ignore."""

@@ -1,4 +1,4 @@
-"""``jt.profile``: the same profile as the command line's, of a model that exists in Python."""
+"""``jt.profile``: the profile of the command line, for a model that exists in Python."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def profile(
 
     Args:
         model: A module, any callable, or the name of a built-in workload.
-        inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one
-            argument. They should be real data or random numbers: zeros draw less power.
+        inputs: A tuple of positional arguments, a mapping of keyword arguments, or a single
+            argument. Use real data or random numbers: zeros draw less power.
         device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
         mode: "eager", "graph" or "compile".
-        dtype: Cast to this first; None leaves a model as it is.
-        name: What to call it.
-        target_ci: Wanted half-width of the energy's 95 % interval, relative.
+        dtype: Data type to cast to first; None keeps the model's.
+        name: Name of the workload.
+        target_ci: Requested relative half-width of the energy's 95 % interval.
         save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).
         **options: Further options of ``jouletrace profile`` (``max_time``, ``warmup``, ``seed``, ...), or
-            fields of ``profiler.settings.ProfileSettings``; seconds go by both names (``max_time_s``).
+            fields of ``profiler.settings.ProfileSettings``; times have both names (``max_time_s``).
 
     Returns:
         The Run, with its figures.
 
     Raises:
-        BadInputError: If there is no such option (the nearest are offered), one makes no sense, or
+        BadInputError: If there is no such option (the nearest are named), a value is invalid, or
             the model doesn't take the inputs.
-        NotPossibleError: If something is missing here.
+        NotPossibleError: If a library or device is missing.
     """
     settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **_named(options))
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
-        raise BadInputError(f"profile({model!r}): a workload of that name brings its own inputs and name")
+        raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
     place = check_free(save_to).absolute() if save_to is not None else None
     packed = place is not None and place.suffix.lower() == ".zip"
@@ -65,7 +65,7 @@ def profile(
 
 
 def _named(options: dict[str, Any]) -> dict[str, Any]:
-    """Options under the names of the settings' fields: the command line leaves out the unit."""
+    """Options under the names of the settings' fields, which include the unit."""
     known = [field.name for field in fields(ProfileSettings)]
     found: dict[str, Any] = {}
     for name, value in options.items():

@@ -1,7 +1,7 @@
-"""``--repeats``: the same profile in N fresh processes, whose Runs become one.
+"""``--repeats``: the same profile in N fresh processes, whose Runs are merged.
 
-What differs between processes (memory layout, clocks, where the die's temperature stood) can't be
-seen from within one; only runs made afresh show it.
+Differences between processes (memory layout, clocks, initial temperature of the die) are invisible within one
+process; only fresh processes show them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jouletrace.run.store import load_header
 
 FOLDER = "repeats"
 PATIENCE_S = 10.0
-"""Given to a process to put away what it has recorded, once it is interrupted."""
+"""Seconds within which an interrupted process must save its record."""
 
 _SAYS = "jouletrace: "
 _INTERRUPTED = 130
@@ -46,12 +46,12 @@ def profile_repeats(
 ) -> Run:
     """Profile in ``repeats`` fresh processes, one after the other.
 
-    Each one's Run is kept in ``folder/repeats/N``; the Run returned, in ``folder``, holds them all,
-    its figures' intervals from the spread between them. If it ends early, ``folder`` holds those
-    that there are, marked incomplete.
+    ``folder/repeats/N`` keeps each Run. The returned Run, saved in ``folder``, contains them all; its intervals
+    come from the spread between them. If the function ends early, ``folder`` holds the finished ones, marked
+    incomplete.
 
     Raises:
-        BadInputError, NotPossibleError: What the first process that failed said.
+        BadInputError, NotPossibleError: With the message of the first process that failed.
     """
     progress, folder = progress or Silent(), folder.absolute()
     places = [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
@@ -64,7 +64,7 @@ def profile_repeats(
         if there:
             partial = merge([load(place) for place in there])
             code = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            partial.warn(code, f"{len(there)} of {repeats} runs were begun; what was recorded until then is kept")
+            partial.warn(code, f"{len(there)} of {repeats} runs were started; the data recorded so far is kept")
             partial.complete = False
             _finish(partial, settings, repeats, folder, command)
         raise
@@ -78,7 +78,7 @@ def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, com
 
 
 def merge(runs: list[Run]) -> Run:
-    """Several Runs of one thing as one; ``windows.block`` tells them apart."""
+    """Several Runs of one workload as one; ``windows.block`` distinguishes them."""
     runs = _one_after_another(runs)
     merged = replace(runs[0], id=uuid4().hex, complete=all(run.complete for run in runs), warnings=[])
     for run in runs:
@@ -98,7 +98,7 @@ _TIMES = {"samples": ("time_ns",), "spans": ("start_ns", "end_ns"), "windows": (
 
 
 def _one_after_another(runs: list[Run]) -> list[Run]:
-    """The same Runs at times that don't overlap: virtual time begins anew in every process."""
+    """The same Runs at times that don't overlap: virtual time restarts in every process."""
     found: list[Run] = []
     free_ns = 0
     for run in runs:
@@ -109,7 +109,7 @@ def _one_after_another(runs: list[Run]) -> list[Run]:
             continue
         late_ns = max(0, free_ns - min(edge["min"] for edge in edges))
         if late_ns and not run.simulated:
-            raise BadInputError("the runs overlap in time: they were not made one after the other")
+            raise BadInputError("the runs overlap in time: they were not recorded one after the other")
         found.append(_later(run, late_ns) if late_ns else run)
         free_ns = max(edge["max"] for edge in edges) + late_ns + 1_000_000_000
     return found
@@ -132,7 +132,7 @@ def _changed(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -
 
 
 def _numbered_spans(spans: pa.Table, number: int) -> pa.Table:
-    """Spans with ids that no other run's spans have."""
+    """Spans with ids that are unique among the runs."""
     for name in ("id", "parent"):
         spans = _changed(spans, name, pc.add(spans[name], pa.scalar(number * 1_000_000_000, pa.int64())))
     return spans
@@ -143,37 +143,37 @@ def _concat(parts: list[pa.Table], name: str) -> pa.Table:
 
 
 def numbered(settings: ProfileSettings, number: int) -> ProfileSettings:
-    """Simulated boards differ between runs by ``run=`` in their spec; real ones do so by themselves."""
+    """The settings of one run: ``run=`` in the spec of a simulated GPU varies it between runs, as real GPUs vary."""
     name, _, query = settings.device.partition("?")
     if not name.startswith("sim:"):
         return settings
     parts = [part for part in query.split("&") if part]
     first = next((part.removeprefix("run=") for part in parts if part.startswith("run=")), "0")
     if not first.isdecimal():
-        return settings  # the device itself says what is wrong with it
+        return settings  # opening the device reports the error
     others = [part for part in parts if not part.startswith("run=")]
     return replace(settings, device=f"{name}?{'&'.join([*others, f'run={int(first) + number - 1}'])}")
 
 
 def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, limit_s: float | None = None) -> None:
-    """Profile in a process of its own; its Run goes to ``folder``.
+    """Profile in a separate process; ``folder`` receives its Run.
 
     Raises:
-        BadInputError, NotPossibleError, RecorderDiedError: What it said.
+        BadInputError, NotPossibleError, RecorderDiedError: With the message of the process.
         BrokenOffError: If the workload ended the process, whatever its exit code.
         TimeoutError: If it took longer than ``limit_s``; it has been ended.
-        RuntimeError: If it failed by a bug, with what it printed.
+        RuntimeError: If it failed with an unexpected exception, with its output.
     """
     task = {"workload": workload, "settings": asdict(settings), "folder": str(folder)}
     process = subprocess.Popen(
         our_child("jouletrace.profiler.repeats"),
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,  # what the workload prints isn't a result
+        stdout=subprocess.DEVNULL,  # the workload's prints aren't results
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         env={**os.environ, "PYTHONPATH": python_path()},
-        process_group=0,  # Ctrl-C comes from here, once, wherever it was pressed
+        process_group=0,  # this process forwards Ctrl-C, exactly once
     )
     try:
         _, said = process.communicate(json.dumps(task), timeout=limit_s)
@@ -190,7 +190,7 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
     code, last = process.returncode, (said.strip().splitlines() or [""])[-1]
     if code == 0 and _is_complete(folder):
         return
-    if last.startswith(_SAYS):  # else the code is of the workload's choice
+    if last.startswith(_SAYS):  # otherwise the workload has chosen the exit code
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
         if code == NotPossibleError.exit_code:
@@ -198,7 +198,7 @@ def in_fresh_process(workload: str, settings: ProfileSettings, folder: Path, lim
         if code == BadInputError.exit_code:
             raise BadInputError(last.removeprefix(_SAYS))
     if code < 0:
-        raise RecorderDiedError(f"a run was killed by signal {-code}; what it had written is kept in {folder}")
+        raise RecorderDiedError(f"a run was killed by signal {-code}; the data written so far is kept in {folder}")
     if "Traceback" in said:
         raise RuntimeError(f"a run failed:\n{said}")
     raise BrokenOffError(f"{workload} ended its process with exit code {code} before it was measured")

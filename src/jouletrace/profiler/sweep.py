@@ -31,20 +31,20 @@ POINTS = "points"
 
 OUT_OF_MEMORY, FAILED, TIMED_OUT = "out_of_memory", "failed", "timed_out"
 SETTLED = (DONE, OUT_OF_MEMORY)
-"""Outcomes that a resumed sweep leaves as they are; everything else is tried again."""
+"""Outcomes that a resumed sweep keeps; all others are tried again."""
 
 Runner = Callable[[str, ProfileSettings, Path, float | None], None]
-"""Profiles in a process of its own: ``repeats.in_fresh_process``, or what stands for it."""
+"""Profiles in a separate process: ``repeats.in_fresh_process``, or a substitute."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is varied; an empty axis leaves the option as it is.
+    """The varied options; an empty axis keeps the option's value.
 
     Attributes:
         workloads: Names or paths.
         batch, seq_len: Numbers.
-        dtype, mode: As of ``profile``.
+        dtype, mode: As for ``profile``.
         power_limit_w: Power limits in watts.
     """
 
@@ -75,26 +75,26 @@ def run_sweep(
     progress: Progress | None = None,
     runner: Runner = in_fresh_process,
 ) -> list[Entry]:
-    """Profile every point of a grid; what is there already is kept.
+    """Profile every point of a grid; existing results are kept.
 
     Args:
-        grid: What is varied.
+        grid: The varied options.
         settings: All other options.
-        folder: Of the sweep: ``sweep.json``, and a Run a point under ``points/``.
+        folder: Folder of the sweep: ``sweep.json``, and one Run per point under ``points/``.
         limit_s: A point that takes longer is ended and recorded as timed out.
         permitted: Whether power limits may be changed.
-        command: For the record.
-        progress: Told which point is being measured.
+        command: Command line for the record.
+        progress: Receives the current point.
         runner: Profiles a point.
 
     Returns:
-        An entry a point, in the grid's order.
+        One entry per point, in the grid's order.
 
     Raises:
-        BadInputError: If a point makes no sense, the folder holds another sweep, or power limits would
+        BadInputError: If a point is invalid, the folder holds another sweep, or power limits would
             be changed without permission.
-        NotPossibleError: If not one point could be measured, the power limit can't be set, or another sweep is
-            running into the folder.
+        NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is
+            writing into the folder.
     """
     progress, folder = progress or Silent(), folder.absolute()
     points = grid.points()
@@ -107,7 +107,7 @@ def run_sweep(
     of_grid = [entry for entry in entries(folder) if entry.point in points]
     if not any(entry.outcome == DONE for entry in of_grid):
         reasons = dict.fromkeys(entry.reason for entry in of_grid)
-        raise NotPossibleError(f"not one of {len(points)} points could be measured: {'; '.join(reasons)}")
+        raise NotPossibleError(f"none of {len(points)} points could be measured: {'; '.join(reasons)}")
     return of_grid
 
 
@@ -121,10 +121,10 @@ def _measure(
     progress: Progress,
     runner: Runner,
 ) -> None:
-    """Measure what the record says is missing."""
+    """Measure the points that are missing in the record."""
     with ExitStack() as stack:
         limiter = stack.enter_context(_limiter(grid, settings.device, permitted))
-        record.add(points)  # before the board is changed: who interrupts can resume from any moment on
+        record.add(points)  # before the GPU is changed, so that the sweep can be resumed after any interruption
         if limiter is not None:
             stack.enter_context(changing(limiter, settings.device))
         for number, point in enumerate(points, start=1):
@@ -140,7 +140,7 @@ def _measure(
 
 
 def entries(folder: Path) -> list[Entry]:
-    """What a sweep has found so far, its Runs loaded.
+    """The results of a sweep so far, with its Runs loaded.
 
     Raises:
         BadInputError: If there is no sweep, or its record can't be read.
@@ -157,7 +157,7 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def restore_limit(device: str) -> float | None:
-    """Bring back the power limit that a killed sweep has left changed; None if there is nothing to bring back."""
+    """Restore the power limit that a killed sweep has left changed; None if none was left."""
     limiter = open_limiter(device)
     try:
         return restore(limiter)
@@ -166,7 +166,7 @@ def restore_limit(device: str) -> float | None:
 
 
 def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Path, limit_s: float) -> tuple[str, str]:
-    """Outcome of a point, and why it is not done; Ctrl-C ends the sweep."""
+    """Outcome of a point, and the reason if it failed; Ctrl-C ends the sweep."""
     try:
         runner(workload, settings, place, limit_s)
         return DONE, ""
@@ -174,8 +174,8 @@ def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Pa
         return TIMED_OUT, f"it did not end within {limit_s:g} s"
     except (JouletraceError, BrokenOffError) as error:
         return (OUT_OF_MEMORY if "out of memory" in str(error) else FAILED), str(error)
-    except RuntimeError as error:  # a bug, or the process died: the grid goes on, its words are kept
-        return FAILED, (str(error).strip().splitlines() or ["it failed without a word"])[-1]
+    except RuntimeError as error:  # an unexpected exception: the grid continues, the message is kept
+        return FAILED, (str(error).strip().splitlines() or ["it failed without a message"])[-1]
 
 
 def _settings_of(point: dict[str, Any], settings: ProfileSettings) -> ProfileSettings:
@@ -183,7 +183,7 @@ def _settings_of(point: dict[str, Any], settings: ProfileSettings) -> ProfileSet
 
 
 def _check(points: Sequence[dict[str, Any]], settings: ProfileSettings) -> None:
-    """Refuse what makes no sense before anything is measured."""
+    """Refuse invalid points before anything is measured."""
     if not points or "workload" not in points[0]:
         raise BadInputError("sweep: no workload is named")
     open_device(settings.device).close()
@@ -198,7 +198,7 @@ def _check(points: Sequence[dict[str, Any]], settings: ProfileSettings) -> None:
 
 @contextmanager
 def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter | None]:
-    """The board's power limit, which may be changed; None where the sweep doesn't."""
+    """The GPU's power limit if the sweep changes it; else None."""
     if not grid.power_limit_w:
         yield None
         return
@@ -208,19 +208,19 @@ def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter 
         if not permitted:
             said = ", ".join(f"{watts:g}" for watts in grid.power_limit_w)
             name = f"{limiter.info.name} ({limiter.info.id})"
-            raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to do it")
+            raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to permit it")
         yield limiter
 
 
 class _Record:
-    """``sweep.json``: what the points are and what became of each; on disk after every point."""
+    """``sweep.json``: the points and their outcomes; on disk after every point."""
 
     def __init__(self, folder: Path, settings: ProfileSettings, command: str) -> None:
         self._folder = folder
         there = _read_record(folder)
         if there is None:
             if any(other.suffix != LOCK for other in folder.iterdir()):
-                raise BadInputError(f"{shown(folder)} holds something else than a sweep")
+                raise BadInputError(f"{shown(folder)} is not empty and holds no sweep")
             self._data: dict[str, Any] = {"schema": 1, "settings": settings.to_dict(), "points": []}
         else:
             self._data = there
@@ -228,12 +228,12 @@ class _Record:
             if differing:
                 option = "--" + differing[0].removesuffix("_s").replace("_", "-")
                 raise BadInputError(
-                    f"{shown(folder)} is a sweep with another {option}: resume with the same, or start afresh"
+                    f"{shown(folder)} is a sweep with another {option}: resume with the same value, or use a new folder"
                 )
         self._data["command"] = command
 
     def add(self, points: Sequence[dict[str, Any]]) -> None:
-        """Points that aren't there yet."""
+        """Add points that the record lacks."""
         known = [row["point"] for row in self._data["points"]]
         taken = {row["folder"] for row in self._data["points"]}
         for point in points:
@@ -247,20 +247,20 @@ class _Record:
         self._write()
 
     def outcome(self, point: dict[str, Any]) -> str:
-        """What became of a point; a Run that has gone missing is measured again."""
+        """Outcome of a point; a point whose Run is missing is measured again."""
         row = self._row(point)
         if row["outcome"] == DONE and not _place_of(self._folder, row).exists():
             return "pending"
         return str(row["outcome"])
 
     def clear(self, point: dict[str, Any]) -> Path:
-        """The place of a point's Run, with what an earlier attempt left removed."""
+        """The folder of a point's Run, after removing the files of an earlier attempt."""
         place = _place_of(self._folder, self._row(point))
         shutil.rmtree(place, ignore_errors=True)
         return place
 
     def note(self, point: dict[str, Any], outcome: str, reason: str) -> None:
-        """Write down what became of a point."""
+        """Record the outcome of a point."""
         self._row(point).update(outcome=outcome, reason=reason)
         self._write()
 
@@ -287,28 +287,28 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise BadInputError(f"cannot write {shown(folder)}: it, or what it should be in, is a file") from None
+        raise BadInputError(f"cannot write {shown(folder)}: it, or a parent folder of it, is a file") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{shown(path)} can't be read as the record of a sweep: {error!r}") from None
     return dict(data)
 
 
 def _place_of(folder: Path, row: dict[str, Any]) -> Path:
-    """Where the Run of a point lies, which is removed before the point is measured again.
+    """The folder of a point's Run, which is removed before the point is measured again.
 
     Raises:
-        BadInputError: If that is not inside of the sweep's own folder: nothing else may be touched.
+        BadInputError: If it lies outside the sweep's folder: nothing else may be removed.
     """
     name, home = row["folder"], folder / POINTS
     place = Path(os.path.realpath(home / str(name)))
     own = isinstance(name, str) and name != "" and Path(name).name == name
     if not own or place != Path(os.path.realpath(folder)) / POINTS / name:
-        raise BadInputError(f"{shown(folder / RECORD)}: the folder {name!r} of a point does not lie in {shown(home)}")
+        raise BadInputError(f"{shown(folder / RECORD)}: the folder {name!r} of a point lies outside {shown(home)}")
     return home / str(name)
 
 
 def _slug(point: dict[str, Any]) -> str:
-    """A folder name that says what the point is."""
+    """A folder name that describes the point."""
     words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W"}
     parts = [words.get(name, "{}").format(value) for name, value in point.items()]
     return safe_name("-".join(parts))

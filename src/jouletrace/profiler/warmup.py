@@ -1,4 +1,4 @@
-"""Warm-up: run until latency and power have settled, or say that they have not."""
+"""Warm-up: run until latency and power have settled, or warn that they have not."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from jouletrace.recording.session import Session
 from jouletrace.run.channels import POWER
 
 BLOCK_S = 0.25
-"""Aimed length of one block of iterations."""
+"""Target length of one block of iterations, in seconds."""
 
 LEAST_S = 2.5
-"""Run at least so long, if allowed: dies warm up slowly."""
+"""Shortest warm-up in seconds, if the limit allows it: dies warm up slowly."""
 
 SETTLED = 0.01
-"""Relative change between the last two stretches below which a quantity counts as settled."""
+"""Relative change between the last two intervals below which a quantity counts as settled."""
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How a warm-up went.
+    """The result of a warm-up.
 
     Attributes:
-        iteration_s: Seconds an iteration took at the end.
-        latency_settled: Whether iteration times had stopped changing; None if there were too few
-            to tell.
-        power_settled: Whether power had; None if the record is too short to tell, or there is none.
-        seconds: How long it took.
+        iteration_s: Seconds per iteration at the end.
+        latency_settled: Whether iteration times had settled; None if there were too few to decide.
+        power_settled: Whether power had settled; None if the record is too short to decide, or there is none.
+        seconds: Duration of the warm-up.
     """
 
     iteration_s: float
@@ -40,7 +39,7 @@ class WarmUp:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For ``Run.workload``."""
+        """The result for ``Run.workload``."""
         return asdict(self)
 
 
@@ -77,7 +76,7 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
 
 def _warn(session: Session, quantity: str, settled: bool | None, seconds: float) -> None:
     if settled is None:
-        text = f"{seconds:.1f} s of warm-up were too few to tell whether {quantity} had settled"
+        text = f"{seconds:.1f} s of warm-up were too short to determine whether {quantity} had settled"
         session.run.warn("not_settled", text, "warm-up")
     elif not settled:
         session.run.warn("not_settled", f"{quantity} was still changing after {seconds:.1f} s of warm-up", "warm-up")
@@ -86,19 +85,19 @@ def _warn(session: Session, quantity: str, settled: bool | None, seconds: float)
 def _settled(values: list[float]) -> bool | None:
     """Whether the second half differs from the first by less than ``SETTLED`` or than its own noise.
 
-    None below eight values, which tell nothing.
+    None for fewer than eight values.
     """
     if len(values) < 8:
         return None
     first, second = np.array(values[:4]), np.array(values[4:])
-    # Standard error of the difference of two means of four, twice: its 95 % limits.
+    # Twice the standard error of the difference of two means of four values: its 95 % limits.
     noise = 2 * float(np.hypot(np.std(first, ddof=1), np.std(second, ddof=1))) / 2
     change = abs(float(np.median(second) - np.median(first)))
     return change <= max(SETTLED * float(np.median(second)), noise)
 
 
 def _power_settled(session: Session, start_ns: int) -> bool | None:
-    """Whether the last second drew what the second before drew; None if there aren't two of them."""
+    """Whether the last two seconds had the same mean power; None if the record is shorter."""
     stamps, watts = session.power(start_ns)
     if len(stamps) == 0:
         return None

@@ -1,4 +1,4 @@
-"""Recording what the sensors say: two recorders under one contract."""
+"""Recording of sensor readings: two recorders with one contract."""
 
 from jouletrace.recording.base import Recorder, RecorderCost
 from jouletrace.recording.recorder import open_recorder

@@ -1,4 +1,4 @@
-"""The contract of both recorders: own process in real time, in process in virtual time."""
+"""The contract of both recorders: a separate process in real time, in-process in virtual time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jouletrace.run import ChannelInfo
 
 @dataclass
 class RecorderCost:
-    """What recording itself cost.
+    """The cost of recording.
 
     Attributes:
         cpu_s: CPU seconds of the recorder.
-        wall_s: Seconds that it recorded.
+        wall_s: Duration of the recording in seconds.
         samples: Readings written.
     """
 
@@ -27,33 +27,33 @@ class RecorderCost:
 
 
 class Recorder(Protocol):
-    """Polls every source of its devices at the source's pace and spools what they yield."""
+    """Polls every source of its devices at the source's interval and spools the readings."""
 
     channels: list[ChannelInfo]
-    """What is being recorded; known once started."""
+    """The recorded channels; known after ``start``."""
 
     def start(self) -> None:
-        """Begin; returns when the first poll of every source is done.
+        """Start recording; returns after the first poll of every source.
 
         Raises:
             RecorderDiedError: If it can't start.
         """
 
     def samples(self) -> pa.Table:
-        """Everything recorded so far, as a ``samples`` table. Cheap enough to call every second."""
+        """All readings so far, as a ``samples`` table. Cheap enough to call every second."""
 
     def follow(self) -> SampleStream:
-        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it."""
+        """A second reader of the stream, for a caller that consumes new batches."""
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
-        """Wait until the power record has passed ``time_ns``; False if it has not in time.
+        """Wait until the power record has passed ``time_ns``; False after ``timeout_s``.
 
         Raises:
-            RecorderDiedError: If the recorder is gone.
+            RecorderDiedError: If the recorder has ended.
         """
 
     def check(self) -> None:
-        """Raise ``RecorderDiedError`` if the recorder is gone; what it wrote stays on disk."""
+        """Raise ``RecorderDiedError`` if the recorder has ended; its data stays on disk."""
 
     def stop(self) -> RecorderCost:
-        """Take the sensor's tail, end, and say what recording cost. Safe to call twice."""
+        """Record the sensor's tail and stop; returns the cost of recording. Safe to call twice."""

@@ -1,4 +1,4 @@
-"""What both recorders share: polling sources, gathering what they yield, spooling it."""
+"""Common part of both recorders: polls sources, collects their readings and spools them."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.spool import SpoolWriter
 
 TAIL_S = 0.3
-"""Seconds that recording goes on after it is asked to stop.
+"""Seconds that recording continues after the request to stop.
 
-What the board drew in the last moment reaches the record only over the sensor's response (some
-80 ms on an H100), and one step of the energy counter (100 ms) is to be seen.
+The last power of the GPU reaches the record with the delay of the sensor's response (some 80 ms on an H100), and the
+record must include one more step of the energy counter (100 ms).
 """
 
 
 class Collector:
-    """Sources of some devices and the stream that their readings go to.
+    """Sources of devices, and the stream of their readings.
 
-    Two MIG instances of one board bring the board's sources twice; a channel is recorded once.
+    Two MIG instances of one GPU list the sources of the GPU twice; each channel is recorded once.
 
     Args:
-        devices: Whose sources to poll.
+        devices: The devices to poll.
         spool: Folder of the stream.
-        part: Which part of the table the stream is (see ``SpoolWriter``).
-        power_s: Ask for power that stands still between updates at least so often; None for the
-            source's own pace.
+        part: Part of the table (see ``SpoolWriter``).
+        power_s: Longest interval in seconds between polls of a power that is constant between updates; None for
+            the source's own interval.
 
     Raises:
         RecorderDiedError: If the stream can't be written.
 
     Attributes:
-        sources: What to poll; one that fails is taken out.
-        channels: What they yield.
-        failures: One line for each source that failed and is no longer polled.
+        sources: The sources to poll; a failed source is removed.
+        channels: Their channels.
+        failures: One line per failed source.
         samples: Readings written so far.
     """
 
@@ -65,7 +65,7 @@ class Collector:
         self.path = self._writer.path
 
     def poll(self, source: Source) -> None:
-        """Ask one source; if it fails for good it is taken out and the others go on."""
+        """Poll one source; a source that fails permanently is removed, and the others continue."""
         try:
             batch = source.poll()
         except JouletraceError as error:
@@ -77,21 +77,21 @@ class Collector:
         self._pending.extend((device[samples.channel], samples) for samples in batch)
 
     def poll_power(self) -> None:
-        """Ask every source that yields a power record."""
+        """Poll every source of a power record."""
         for source in list(self.sources):
             if any(channel.name == POWER for channel in source.channels):
                 self.poll(source)
 
     def poll_all(self) -> None:
-        """Ask every source."""
+        """Poll every source."""
         for source in list(self.sources):
             self.poll(source)
 
     def flush(self) -> None:
-        """Write what has been gathered, as one batch.
+        """Write the collected readings as one batch.
 
         Raises:
-            RecorderDiedError: If the disk doesn't take it.
+            RecorderDiedError: If they can't be written.
         """
         pending, self._pending = self._pending, []
         if not pending:
@@ -108,10 +108,10 @@ class Collector:
         self.samples += len(stamps)
 
     def close(self) -> None:
-        """Write the rest and end the stream.
+        """Write the remaining readings and end the stream.
 
         Raises:
-            RecorderDiedError: If the disk doesn't take it.
+            RecorderDiedError: If they can't be written.
         """
         self.flush()
         with _written_to(self.path):
@@ -119,7 +119,7 @@ class Collector:
 
 
 def _stands_still(channel: ChannelInfo) -> bool:
-    """Whether a channel is a power of which only polling tells when it was updated."""
+    """Whether a channel is a power whose updates only polling can detect."""
     return channel.name in ("power_instant_w", "power_average_w") or (
         channel.name == POWER and channel.gapless is False
     )
@@ -134,7 +134,7 @@ def _written_to(path: Path) -> Iterator[None]:
 
 
 def fresh_part(spool: Path) -> str:
-    """A name for a part of ``samples`` that the folder doesn't have: recordings add up in order."""
+    """An unused name for a part of ``samples``; later recordings sort after earlier ones."""
     n = 0
     while (spool / f"samples.{n:04d}.arrows").exists():
         n += 1

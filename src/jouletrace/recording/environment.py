@@ -1,4 +1,4 @@
-"""What else can change a result: versions of what took part, and environment variables."""
+"""Further facts that can change a result: versions of software, and environment variables."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ _NAMES = frozenset(
         "__PREFETCH",
     ]
 )
-"""Variables that change what runs, where or how fast. No others are kept: values of most are nobody's business."""
+"""Variables that change what runs, where or how fast. No others are recorded, since values may be private."""
 
 
 def versions() -> dict[str, str]:
-    """Versions of jouletrace, Python, the system and the packages that matter, where installed."""
+    """Versions of jouletrace, Python, the system and the relevant packages, where installed."""
     found = {
         "jouletrace": __version__,
         "python": platform.python_version(),
@@ -128,6 +128,6 @@ def versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that change what runs, or where, or how fast. Those that name files are left out."""
+    """Environment variables that change what runs, where or how fast; values that contain paths are left out."""
     found = ((name, os.environ.get(name, "")) for name in sorted(_NAMES))
     return {name: value for name, value in found if value and "/" not in value}

@@ -1,4 +1,4 @@
-"""The recorder of simulated boards in virtual time: timers on the board's own clock poll the sources."""
+"""The recorder of simulated GPUs in virtual time: timers on the simulated clock poll the sources."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _LOOK_EVERY_S = 0.02
 
 
 class Timer(Protocol):
-    """A call that comes back at equal intervals."""
+    """A periodic callback."""
 
     def cancel(self) -> None:
         """Never call again. Safe to call twice."""
 
 
 class TimerClock(Clock, Protocol):
-    """A virtual clock: it calls back when time has passed."""
+    """A virtual clock with periodic callbacks."""
 
     def every(self, interval_s: float, call: Callable[[], object]) -> Timer:
-        """Call ``call`` every ``interval_s`` from now on; it must not let time pass itself."""
+        """Call ``call`` every ``interval_s`` from now on; ``call`` must not advance the clock."""
 
 
 class InProcessRecorder:
-    """Records while virtual time passes, in the process that makes it pass.
+    """Records in virtual time, in the process that advances the clock.
 
-    All of its devices share one clock. It costs no real time while nothing happens.
+    All devices share one clock. Idle intervals take no real time.
     """
 
     def __init__(self, devices: Sequence[Device], spool: Path, power_s: float | None = None) -> None:
@@ -75,11 +75,11 @@ class InProcessRecorder:
         return stream.table()
 
     def follow(self) -> SampleStream:
-        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it."""
+        """A second reader of the stream, for a caller that consumes new batches."""
         return SampleStream(self._started()[0].path, self.channels)
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
-        """Let virtual time pass until the power record has passed ``time_ns``; False if it has not in time.
+        """Advance virtual time until the power record has passed ``time_ns``; False after ``timeout_s``.
 
         Raises:
             RecorderDiedError: If a sensor has failed.
@@ -104,7 +104,7 @@ class InProcessRecorder:
             raise RecorderDiedError("; ".join(self._collector.failures))
 
     def stop(self) -> RecorderCost:
-        """Let the tail pass, take it, cancel the timers; nothing was spent that isn't the workload's own.
+        """Record the tail, then cancel the timers; the cost in CPU time is stated as zero.
 
         Raises:
             RecorderDiedError: At the first call, if a sensor had failed.
@@ -125,7 +125,7 @@ class InProcessRecorder:
         return self._cost
 
     def _poll(self, source: Source) -> None:
-        """Ask a source, and see to its timer: it may have failed, or want another pace from here on."""
+        """Poll a source and update its timer: the source may have failed or changed its interval."""
         collector, _ = self._started()
         collector.poll(source)
         alive = source in collector.sources

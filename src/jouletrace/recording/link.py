@@ -1,4 +1,4 @@
-"""The parent's end of the recording process: starts it, hears what it says, ends it."""
+"""The parent's side of the recording process: starts it, reads its events, ends it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jouletrace.recording.worker import Config
 from jouletrace.version import HOME
 
 LOG = "recorder.log"
-"""In the spool folder: what the worker wrote to its standard error."""
+"""File in the spool folder with the standard error of the worker."""
 
 
 class WorkerLink:
     """A running worker.
 
     Args:
-        config: What it is to record.
+        config: What to record, and where.
 
     Raises:
         RecorderDiedError: If it can't be started.
@@ -36,7 +36,7 @@ class WorkerLink:
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("ab") as log:
-                # A process group of its own: Ctrl-C, or a kill of the workload's group, doesn't reach it.
+                # A separate process group: Ctrl-C, or a kill of the workload's group, doesn't reach it.
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -54,7 +54,7 @@ class WorkerLink:
         self._partial = b""
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has said since the last time, without waiting."""
+        """The events since the last call, without waiting."""
         while not self._output.closed:
             try:
                 text = os.read(self._output.fileno(), 65536)
@@ -67,16 +67,16 @@ class WorkerLink:
         return [json.loads(line) for line in lines]
 
     def await_event(self, seconds: float) -> None:
-        """Wait until it says something or ends, at most so long."""
+        """Wait at most ``seconds`` for an event or the end of the worker."""
         select.select([self._output], [], [], seconds)
 
     def ask_for_power(self) -> None:
-        """Have it poll the power record at once."""
-        with contextlib.suppress(OSError):  # its death is found by ``death``
+        """Request a poll of the power record at once."""
+        with contextlib.suppress(OSError):  # ``death`` reports the end of the worker
             os.write(self._input.fileno(), b"poll\n")
 
     def death(self) -> str | None:
-        """How it ended, in words; None while it runs."""
+        """How the worker ended; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -84,9 +84,9 @@ class WorkerLink:
         return how + self._last_words()
 
     def end(self, patience_s: float) -> bool:
-        """End its input, which tells it to stop, and wait; True if it ended well.
+        """Close its input, which ends the recording, and wait; True if it ended with code 0.
 
-        One that doesn't end is killed.
+        A worker that doesn't end within ``patience_s`` is killed.
         """
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
@@ -97,12 +97,12 @@ class WorkerLink:
         return self._process.returncode == 0
 
     def kill(self) -> None:
-        """Kill it and wait for its end."""
+        """Kill the worker and wait for its end."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Close what is left of the pipes."""
+        """Close the pipes."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
         self._output.close()
@@ -121,7 +121,7 @@ def _pipe(end: IO[bytes] | None) -> IO[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """The worker finds the same modules as this process, and starts no pools of threads."""
+    """Environment in which the worker imports the same modules as this process and starts no thread pools."""
     places = [os.path.abspath(place) for place in sys.path] + [HOME]
     return {
         **os.environ,

@@ -1,4 +1,4 @@
-"""The recorder of real time: a process of its own polls the sensors and writes; this side reads along."""
+"""The recorder in real time: a separate process polls the sensors and writes the stream that this side reads."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ASK_EVERY_S = 0.05
 
 
 class ProcessRecorder:
-    """Starts the worker, follows its stream, and says loudly when it is gone.
+    """Starts the worker, reads its stream, and raises an error when the worker has died.
 
     Args:
-        specs: What the worker opens (``Device.spec``).
+        specs: The devices that the worker opens (``Device.spec``).
         spool: Folder of the ``samples`` stream.
-        factory: "module:function" that opens a spec there.
+        factory: "module:function" that opens a spec in the worker.
         power_s: As in ``Collector``.
     """
 
@@ -56,10 +56,10 @@ class ProcessRecorder:
         return self._link.pid if self._link is not None else None
 
     def start(self) -> None:
-        """Start the worker; returns when it has polled every source once.
+        """Start the worker; returns after it has polled every source once.
 
         Raises:
-            RecorderDiedError: If it can't start, with its own words.
+            RecorderDiedError: If it can't start, with the message of the worker.
         """
         part = fresh_part(self._spool)
         config = Config(self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s)
@@ -76,7 +76,7 @@ class ProcessRecorder:
         self._stream = SampleStream(self._path, self.channels)
 
     def samples(self) -> pa.Table:
-        """Everything that the worker has written, as a ``samples`` table; works after its end, too.
+        """All readings that the worker has written, as a ``samples`` table; also after its end.
 
         Raises:
             RecorderDiedError: If it was never started.
@@ -85,7 +85,7 @@ class ProcessRecorder:
             return self._started()[1].table()
 
     def follow(self) -> SampleStream:
-        """A reader of the same stream for somebody who takes what is new, and keeps what he wants of it.
+        """A second reader of the stream, for a caller that consumes new batches.
 
         Raises:
             RecorderDiedError: If it was never started.
@@ -95,12 +95,12 @@ class ProcessRecorder:
         return SampleStream(self._path, self.channels)
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
-        """Wait until the power record has passed ``time_ns``; False if it has not in time.
+        """Wait until the power record has passed ``time_ns``; False after ``timeout_s``.
 
-        False at once if nothing that is recorded tells its power.
+        False at once if no power record exists.
 
         Raises:
-            RecorderDiedError: If the recorder is gone, or a sensor is.
+            RecorderDiedError: If the recorder has ended or a sensor has failed.
         """
         link, stream = self._started()
         deadline = time.monotonic() + timeout_s
@@ -112,12 +112,12 @@ class ProcessRecorder:
             self.check()
             if self._stopped or time.monotonic() >= deadline:
                 return False
-            # The record's end lies in the driver; what isn't asked for comes up to a second later.
+            # The end of the record lies in the driver; without a request it arrives up to a second later.
             link.ask_for_power()
             time.sleep(_ASK_EVERY_S)
 
     def check(self) -> None:
-        """Raise ``RecorderDiedError`` if the worker or one of its sensors is gone; the data stays on disk."""
+        """Raise ``RecorderDiedError`` if the worker has died or a sensor has failed; the data stays on disk."""
         if self._link is None:
             return
         with self._lock:
@@ -129,7 +129,7 @@ class ProcessRecorder:
             self._raise_problems()
 
     def stop(self) -> RecorderCost:
-        """Have the worker take the sensor's tail and end.
+        """Let the worker record the sensor's tail and end.
 
         Raises:
             RecorderDiedError: At the first call, if it had died or a sensor had failed before.
@@ -143,7 +143,7 @@ class ProcessRecorder:
             ended_well = link.end(_END_S + TAIL_S)
             self._listen(link)
             if death is not None or not ended_well or self._cost is None:
-                self._note_death(death or link.death() or "it said nothing at its end")
+                self._note_death(death or link.death() or "it sent no final report")
             link.close()
             self._raise_problems()
             return self._cost or RecorderCost()
@@ -152,7 +152,7 @@ class ProcessRecorder:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             link.await_event(0.5)
-            death = link.death()  # asked before listening, so that its last words aren't missed
+            death = link.death()  # checked before the events are read, so that no last event is missed
             for event in self._listen(link):
                 if event["event"] == "ready":
                     return event
@@ -168,13 +168,13 @@ class ProcessRecorder:
             elif event["event"] == "done":
                 self._cost = RecorderCost(event["cpu_s"], event["wall_s"], event["samples"])
                 if event["terminated"]:
-                    self._note_death("told to terminate")
+                    self._note_death("it received SIGTERM")
         return events
 
     def _note_death(self, how: str) -> None:
         if not self._problems:
-            kept = f"what it had written is kept in {self._spool}"
-            self._problems.append(f"the recorder ended before it was asked to ({how}); {kept}")
+            kept = f"the data written so far is kept in {self._spool}"
+            self._problems.append(f"the recorder ended before the recording did ({how}); {kept}")
 
     def _raise_problems(self) -> None:
         if self._problems:

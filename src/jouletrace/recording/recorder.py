@@ -1,4 +1,4 @@
-"""Which recorder records a set of devices."""
+"""Chooses the recorder for a set of devices."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None 
     """The recorder that fits the devices' clock; it records once ``start`` is called.
 
     Args:
-        devices: What to record.
-        spool: Folder for the ``samples`` stream; made if it isn't there.
-        power_s: Ask for power that stands still between updates at least so often.
+        devices: The devices to record.
+        spool: Folder of the ``samples`` stream; created if it is missing.
+        power_s: As in ``Collector``.
 
     Raises:
-        BadInputError: If simulated boards in virtual time are mixed with devices in real time.
+        BadInputError: If simulated GPUs in virtual time are mixed with devices in real time.
     """
     virtual = {device.clock.virtual for device in devices}
     if len(virtual) > 1:
-        raise BadInputError("devices in real time and simulated boards in virtual time can't be recorded together")
+        raise BadInputError("devices in real time and simulated GPUs in virtual time can't be recorded together")
     if virtual == {True}:
         from jouletrace.recording.in_process import InProcessRecorder
 

@@ -1,4 +1,4 @@
-"""When each source is due: absolute deadlines on one grid, so that nothing drifts."""
+"""When each source is due: absolute deadlines on one grid, so that no drift accumulates."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from jouletrace.devices.base import Source
 class Schedule:
     """Deadlines of sources.
 
-    All deadlines are whole multiples of a source's interval after ``start_ns``: sources of the
-    same pace come together in one wake-up, and a late one skips what it missed.
+    All deadlines are integer multiples of a source's interval after ``start_ns``: sources with the
+    same interval share one wake-up, and a late source skips its missed deadlines.
 
     Args:
-        sources: What is to be polled; the first poll is due one interval after the start.
-        start_ns: Origin of the grid, on a clock that doesn't step.
+        sources: The sources to poll; the first poll is due one interval after the start.
+        start_ns: Origin of the grid in nanoseconds, on a monotonic clock.
     """
 
     def __init__(self, sources: Iterable[Source], start_ns: int) -> None:
@@ -23,11 +23,11 @@ class Schedule:
         self._deadlines = [(source, self._next(source, start_ns)) for source in sources]
 
     def due(self, now_ns: int) -> list[Source]:
-        """The sources whose deadline has come; call ``advance`` once they have been polled."""
+        """The sources whose deadline has passed; call ``advance`` after polling them."""
         return [source for source, deadline in self._deadlines if deadline <= now_ns]
 
     def advance(self, now_ns: int, alive: list[Source]) -> None:
-        """Give what was due its next deadline, by its present interval; forget what isn't alive."""
+        """Set the next deadline of each due source by its current interval; drop sources that aren't in ``alive``."""
         self._deadlines = [
             (source, deadline if deadline > now_ns else self._next(source, now_ns))
             for source, deadline in self._deadlines
@@ -35,7 +35,7 @@ class Schedule:
         ]
 
     def restart(self, now_ns: int) -> None:
-        """Plan anew, after sources were polled out of turn: a poll may have changed their pace."""
+        """Reset all deadlines after polls outside the schedule, which may have changed the intervals."""
         self._deadlines = [(source, self._next(source, now_ns)) for source, _ in self._deadlines]
 
     def wake_ns(self) -> int | None:

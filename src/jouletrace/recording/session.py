@@ -1,8 +1,7 @@
-"""A recording in progress: its recorder, its phases, what has been spooled, and the Run in the end.
+"""A recording in progress: the recorder, the phases, the spooled tables, and finally the Run.
 
-Whatever happens (an exception, Ctrl-C, the recorder killed), what was recorded is kept: the
-recorder writes to a spool from a process of its own, spans and windows are spooled as they come,
-and ``run.json`` is on disk from the first second.
+Recorded data survives an exception, Ctrl-C and a kill of the recorder: the recorder writes to a spool from a separate
+process, spans and windows are spooled at once, and ``run.json`` is on disk from the start.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from jouletrace.tracing.trace import Trace
 
 
 class Session:
-    """Records one or several devices from ``with`` to its end.
+    """Records one or several devices within a ``with`` block.
 
     Args:
         kind: ``Run.kind``.
-        devices: What to record; they must share one clock.
-        folder: Where the Run goes, wherever the program changes its folder to; None to keep it in memory (spooled
-            to a temporary folder).
+        devices: The devices to record; they must share one clock.
+        folder: Folder of the Run, resolved now, so that a later ``chdir`` doesn't matter; None to keep it in memory
+            (spooled to a temporary folder).
         command, workload, settings: As in ``Run``.
-        power_s: Ask for power that stands still between updates at least so often.
+        power_s: As in ``Collector``.
 
     Attributes:
         folder: As given, absolute.
@@ -85,7 +84,7 @@ class Session:
         self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
 
     def __enter__(self) -> Self:
-        """Start to record.
+        """Start recording.
 
         Raises:
             BadInputError: If the folder can't be written.
@@ -93,7 +92,7 @@ class Session:
         """
         self.run.created_ns = self.clock.time_ns()
         self._pair_clocks()
-        self.save_header()  # from here on whatever ends this process leaves a Run
+        self.save_header()  # from here on a crash leaves a readable Run
         self._spans = SpooledRows(self._home / SPOOL, "spans")
         self._windows = SpooledRows(self._home / SPOOL, "windows")
         self._units = SpooledRows(self._home / SPOOL, "units")
@@ -113,7 +112,7 @@ class Session:
 
     @contextmanager
     def phase(self, name: str, lane: str = "profile") -> Iterator[None]:
-        """Mark a phase in ``spans``; it is marked too if it ends in an exception."""
+        """Add a phase to ``spans``, also if it ends with an exception."""
         start = self.clock.time_ns()
         try:
             yield
@@ -136,7 +135,7 @@ class Session:
         return self._next_span - 1
 
     def add_iterations(self, start_ns: int, seconds: NDArray[np.float64], lane: str) -> None:
-        """Add one span an iteration, laid end to end from ``start_ns``."""
+        """Add one span per iteration, contiguous from ``start_ns``."""
         edges = start_ns + np.concatenate([[0], np.cumsum(np.round(seconds * 1e9))]).astype(np.int64)
         first = self._next_span
         self._next_span += len(seconds)
@@ -155,7 +154,7 @@ class Session:
         self._spans.append(rows)
 
     def add_spans(self, rows: Sequence[Mapping[str, object]]) -> None:
-        """Add spans of one kind of rows; ids and parents are numbered from 0 among themselves."""
+        """Add spans whose rows have the same keys; their ids and parents are relative, from 0."""
         first, self._next_span = self._next_span, self._next_span + len(rows)
         device = self.devices[0].info.id
         self._spans.append([{"device": device, **row, **_moved(row, first)} for row in rows])
@@ -169,16 +168,16 @@ class Session:
         self._units.append(rows)
 
     def add_samples(self, rows: list[dict[str, object]]) -> None:
-        """Add readings that aren't the recorder's, and spool them; their channels belong in ``run.channels``."""
+        """Add and spool readings from outside the recorder; the caller adds their channels to ``run.channels``."""
         if self._beside is None:
             self._beside = SpooledRows(self._home / SPOOL, "samples", "beside")
         self._beside.append(rows)
 
     def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
-        """Write spans that stay on disk alone until the end, for recordings of any length; ids are the caller's.
+        """Write spans that stay only on disk until the end, for recordings of any length; the caller sets the ids.
 
         Raises:
-            RecorderDiedError: If the disk doesn't take them.
+            RecorderDiedError: If they can't be written.
         """
         try:
             if self._on_disk is None:
@@ -190,12 +189,12 @@ class Session:
             ) from None
 
     def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
-        """Add a span for each entry of a trace, within one for each iteration.
+        """Add one span per entry of a trace, within one span per iteration.
 
         Args:
-            trace: Of the first device.
-            units: Unit of each entry, length n.
-            iteration: Of each entry, shape (n,).
+            trace: Trace of the first device.
+            units: Unit id of each entry, length n.
+            iteration: Iteration of each entry, shape (n,).
         """
         above = {}
         for number in np.unique(iteration):
@@ -206,10 +205,10 @@ class Session:
         self._spans.append(span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id))
 
     def add_activity(self, columns: Mapping[str, object]) -> None:
-        """Keep and spool the kernels of a recording, by column; see ``run.tables.ACTIVITY``.
+        """Spool and keep the kernels of a recording, by column; see ``run.tables.ACTIVITY``.
 
         Raises:
-            RecorderDiedError: If the disk doesn't take them.
+            RecorderDiedError: If they can't be written.
         """
         try:
             with SpoolWriter(self._home / SPOOL, "activity") as writer:
@@ -219,7 +218,7 @@ class Session:
         self.run.activity = read_spool(self._home / SPOOL, "activity")
 
     def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """What the power record holds since ``since_ns``: stamps in ns and watts."""
+        """The power record since ``since_ns``: stamps in ns and power in watts."""
         table = self.recorder.samples()
         wanted = pc.and_(
             pc.and_(pc.equal(table["channel"], POWER), pc.equal(table["device"], device or self.devices[0].info.id)),
@@ -229,7 +228,7 @@ class Session:
         return rows["time_ns"].to_numpy(), rows["value"].to_numpy()
 
     def snapshot(self) -> Run:
-        """The Run as it stands now, without figures: what the stopping rule looks at."""
+        """The Run so far, without figures: the input of the stopping rule."""
         self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
         if self._beside is not None:
             both = pa.concat_tables([self.run.samples, self._beside.table()])
@@ -243,11 +242,11 @@ class Session:
         return self.run
 
     def finish(self, *, complete: bool = True) -> Run:
-        """Take the sensor's tail, stop recording and assemble the Run; saves it if it has a folder.
+        """Record the sensor's tail, stop recording and assemble the Run; saves it if it has a folder.
 
         Raises:
-            RecorderDiedError: If recording had ended by itself. What there is has been saved then,
-                marked incomplete.
+            RecorderDiedError: If the recorder had failed before. The recorded data has then been saved and marked
+                incomplete.
         """
         if self._finished:
             return self.run
@@ -264,7 +263,7 @@ class Session:
             if self._on_disk is not None:
                 self._on_disk.close()
                 if not self._on_disk.path.exists():
-                    raise RecorderDiedError(f"the spans in {shown(self._on_disk.path)} were removed by somebody")
+                    raise RecorderDiedError(f"another process removed the spans in {shown(self._on_disk.path)}")
         except RecorderDiedError as error:
             died = error
             self.run.warn("failed", str(error))
@@ -284,10 +283,11 @@ class Session:
         return self.run
 
     def save_header(self) -> None:
-        """Write what is known of the Run besides its tables, so that a crash leaves it to be read.
+        """Write the Run without its tables, so that it can be read after a crash.
 
         Raises:
-            BadInputError: If it can't be written; a BrokenOffError once something has been recorded.
+            BadInputError: If it can't be written before recording has started.
+            BrokenOffError: If it can't be written afterwards.
         """
         self.run.versions = versions()
         self.run.environment = environment()
@@ -297,10 +297,10 @@ class Session:
             raise BrokenOffError(str(error)) if self._recording else error from None
 
     def _end_early(self, error: BaseException) -> None:
-        """Keep what was recorded until ``error`` came, which goes on its way afterwards."""
+        """Save what was recorded before ``error``, which the caller then raises."""
         if self._finished:
             return
-        if not isinstance(error, RecorderDiedError):  # which ``finish`` hears of itself
+        if not isinstance(error, RecorderDiedError):  # ``finish`` adds the warning for that itself
             self.run.warn(
                 "interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
                 f"the run ended early ({_one_line(error)}); what was recorded until then is kept",
@@ -323,5 +323,5 @@ def _one_line(error: BaseException) -> str:
 
 
 def command_line() -> str:
-    """The command line as typed, for ``Run.command``, without what looks secret."""
+    """The command line as typed, for ``Run.command``, with secrets masked."""
     return " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])

@@ -1,4 +1,4 @@
-"""Rows of a table that are on disk as soon as they are known, and at hand in memory."""
+"""Rows of a table that are written to disk at once and kept in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jouletrace.run import tables
 from jouletrace.run.spool import SpoolWriter
 
 _MOST_FRESH = 10_000
-"""Rows as dictionaries; as a table they take a tenth of the memory."""
+"""Largest number of rows kept as dictionaries; a table takes a tenth of their memory."""
 
 
 class SpooledRows:
@@ -22,10 +22,10 @@ class SpooledRows:
     Args:
         folder: The spool.
         table: Name of the table.
-        part: Of a table that somebody else writes too.
+        part: Part of a table that has several writers.
 
     Raises:
-        RecorderDiedError: Here and in ``append``, if the disk doesn't take it.
+        RecorderDiedError: Here and in ``append``, if the rows can't be written.
     """
 
     def __init__(self, folder: Path, table: str, part: str = "") -> None:
@@ -40,7 +40,7 @@ class SpooledRows:
         return len(self._whole) + len(self._fresh)
 
     def append(self, rows: list[dict[str, object]]) -> None:
-        """Add rows that have the same keys, and write them."""
+        """Add and write rows; all must have the same keys."""
         if not rows:
             return
         self._fresh += rows
@@ -50,7 +50,7 @@ class SpooledRows:
             self.table()
 
     def table(self) -> pa.Table:
-        """All rows so far; only those that are new since the last call are converted."""
+        """All rows so far; only rows added since the last call are converted."""
         if self._fresh:
             fresh, self._fresh = self._fresh, []
             self._whole = tables.conform(
@@ -59,7 +59,7 @@ class SpooledRows:
         return self._whole
 
     def close(self) -> None:
-        """End the stream on disk; the rows stay at hand."""
+        """End the stream on disk; the rows stay in memory."""
         with self._written():
             self._spool.close()
 

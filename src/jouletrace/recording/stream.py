@@ -1,4 +1,4 @@
-"""Reading a stream of ``samples`` while it grows, each batch once."""
+"""Reads a growing stream of ``samples``, each batch once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jouletrace.run.channels import POWER
 
 
 class SampleStream:
-    """The whole batches of a growing stream as one table.
+    """The complete batches of a growing stream as one table.
 
-    The file stays open, so that what was written can be read when the folder is gone.
+    The file stays open, so that its content can be read after the folder was removed.
 
     Args:
-        path: The stream, which exists already.
+        path: The stream; it must exist.
         channels: All channels that occur in it.
     """
 
@@ -26,19 +26,19 @@ class SampleStream:
         self._file: BinaryIO = path.open("rb")
         self._offset = 0
         self._schema: pa.Schema | None = None
-        # One dictionary for all batches: Arrow then needs to unify nothing however many there are.
+        # One dictionary for all batches, so that Arrow never has to unify dictionaries.
         self._devices = pa.array(sorted({c.device for c in channels}), pa.string())
         self._channels = pa.array(sorted({c.name for c in channels}), pa.string())
         self._batches: list[pa.RecordBatch] = []
         self._last_power: dict[str, int] = {c.device: 0 for c in channels if c.name == POWER}
 
     def table(self) -> pa.Table:
-        """Everything that has been written in whole batches, as a ``samples`` table."""
+        """All complete batches so far, as a ``samples`` table."""
         self._catch_up()
         return pa.Table.from_batches(self._batches, schema=tables.SAMPLES)
 
     def take(self) -> pa.Table:
-        """What has been written since the last call, and forget it: for recordings of any length."""
+        """The batches since the last call, which are then dropped: for recordings of any length."""
         fresh = self.table()
         self._batches = []
         return fresh
@@ -54,7 +54,7 @@ class SampleStream:
             try:
                 message = pa.ipc.read_message(self._file)
             except (EOFError, pa.ArrowInvalid, OSError):
-                return  # the end, or a batch that is being written: it is whole the next time
+                return  # the end, or a batch that is still being written
             self._offset = self._file.tell()
             if self._schema is None:
                 self._schema = pa.ipc.read_schema(message)
@@ -74,7 +74,7 @@ class SampleStream:
                 self._last_power[device] = max(self._last_power[device], newest)
 
     def close(self) -> None:
-        """Close the file; what was read stays."""
+        """Close the file; the batches stay."""
         self._file.close()
 
 

@@ -12,14 +12,14 @@ _SPAN_KIND = {"kernel": "kernel", "memcpy": "memcpy", "memset": "memcpy"}
 def span_rows(
     trace: Trace, units: Sequence[int], parents: Sequence[int], first_id: int, device: str
 ) -> list[dict[str, object]]:
-    """A row for each entry.
+    """One row per entry of a trace.
 
     Args:
-        trace: What ran.
-        units: Id of the unit of each.
-        parents: Id of the span around each.
+        trace: The trace.
+        units: Unit id of each entry.
+        parents: Id of the enclosing span of each entry.
         first_id: Id of the first row.
-        device: Where it ran.
+        device: Id of the device.
     """
     configured = trace.source == "cupti"
     rows: list[dict[str, object]] = []

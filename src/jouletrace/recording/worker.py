@@ -1,13 +1,12 @@
 """The recording process: ``python -m jouletrace.recording.worker CONFIG``.
 
-A plain program, never a fork or ``multiprocessing`` child, so the user's ``__main__`` isn't
-imported again and a crash of the workload can't take it along. It talks with the process that
-started it in lines:
+A separate program, not a fork or ``multiprocessing`` child, so that the user's ``__main__`` isn't
+imported again and a crash of the workload doesn't end the recording. It exchanges lines with its parent:
 
-- its standard input: "poll" asks for the power record at once; the end of the input, be it asked
-  for or because the other side is gone, ends the recording.
-- its standard output, one JSON object a line: "ready" with the channels after the first poll,
-  "source_failed", "failed", and "done" with what recording cost.
+- standard input: "poll" requests the power record at once; the end of the input, on request or
+  because the parent has ended, ends the recording.
+- standard output, one JSON object per line: "ready" with the channels after the first poll,
+  "source_failed", "failed", and "done" with the cost of recording.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _STDIN = 0
 
 @dataclass
 class Config:
-    """What to record and where to.
+    """What to record, and where.
 
     Attributes:
         specs: The devices' specs.
         spool: Folder of the stream.
         part: Part of the ``samples`` table.
-        parent: Process id of who asked.
+        parent: Process id of the parent.
         factory: "module:function" that opens a device from its spec.
         power_s: As in ``Collector``.
     """
@@ -60,12 +59,12 @@ class Config:
 
 @dataclass
 class Control:
-    """What the other side wants; waits without using the CPU.
+    """The parent's commands; waits without using the CPU.
 
     Attributes:
-        parent: Its process id. A fork of it may hold the pipe open after its death, so that the
-            end of input alone isn't enough.
-        ending: True once it is gone or wants an end, or this process was told to terminate.
+        parent: Process id of the parent. A fork of the parent may keep the pipe open after its death, so the
+            end of input isn't a sufficient signal.
+        ending: True once the parent has ended or requested the end, or this process received SIGTERM.
     """
 
     parent: int
@@ -73,17 +72,17 @@ class Control:
     _signals: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # Ctrl-C goes to everybody at the terminal; the parent decides what it means.
+        # Ctrl-C reaches every process at the terminal; the parent decides how to handle it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda number, _: self._signals.append(number))
 
     @property
     def terminated(self) -> bool:
-        """Whether somebody other than the parent ended it."""
+        """Whether SIGTERM ended it."""
         return bool(self._signals)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long for a command; True if the power record is wanted at once."""
+        """Wait at most ``seconds`` for a command; True if the power record is requested at once."""
         ready, _, _ = select.select([_STDIN], [], [], max(seconds, 0.0))
         wanted = False
         if ready:
@@ -96,7 +95,7 @@ class Control:
 
 
 def run(config: Config) -> None:
-    """Record until the other side ends it.
+    """Record until the parent ends the recording.
 
     Raises:
         JouletraceError: If a device can't be opened, or the spool can't be written.
@@ -128,7 +127,7 @@ def run(config: Config) -> None:
     finally:
         for device in devices:
             device.close()
-        if os.getppid() != config.parent:  # it may have recorded for nobody but itself, and can't clean up any more
+        if os.getppid() != config.parent:  # the parent has died and can't remove its temporary folders
             remove_left_behind()
 
 
@@ -141,7 +140,7 @@ def _record(collector: Collector, control: Control, start_ns: int) -> None:
         now = time.monotonic_ns()
         if control.ending and end_ns is None:
             end_ns = now + int(TAIL_S * 1e9)
-            collector.poll_all()  # what comes now lies before the end; the tail follows
+            collector.poll_all()  # these readings lie before the end; the tail follows
             schedule.restart(now)
         due = schedule.due(now)
         for source in due:
@@ -160,23 +159,23 @@ def _record(collector: Collector, control: Control, start_ns: int) -> None:
         wake = min(t for t in (schedule.wake_ns(), flush_ns, end_ns) if t is not None)
         seconds = (wake - time.monotonic_ns()) / 1e9
         if end_ns is not None:
-            time.sleep(max(seconds, 0.0))  # the input has ended and would not let us wait
+            time.sleep(max(seconds, 0.0))  # a select on the ended input would return at once
         elif control.wait(seconds):
             collector.poll_power()
             collector.flush()
 
 
 def _say(**event: Any) -> None:
-    with contextlib.suppress(OSError):  # nobody may be left to hear it; the record is on the disk
+    with contextlib.suppress(OSError):  # the parent may have ended; the record is on the disk
         os.write(1, (json.dumps(event) + "\n").encode())
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Hides pandas: pyarrow imports it at its first array if it can, half a second for nothing here."""
+    """Hides pandas: pyarrow would import it with its first array, which takes half a second and isn't needed here."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is of no use in the recorder", name=name)
+            raise ModuleNotFoundError("pandas is not used in the recorder", name=name)
 
 
 def main() -> int:

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 POWER = "power_w"
-"""The best power record of the device: what energy is computed from."""
+"""The best power record of the device, from which energy is computed."""
 
 WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
-"""A counter of real work that was read beside the record: under the Run's first device, though all do the work."""
+"""A counter of real work that was read along with the record: stored under the Run's first device, though all devices
+do the work."""
 
 MOST_WORK = 1e21
-"""No counter of work holds more: what does is no count."""
+"""Largest plausible value of a work counter; a larger value isn't a count."""
 
 GAIN_PCT = 5.0
-"""Proportional gain error of a board's power sensor by published work; software can't see it."""
+"""Proportional gain error of a board's power sensor by published work, in percent; software can't detect it."""
 
 CHANNEL_UNITS: dict[str, tuple[str, str]] = {
-    POWER: ("W", "board power, the best record that the device keeps"),
+    POWER: ("W", "board power, the best record that the device provides"),
     "power_average_w": ("W", "board power, averaged by the sensor over a long window (often 1 s)"),
-    "power_instant_w": ("W", "board power, averaged over a short window now and then"),
+    "power_instant_w": ("W", "board power, averaged over a short window at intervals"),
     "power_memory_w": ("W", "power of the memory"),
-    "energy_counter_j": ("J", "energy since some start, stepping"),
+    "energy_counter_j": ("J", "energy since an arbitrary start, updated in steps"),
     "clock_sm_mhz": ("MHz", "clock of the streaming multiprocessors (of the cores, on a CPU)"),
     "clock_memory_mhz": ("MHz", "clock of the memory"),
     "temperature_c": ("Cel", "temperature of the die"),
     "temperature_memory_c": ("Cel", "temperature of the memory"),
-    "throttle_bits": ("1", "why the clocks are held down; see THROTTLE_REASONS"),
-    "memory_used_bytes": ("B", "device memory in use, by everybody"),
-    "utilization_gpu_pct": ("%", "share of time in which some kernel ran, as the driver says"),
+    "throttle_bits": ("1", "why the clocks are reduced; see THROTTLE_REASONS"),
+    "memory_used_bytes": ("B", "device memory in use, by all processes"),
+    "utilization_gpu_pct": ("%", "share of time in which any kernel ran, as the driver reports"),
     "utilization_memory_pct": ("%", "share of time in which memory was read or written"),
     "pstate": ("1", "performance state, 0 the highest"),
     "graphics_active": ("1", "share of time in which the graphics or compute engine was active"),
     "sm_active": ("1", "share of time in which an SM had a warp, over all SMs"),
-    "sm_occupancy": ("1", "warps on the SMs, as a share of the most that there can be"),
+    "sm_occupancy": ("1", "warps on the SMs, as a share of the maximum"),
     "pipe_tensor_active": ("1", "share of time in which the tensor pipes were active"),
     "pipe_fp64_active": ("1", "share of time in which the FP64 pipes were active"),
     "pipe_fp32_active": ("1", "share of time in which the FP32 pipes were active"),
@@ -42,8 +43,8 @@ CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     "nvlink_sent_bytes_per_s": ("B/s", "bytes sent over NVLink"),
     "nvlink_received_bytes_per_s": ("B/s", "bytes received over NVLink"),
     WORK: ("1", "units of work counted since the first reading, across resets of the counter"),
-    WORK_RESETS: ("1", "how often the counter of work has been seen to start again"),
-    WORK_READ: ("s", "how long reading the counter took; the stamp is the middle of it"),
+    WORK_RESETS: ("1", "how often the counter of work was observed to restart"),
+    WORK_READ: ("s", "how long reading the counter took; the stamp is its midpoint"),
 }
 
 THROTTLE_REASONS: dict[int, str] = {
@@ -57,7 +58,7 @@ THROTTLE_REASONS: dict[int, str] = {
     0x80: "hw_power_brake",
     0x100: "display_clocks",
 }
-"""Bits of ``throttle_bits``, numbered as NVML's clocksEventReasons."""
+"""Bits of ``throttle_bits``, numbered like NVML's clocksEventReasons."""
 
 
 def throttle_names(bits: int) -> list[str]:

@@ -16,9 +16,9 @@ class Estimate:
         value: Best estimate in SI units of its metric; None where the sensor can't support one.
         low: Lower end of the 95 % interval; None where no interval can be given.
         high: Upper end of the 95 % interval.
-        n: How many independent windows, blocks or samples it rests on.
+        n: Number of independent windows, blocks or samples behind it.
         method: How it was obtained, in one word or short phrase ("windows", "timeline", ...).
-        reason: A code that says why ``value`` is None; None where there is a value.
+        reason: A code for why ``value`` is None; None where there is a value.
     """
 
     value: float | None
@@ -43,10 +43,10 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From the contract's ``E`` object or a row of ``results``, which may be another program's.
+        """From the contract's ``E`` object or a row of ``results``, which another program may have written.
 
-        What no figure can be (NaN, infinity) becomes null with reason ``not_finite``, and an
-        interval that isn't one is left out, so that reading never fails.
+        NaN and infinity become null with reason ``not_finite``, and an invalid interval is left out, so that reading
+        never fails.
         """
         value, low, high = (data.get(key) for key in ("value", "low", "high"))
         method = data.get("method") or ""

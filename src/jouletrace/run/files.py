@@ -1,4 +1,4 @@
-"""Files whose names hold all of what was written, or what was there before; and names that any system takes."""
+"""Atomic writes of files, checks before they are replaced, and file names valid on any system."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _CHUNK = 1 << 20
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
-    """Write a file so that whoever opens it finds the old bytes or the new ones, never half of them.
+    """Write a file atomically: a reader sees the old bytes or the new ones, never a mixture.
 
-    Folders above it are made. A device or a pipe is written to as it is.
+    Parent folders are created. A device or a pipe is written to directly.
 
     Args:
         path: The file.
-        data: All that it is to hold.
-        durable: Whether it is on the disk when this returns, so that even a power cut leaves it. Without, a power
-            cut may leave the name with nothing behind it.
-        mode: Permissions of the file; None for what the process gives to new files.
+        data: Its whole content.
+        durable: Whether the file is synced to the disk before this returns, so that it survives a power cut.
+            Otherwise a power cut may leave an empty file.
+        mode: Permissions of the file; None for the process's default.
 
     Raises:
-        OSError: If it can't be written; nothing is left behind then.
+        OSError: If it can't be written; no partial file is left then.
         ValueError: If the name holds a null byte.
     """
-    path = Path(os.path.realpath(path))  # a link goes on to point where it did
+    path = Path(os.path.realpath(path))  # a link is followed, not replaced
     if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(data)  # a device or a pipe: written to, never replaced by a file
+        path.write_bytes(data)  # a device or a pipe is never replaced by a file
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     make_folder(path.parent, durable=durable)
     try:
-        if mode is not None:  # before anything is in it
+        if mode is not None:  # before it holds data
             partial.unlink(missing_ok=True)
             partial.touch(mode)
         partial.write_bytes(data)
@@ -57,20 +57,20 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
 
 
 def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:
-    """Refuse to write over anything but an older file of the same kind: it may be what is being read.
+    """Refuse to overwrite anything but an older file of the same kind: it may be an input.
 
-    A path that can't be looked at is left to whoever writes it.
+    A path that can't be read is left to the function that writes it.
 
     Args:
-        path: Where a file is to go.
-        marks: Words of which a file of its kind holds one near its beginning.
+        path: The file to write.
+        marks: Words; a file of this kind contains one of them near its beginning.
         what: Its kind: "a report".
 
     Raises:
-        BadInputError: If another file is there.
+        BadInputError: If the path is another file.
     """
     with suppress(OSError, ValueError):
-        if not path.is_file() or path.stat().st_size == 0:  # a device takes what it is given
+        if not path.is_file() or path.stat().st_size == 0:  # a device accepts any data
             return
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -79,14 +79,14 @@ def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:
 
 
 def shown(path: Path) -> str:
-    """A path as somebody in the current folder would write it, for messages."""
+    """A path relative to the current folder where possible, for messages."""
     with suppress(OSError, ValueError):  # the folder may be gone
         return str(path.relative_to(Path.cwd()))
     return str(path)
 
 
 def make_folder(folder: Path, *, durable: bool = True) -> None:
-    """Make a folder and those above it that are missing; ``durable`` as of ``write_whole``.
+    """Create a folder and its missing parents; ``durable`` as for ``write_whole``.
 
     Raises:
         OSError: If that is not possible.
@@ -100,12 +100,12 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """Open an ordinary file to read: a pipe or a device, which may never end, raises at once.
+    """Open a regular file for reading; a pipe or a device, which may never end, raises at once.
 
     Raises:
-        OSError: If it can't be opened, or is no ordinary file.
+        OSError: If it can't be opened, or isn't a regular file.
     """
-    # A pipe that nobody writes to would be waited for.
+    # Without O_NONBLOCK, opening a pipe without a writer would block.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
@@ -118,19 +118,19 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
 
 
 def chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """What is left of a file, in pieces."""
+    """The rest of a file, in pieces."""
     while chunk := file.read(_CHUNK):
         yield chunk
 
 
 def safe_name(text: str) -> str:
-    """A name for a file or folder made of a text: letters, digits, "-", "_" and "."; "" if none are in it."""
+    """A file name derived from a text: letters, digits, "-", "_" and "."; "" if the text contains none."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in text).strip("-.")
     return name.encode()[:_LONGEST].decode(errors="ignore")  # file systems limit names in bytes
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, as those of files that were just renamed."""
+    """Sync the entries of a folder to the disk, as after a rename."""
     if os.name != "posix":  # elsewhere a folder can't be opened
         return
     handle = os.open(folder, os.O_RDONLY)

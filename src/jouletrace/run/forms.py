@@ -1,7 +1,7 @@
-"""What is known of the form of a Run's free dictionaries: held against it when a Run is read.
+"""Types of the free dictionaries of a Run, checked when a Run is read.
 
-``settings``, ``workload`` and the like may hold anything. What the analysis or a report looks into stands here, so
-that a file in which it is of another form is refused in one line, and nothing behind has to doubt it.
+``settings``, ``workload`` and the like may hold anything. The entries that the analysis or a report reads are declared
+here, so that a file with another form is refused with one line, and later code can rely on the types.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Settings(TypedDict, total=False):
 
 
 class Segment(TypedDict):
-    """A piece of generating tokens that was measured by itself."""
+    """A part of token generation that was measured separately."""
 
     unit: Integer
     phase: str
@@ -79,13 +79,13 @@ class Nodes(TypedDict, total=False):
 
 
 class Side(TypedDict, total=False):
-    """``workload["a"]`` and ``["b"]`` of a Run that compares two."""
+    """``workload["a"]`` and ``["b"]`` of a Run that compares two workloads."""
 
     items: _Positive | None
 
 
 class Recording(TypedDict, total=False):
-    """How the recording behind rows of kernels was made (``analysis.recording``)."""
+    """Provenance of the recording behind rows of kernels (``analysis.recording``)."""
 
     device: str | None
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
@@ -112,7 +112,7 @@ class Workload(TypedDict, total=False):
 
 
 class StoredLevel(TypedDict, total=False):
-    """A figure that an earlier measurement left."""
+    """A figure from an earlier measurement."""
 
     value: _Number | None
     low: _Number | None
@@ -161,4 +161,4 @@ class SensorResponse(TypedDict, total=False):
 
 
 FREE: dict[str, Any] = {"settings": Settings, "workload": Workload, "stored": StoredFigures}
-"""By field of a Run."""
+"""The form of each free field of a Run."""

@@ -1,4 +1,4 @@
-"""What ``run.json`` holds: everything of a Run but its tables, as JSON and back."""
+"""The content of ``run.json``: a Run without its tables, to JSON and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair]}
 
 
 def encode(run: Run, checksums: Checksums | None = None) -> bytes:
-    """The text of ``run.json``, without what looks secret; ``checksums`` are of the files beside it, by name."""
+    """The text of ``run.json`` with secrets masked; ``checksums`` are those of the other files, by name."""
     header: dict[str, Any] = {"format": FORMAT, "schema_version": f"{SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"}
     for name in _FIELDS:
         value = getattr(run, name)
@@ -45,7 +45,7 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
     """A Run without tables, and the checksums of its files, from the text of ``run.json``.
 
     Raises:
-        BadInputError: If it isn't one, is of a newer major version, or a field has the wrong form.
+        BadInputError: If it isn't a Run, has a newer major version, or a field has the wrong form.
             ``where`` names the file.
     """
     header = _parse(data, where)
@@ -65,7 +65,7 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
 
 
 def _parse(data: bytes, where: str) -> Any:
-    """The JSON, once it is known that it isn't too large: every value but the first follows one of ``,[{``."""
+    """The JSON, after a check of its size: every value but the first follows one of ``,[{``."""
     if len(data) > MOST_JSON_BYTES or sum(map(data.count, (b",", b"[", b"{"))) > MOST_JSON_VALUES:
         raise BadInputError(f"{where} has more than {MOST_JSON_VALUES} values or {MOST_JSON_BYTES >> 20} MiB: refused")
     try:
@@ -74,7 +74,7 @@ def _parse(data: bytes, where: str) -> Any:
         except msgspec.DecodeError:
             if rb"\ud" not in data:
                 raise
-            header = jsonable(json.loads(data))  # half a character, which older versions wrote
+            header = jsonable(json.loads(data))  # lone surrogates, which older versions wrote
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadInputError(f"{where} is not valid JSON: {error}") from None
     _check_values(header, where)
@@ -82,7 +82,7 @@ def _parse(data: bytes, where: str) -> Any:
 
 
 def _check_values(header: Any, where: str) -> None:
-    """Refuse what is nested deeper than a person would, and numbers that no table holds."""
+    """Refuse implausibly deep nesting, and integers that no table can hold."""
     level: list[Any] = [header]
     for _ in range(DEEPEST_JSON):
         for value in level:
@@ -100,7 +100,7 @@ def _holds(value: Any) -> bool:
 
 
 def _typed(header: dict[str, Any], where: str) -> Run:
-    """The Run, each field of its type, and the free ones of the forms that are known."""
+    """The Run, with each field checked against its type, and each free dictionary against its form."""
     channels = header.get("channels")
     if isinstance(channels, list):
         header["channels"] = [ChannelInfo.renamed(item) if isinstance(item, dict) else item for item in channels]
@@ -122,7 +122,7 @@ def _typed(header: dict[str, Any], where: str) -> Run:
 
 
 def _check_response(response: dict[str, Any]) -> None:
-    """What types don't say: an empty one is none, any other has a period."""
+    """Rules beyond types: a response that isn't empty has a period, and its covariance is square."""
     if response and "period_s" not in response:
         raise ValueError("its period_s is missing")
     rows = response.get("covariance")
@@ -131,7 +131,7 @@ def _check_response(response: dict[str, Any]) -> None:
 
 
 def jsonable(value: Any) -> Any:
-    """Arrays and numbers of NumPy and paths as JSON has them; what isn't finite as null, half characters spelt out."""
+    """NumPy values and paths as JSON values; non-finite numbers become null, lone surrogates are escaped."""
     if isinstance(value, dict):
         return {_text(str(key)): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
@@ -144,5 +144,5 @@ def jsonable(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    """What no file takes (half a file name, say) is spelt out."""
+    """The text with code points escaped that UTF-8 can't encode (surrogates of a file name, say)."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,6 @@
-"""What a Run says about itself besides its tables: devices, channels, warnings, provenance.
+"""Metadata of a Run: devices, channels and warnings.
 
-Everything here is plain data that goes to ``run.json``. Unknown fields of a newer minor
-version are ignored when read.
+Everything here is plain data in ``run.json``. Unknown fields of a newer minor version are ignored when read.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""What the tables and NumPy hold."""
+"""The integers that tables and NumPy can hold."""
 
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -39,20 +38,20 @@ class Record:
 
 @dataclass
 class DeviceInfo(Record):
-    """Which piece of hardware was measured.
+    """A measured piece of hardware.
 
     Attributes:
         id: UUID of a GPU or MIG instance, else a name unique on the host ("cpu-package-0").
         name: Marketing name as the driver gives it.
         kind: "gpu", "mig" or "cpu".
-        simulated: True for a simulated board; every output then says SIMULATED.
-        index: NVML index at the time of the run; a label only, never used to find the device.
+        simulated: True for a simulated GPU; every output is then marked SIMULATED.
+        index: NVML index at the time of the run; a label only, never used to select the device.
         driver: Driver version.
         power_limit_w: Enforced power limit in watts.
         power_limits_w: "min", "max" and "default" limits in watts.
         memory_bytes: Total memory in bytes.
         persistence: Whether persistence mode is on.
-        details: Anything else worth keeping (board part number, architecture, ...).
+        details: Further facts (board part number, architecture, ...).
     """
 
     id: str
@@ -75,24 +74,24 @@ class DeviceInfo(Record):
 
 @dataclass
 class ChannelInfo(Record):
-    """One sensor quantity: where it comes from and how it behaves in time.
+    """One sensor quantity: its source and its behaviour in time.
 
     Attributes:
-        device: ``DeviceInfo.id`` of the device that it belongs to.
+        device: ``DeviceInfo.id`` of its device.
         name: Name in the ``samples`` table, with its unit as suffix ("power_w").
         unit: SI unit, or "1" for a bit mask.
-        source: The vendor call or field that it equals, for example
+        source: The vendor call or field that it is read from, for example
             "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)".
         period_s: Seconds between updates of the sensor.
         window_s: Seconds over which one reading is an average; 0 for instantaneous.
-        sampling_s: Seconds between the samples that a reading is the mean of, where it isn't one of all that
-            happens in its window; None where it isn't known.
-        delay_s: Mean delay of a reading's stamp behind the power that it tells of, half of its
+        sampling_s: Seconds between the samples whose mean a reading is, where it isn't the mean over the whole
+            window; None where unknown.
+        delay_s: Mean delay in seconds of a reading's stamp behind the power that it represents, half of its
             window included; "lag_s" in older Runs.
-        gapless: True when consecutive windows leave no time unseen; None when unknown.
-        gain_pct: Proportional gain error that software can't see, in percent.
+        gapless: True when consecutive windows cover all time; None when unknown.
+        gain_pct: Proportional gain error that software can't detect, in percent.
         origin: "nominal" (from documentation or published work), "calibrated" (measured on
-            this board) or "exact" (a simulated board's own word).
+            this GPU) or "exact" (the parameters of a simulated GPU).
         response: Parameters of the calibrated response, if any (see ``sensor.windows.response``).
     """
 
@@ -111,23 +110,23 @@ class ChannelInfo(Record):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As ``Record.from_dict``, of older Runs too."""
+        """As ``Record.from_dict``; accepts the field names of older Runs."""
         return super().from_dict(cls.renamed(data))
 
     @staticmethod
     def renamed(data: dict[str, Any]) -> dict[str, Any]:
-        """The same with the names of today."""
+        """The same with current field names."""
         return {**data, "delay_s": data["lag_s"]} if "lag_s" in data and "delay_s" not in data else data
 
 
 @dataclass
 class RunWarning(Record):
-    """A known failure that touches this Run.
+    """A known problem that affects this Run.
 
     Attributes:
         code: Short stable name ("not_settled", "other_processes", "holes_in_record", ...).
         message: One sentence for a person.
-        where: What it concerns: a phase, channel, file or unit.
+        where: The phase, channel, file or unit concerned.
     """
 
     code: str

@@ -1,7 +1,7 @@
-"""What a Run may take up when it is opened, whatever its files say of themselves.
+"""Limits on the memory that opening a Run takes, independent of the sizes that its files state.
 
-A Run from elsewhere may be damaged or malicious: a few kilobytes can unpack to gigabytes. Limits hold on what
-comes out: a gigabyte of memory in all for files of up to 100 MiB. What real recordings come to stays far below.
+A foreign Run may be damaged or malicious: a few kilobytes can unpack to gigabytes. The limits apply to the unpacked
+data: a gigabyte of memory in total for files of up to 100 MiB. Real recordings stay far below.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ from jouletrace.errors import BadInputError
 from jouletrace.run.pages import DELTA_BYTE_ARRAY, pages
 
 VARIABLE = "JOULETRACE_OPEN_GIB"
-"""Environment variable: so many GiB may come out of any Run, for who trusts a very large one."""
+"""Environment variable: GiB that any Run may unpack to, for users who trust a very large one."""
 
 _MIB = 1 << 20
 
 FREE_BYTES, RATIO = 64 * _MIB, 32
-"""Tables of any Run may come to so many bytes; beyond them, to so many times the bytes of its files. Real ones
-come to 3 to 12 times."""
+"""Unpacked tables of any Run may take ``FREE_BYTES``; beyond that, ``RATIO`` times the bytes of its files. Real
+recordings take 3 to 12 times."""
 
 LARGE_BYTES, MOST_BYTES = 100 * _MIB, 512 * _MIB
-"""Tables of a Run whose files have no more than ``LARGE_BYTES`` never come to more than ``MOST_BYTES``."""
+"""Tables of a Run whose files take at most ``LARGE_BYTES`` never unpack to more than ``MOST_BYTES``."""
 
 MOST_FILE_BYTES = 4096 * _MIB
 """Size of a file, holes included: all of it is read to compare its checksum."""
 
 FREE_ROWS = {"units": 250_000, "windows": 250_000, "results": 250_000}
 OTHER_FREE_ROWS, ROWS_PER_BYTE = 1_000_000, 2
-"""Any table may have so many rows; beyond them, so many a byte. Real ones have about one, or fewer."""
+"""Any table may have so many rows; beyond that, ``ROWS_PER_BYTE`` per byte. Real ones have at most about one per
+byte."""
 
 MOST_FOOTER_BYTES = 4 * _MIB
 MOST_PAGE_BYTES = 64 * _MIB
 MOST_JSON_BYTES, MOST_JSON_VALUES, DEEPEST_JSON = 64 * _MIB, 2_000_000, 100
 MOST_ENTRIES = 20_000
-"""Files in a zip: a Run has seven, and may hold some of those that it was made of."""
+"""Files in a zip: a Run has seven, and may contain the Runs that it was made from."""
 
 FIXED = {"INT32": 4, "INT64": 8, "DOUBLE": 8, "FLOAT": 8, "BOOLEAN": 1}
 """Bytes of a value in memory, by physical type."""
 
 _CODE_BYTES = 4
-"""Of a text, beside the distinct texts themselves."""
+"""Bytes per text value, in addition to the distinct texts themselves."""
 
 
 class Allowance:
-    """How many bytes may yet come out of the files of a Run.
+    """How many more bytes the files of a Run may unpack to.
 
     Args:
-        packed: Bytes of its files as they lie on the disk, holes included.
+        packed: Bytes of its files on the disk, holes included.
     """
 
     def __init__(self, packed: int) -> None:
@@ -62,32 +63,32 @@ class Allowance:
         self.left = max(most, stated_bytes())
 
     def check(self, wanted: int) -> None:
-        """Refuse what would come to more than is left.
+        """Refuse data larger than the remaining allowance.
 
         Raises:
-            ValueError: If so.
+            ValueError: If it is larger.
         """
         if wanted > self.left:
             raise ValueError(
                 f"it would unpack from {self.packed / _MIB:.1f} MiB to {wanted / 2**30:.1f} GiB or more, as no "
-                f"recording does (where it is to be trusted, {VARIABLE}=8 allows for 8 GiB)"
+                f"recording does (for a file that you trust, {VARIABLE}=8 allows 8 GiB)"
             )
 
     def spend(self, wanted: int) -> None:
-        """Take so many bytes.
+        """Subtract bytes from the allowance.
 
         Raises:
-            ValueError: If there are not so many left.
+            ValueError: If fewer are left.
         """
         self.check(wanted)
         self.left -= wanted
 
 
 def stated_bytes() -> int:
-    """What the environment allows for, 0 if it says nothing.
+    """Bytes that the environment variable allows, 0 if it isn't set.
 
     Raises:
-        BadInputError: If it says what is no number.
+        BadInputError: If its value isn't a number.
     """
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -99,25 +100,25 @@ def stated_bytes() -> int:
 
 
 def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowance) -> list[str]:
-    """Refuse a Parquet file of which more would come out than is allowed, before anything is unpacked.
+    """Refuse a Parquet file that would unpack to more than is allowed, before anything is unpacked.
 
     Args:
         file: The file; its position doesn't matter.
-        name: Of the table.
-        columns: Those that are going to be read.
-        allowance: Isn't touched: what really came out is to be spent.
+        name: Name of the table.
+        columns: The columns that will be read.
+        allowance: The limit; it is not reduced here, since the caller spends the bytes really unpacked.
 
     Returns:
-        Those columns that are there.
+        The columns of ``columns`` that the file contains.
 
     Raises:
-        ValueError: In one line; also if its metadata can't be read.
+        ValueError: With one line; also if the metadata can't be read.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - 8, 0))
     footer = int.from_bytes(file.read(4), "little")
     if footer > MOST_FOOTER_BYTES:
-        raise ValueError(f"its metadata of {footer / _MIB:.1f} MiB can't be")
+        raise ValueError(f"its metadata claims an impossible size of {footer / _MIB:.1f} MiB")
     file.seek(0)
     try:
         metadata = pq.read_metadata(file)
@@ -127,14 +128,14 @@ def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowan
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     rows = max(metadata.num_rows, sum(max(group.num_rows, 0) for group in groups))
     if rows > max(FREE_ROWS.get(name, OTHER_FREE_ROWS), ROWS_PER_BYTE * size):
-        raise ValueError(f"{rows} rows in {size} bytes can't be")
+        raise ValueError(f"{rows} rows in {size} bytes are impossible")
     widths = {i: _width(metadata.schema.column(i)) for i in wanted}
     laid_out = unpacked = 0
     for group in groups:
         for i in wanted:
             chunk = group.column(i)
             if min(group.num_rows, chunk.num_values) < 0:
-                raise ValueError(f"column {chunk.path_in_schema!r} has less than no rows")
+                raise ValueError(f"column {chunk.path_in_schema!r} has a negative number of rows")
             laid_out += widths[i] * max(group.num_rows, chunk.num_values)
             unpacked += _unpacked(file, chunk, size)
             allowance.check(max(laid_out, unpacked))
@@ -152,18 +153,18 @@ def _width(column: pq.ColumnSchema) -> int:
 
 
 def _unpacked(file: BinaryIO, chunk: pq.ColumnChunkMetaData, size: int) -> int:
-    """Bytes of the pages of a column in one row group, as a reader lays them out."""
-    # Where Arrow begins to read: at a dictionary in front of the data.
+    """Bytes of the pages of a column in one row group after decompression."""
+    # Arrow begins to read at the dictionary in front of the data.
     offsets = [offset for offset in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if offset > 0]
     start = min(offsets, default=0)
     end = start + chunk.total_compressed_size
     if start < 0 or end > size or end < start:
-        raise ValueError(f"column {chunk.path_in_schema!r} goes beyond the file")
+        raise ValueError(f"column {chunk.path_in_schema!r} extends beyond the file")
     total = 0
     for page in pages(file, start, end):
         if max(page.packed, page.unpacked) > MOST_PAGE_BYTES:
-            raise ValueError(f"a page of {max(page.packed, page.unpacked) / _MIB:.0f} MiB can't be")
-        if page.encoding == DELTA_BYTE_ARRAY:  # a few bytes may stand for a text of any length
+            raise ValueError(f"a page of {max(page.packed, page.unpacked) / _MIB:.0f} MiB is impossible")
+        if page.encoding == DELTA_BYTE_ARRAY:  # a few bytes may encode a text of any length
             raise ValueError(f"column {chunk.path_in_schema!r} is encoded in a way that is not supported")
         total += page.unpacked
     return total

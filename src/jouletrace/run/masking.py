@@ -1,4 +1,4 @@
-"""Taking out of a Run what looks secret: it is shown in reports, and handed on."""
+"""Masks values that look secret, since the content of a Run appears in reports and is passed on."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 MASK = "***"
 
 _PREFIX = r"(?:[\w-]{0,64}[_-])?"
-"""Words before the last of a name. Lengths are bounded everywhere, so that no text takes long."""
+"""Words before the last word of a name. All lengths are bounded, so that matching takes linear time on any text."""
 
 _WORD = (
     r"(?:password|passwd|passphrase|passcode|pwd|secrets?|credentials?|auth|authorization|bearer|cookie|apikey"
     r"|(?:api|access|private|secret|signing|encryption|account|shared)[_-]?key|signature)"
 )
-"""What a name is called that holds a secret: its last word says so."""
+"""The last word of the name of a secret."""
 
 _OF_VOCABULARY = "".join(
     rf"(?<!{word}[_-])" for word in ("per", "eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "image", "vocab")
 )
 _TOKEN = rf"{_OF_VOCABULARY}token"
-"""Tokens of texts aren't secret; nor are numbers of them."""
+"""Tokens of a vocabulary aren't secret; neither are counts of tokens."""
 
 _NO_NUMBER = r"(?!-?\d{1,7}(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.+/=-]))"
 _VALUE = r"(?!\*\*\*)(?:'[^']*'|\"[^\"]*\"|(?!//)[^\s'\"]+)"
@@ -38,7 +38,7 @@ _RULES = tuple(
         rf"((?<![\w-]){_PREFIX}{_WORD}['\"]?\s?[=:]\s?){_VALUE}",  # --password=..., "password": "..."
         rf"((?<![\w-]){_PREFIX}{_TOKEN}(?:=|['\"]\s?:\s?)){_NO_NUMBER}{_VALUE}",
         rf"((?<!\S)--?{_PREFIX}(?:{_WORD}|{_TOKEN}{_NO_NUMBER})\s)(?!-){_VALUE}",  # --password ...
-        # Tokens that say themselves what they are.
+        # Tokens with a well-known prefix.
         r"(\b)(?:(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|sk-|sk_live_|pypi-|npm_|nvapi-|AIza|ya29\.)"
         r"[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w-]{8,2000}\.[\w-]{8,2000}\.[\w-]*)",
     )
@@ -46,14 +46,14 @@ _RULES = tuple(
 
 
 def masked(text: str) -> str:
-    """The same text without values that look secret: of options, variables, URLs and headers."""
+    """The text without values that look secret: in options, variables, URLs and headers."""
     for rule, instead in _RULES:
         text = rule.sub(instead, text)
     return text
 
 
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
-    """The same for the arguments of a command: what follows ``--password`` is one however it reads."""
+    """The same for the arguments of a command: any value after ``--password`` is masked."""
     found = []
     secret = False
     for argument in arguments:
@@ -63,7 +63,7 @@ def masked_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def masked_all(value: Any) -> Any:
-    """The same for all texts in dictionaries and lists; values whose name says that they are secret go too."""
+    """The same for all texts in dictionaries and lists; values under the name of a secret are masked too."""
     if isinstance(value, dict):
         return {
             name: MASK if isinstance(item, str) and item and _NAME.fullmatch(str(name)) else masked_all(item)

@@ -1,4 +1,4 @@
-"""How much memory reading files may take, whatever is in them: the system refuses what goes beyond."""
+"""Limits the memory that reading a file takes, whatever it contains: the system refuses larger allocations."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from jouletrace.errors import BadInputError
 from jouletrace.run.limits import LARGE_BYTES, VARIABLE, stated_bytes
 
 MOST_BYTES = 1 << 30
-"""Memory of a fresh process while it reads files of up to ``LARGE_BYTES``; one that holds much already may take
-as much more."""
+"""Memory of a fresh process while it reads files of up to ``LARGE_BYTES``; a process that already holds data may
+take as much in addition."""
 
 RATIO = MOST_BYTES // LARGE_BYTES
-"""Of larger files, over their bytes. Real traces come to 2 to 6 times, logs to 4 to 7."""
+"""Memory over file size for larger files. Real traces take 2 to 6 times their size, logs 4 to 7 times."""
 
 _LIBRARIES_BYTES = 192 << 20
-"""What a fresh process holds, and what is loaded meanwhile and isn't data."""
+"""Memory of a fresh process, and of libraries loaded while reading."""
 
 
 @contextmanager
 def bounded(paths: Sequence[Path]) -> Iterator[None]:
-    """Let what reads these files take so much memory, and no more; on Linux, elsewhere nothing is limited.
+    """Limit the memory of this process while it reads these files; on Linux only.
 
-    The limit is the kernel's, of data of the whole process, and is taken back at the end. It has to begin before
-    Arrow is first used, whose usual allocator asks for a gigabyte in advance.
+    The kernel enforces the limit on the data segment of the whole process (``RLIMIT_DATA``); it is lifted at the end.
+    It must begin before the first use of Arrow, whose default allocator reserves a gigabyte in advance.
 
     Raises:
-        BadInputError: If more is asked for.
+        BadInputError: If reading requests more.
     """
     most = max(MOST_BYTES, RATIO * sum(map(_size, paths)), stated_bytes())
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -38,18 +38,18 @@ def bounded(paths: Sequence[Path]) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        _set_back(before)  # nothing that it took is free yet
+        _set_back(before)  # the memory taken isn't free yet
         names = ", ".join(str(path) for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
         raise BadInputError(
-            f"{names}: reading takes more than {most / 2**30:.3g} GiB of memory (where the file is to be trusted, "
-            f"{VARIABLE}=8 allows for 8 GiB)"
+            f"{names}: reading takes more than {most / 2**30:.3g} GiB of memory (for a file that you trust, "
+            f"{VARIABLE}=8 allows 8 GiB)"
         ) from None
     finally:
         _set_back(before)
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 of what can't be looked at."""
+    """Bytes of a file, or of all files in a folder; 0 if they can't be read."""
     try:
         files = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
         return sum(one.stat().st_size for one in files)
@@ -58,7 +58,7 @@ def _size(path: Path) -> int:
 
 
 def _limit(most: int) -> tuple[int, int] | None:
-    """Limit the data of this process so that it takes ``most`` bytes, less the libraries'; what the limit was."""
+    """Limit the data of this process to its present size plus ``most`` less the libraries'; the earlier limit."""
     try:
         import resource
 

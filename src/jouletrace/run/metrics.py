@@ -1,4 +1,4 @@
-"""The metrics of the ``results`` table: what each is called in print, and its unit."""
+"""The metrics of the ``results`` table: label and unit of each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as people read it.
+    """How a metric is printed.
 
     Attributes:
-        label: What is printed in front of the figure.
+        label: Text in front of the figure.
         unit: SI unit, "1" for a ratio, "%" for a fraction to be printed in percent, "pct" for
-            what is in percent already.
-        short: Heading of a column, in front of the unit; "" where the unit says it all.
+            a value already in percent.
+        short: Column heading in front of the unit; "" where the unit suffices.
     """
 
     label: str
@@ -38,23 +38,23 @@ METRICS: dict[str, Metric] = {
     "energy_active_over_deep_idle_j": Metric("  active over deep idle", "J", "active over deep idle"),
     "work_done": Metric("Work counted", "1", "work"),
     "work_per_s": Metric("Rate of work", "1/s", "work"),
-    "energy_per_token_j": Metric("Energy for each new token", "J", "each token"),
-    "energy_per_work_j": Metric("Energy for one unit of work", "J", "energy for one"),
+    "energy_per_token_j": Metric("Energy per new token", "J", "per token"),
+    "energy_per_work_j": Metric("Energy per unit of work", "J", "per unit of work"),
     "cost": Metric("Cost, at the given price", "1", "cost"),
     "co2_g": Metric("CO2, at the given factor", "g", "CO2"),
     "share": Metric("Share", "%", "share"),
     "baseline_context_idle_w": Metric("Baseline, context idle", "W", "context idle"),
     "baseline_deep_idle_w": Metric("Baseline, deep idle", "W", "deep idle"),
-    "energy_per_inference_j": Metric("Energy of an inference", "J", "energy, inference"),
+    "energy_per_inference_j": Metric("Energy per inference", "J", "per inference"),
     "energy_each_j": Metric("Energy, each", "J", "each"),
     "energy_own_j": Metric("Energy, own operators", "J", "own"),
-    "time_busy_s": Metric("Time with something running", "s", "busy"),
+    "time_busy_s": Metric("Busy time", "s", "busy"),
     "time_own_s": Metric("Time, own operators", "s", "own time"),
     "time_traced_s": Metric("Time, traced", "s", "traced"),
     "closure_phases": Metric("Closure: phases / whole", "1", "closure of phases"),
     "closure_phases_time": Metric("Closure of phases, time", "1", "closure of phases, time"),
-    "sample_rate_hz": Metric("Samples of the sensor", "Hz", "sample rate"),
-    "residual_w": Metric("Left by the fit, rms", "W", "residual"),
+    "sample_rate_hz": Metric("Sample rate of the sensor", "Hz", "sample rate"),
+    "residual_w": Metric("Residual of the fit, rms", "W", "residual"),
     "closure_kernels_time": Metric("Closure of time", "1", "closure of time"),
     "closure_layers": Metric("Layers / untraced whole", "1", "layers / whole"),
     "closure_kernels": Metric("Parts / untraced whole", "1", "parts / whole"),
@@ -64,4 +64,4 @@ METRICS: dict[str, Metric] = {
     "iteration_time_spread_within_pct": Metric("Time, sd of windows", "pct", "time, sd of windows"),
     "iteration_time_spread_between_pct": Metric("Time, sd of runs", "pct", "time, sd of runs"),
 }
-"""In the order in which they are listed. ``share`` is stored as a fraction and printed in percent."""
+"""In order of display. ``share`` is stored as a fraction and printed in percent."""

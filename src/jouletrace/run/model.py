@@ -1,7 +1,6 @@
 """The Run: everything known about one measurement, as plain data.
 
-A live profile, an imported report, a recorded run and a simulated board are the same thing from
-here on.
+A live profile, an imported report, a recorded run and a run on a simulated GPU have the same form from here on.
 """
 
 from __future__ import annotations
@@ -30,26 +29,25 @@ MODEL_UNIT = 0
 
 @dataclass(repr=False)
 class Run:
-    """One measurement: what was run, on what, what the sensors said, and the figures.
+    """One measurement: the workload, the devices, the sensor readings and the figures.
 
     Attributes:
-        id: Tells this measurement from all others, wherever copies of it lie and whenever they are analysed; ""
-            of Runs of older versions.
+        id: Identifies this measurement, in every copy and every later analysis of it; "" in Runs of older versions.
         kind: "profile", "monitor", "measure", "record", "calibrate" or "import".
         created_ns: When it began, in nanoseconds since the Unix epoch.
-        command: The command line, or the Python call, that made it.
+        command: The command line, or the Python call, that created it.
         workload: What was run: name, task, batch, dtype, mode, origin of weights, ...
         settings: Every option in force, defaults included.
         devices: The devices that were recorded.
         channels: The channels that occur in ``samples``.
-        calibration: By device id and channel, what ``calibrate`` found (see ``sensor.windows.response``).
-        stored: Figures taken from an earlier measurement of the same board, each with its age.
+        calibration: By device id and channel, the results of ``calibrate`` (see ``sensor.windows.response``).
+        stored: Figures taken from an earlier measurement of the same GPU, each with its age.
         versions: Versions of jouletrace, Python, torch, driver, CUDA, ...
         environment: Environment variables that can change the result.
-        clock_pairs: ``{"time_ns", "monotonic_ns"}`` at start and end, which show a clock step.
+        clock_pairs: ``{"time_ns", "monotonic_ns"}`` at start and end, which reveal a step of the clock.
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
-        warnings: Known failures that touch this Run.
+        warnings: Known problems that affect this Run.
         samples, spans, units, windows, results, counters, activity, waveform: See ``run.tables``.
     """
 
@@ -80,7 +78,7 @@ class Run:
     _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
-        """What it is in a line; ``jouletrace.show`` and the tables have the rest."""
+        """A summary in one line; ``jouletrace.show`` and the tables hold the rest."""
         name = self.workload.get("name") or self.command
         rows = ", ".join(f"{len(self.table(table))} {table}" for table in ("units", "windows", "samples", "results"))
         state = "" if self.complete else ", incomplete"
@@ -89,7 +87,7 @@ class Run:
 
     @property
     def simulated(self) -> bool:
-        """True if any device of the Run is a simulated board."""
+        """True if any device of the Run is a simulated GPU."""
         return any(device.simulated for device in self.devices)
 
     def table(self, name: str) -> pa.Table:
@@ -115,7 +113,7 @@ class Run:
         return self.remember("samples", "index", SampleIndex).series(device, channel)
 
     def remember(self, name: str, key: Hashable, compute: Callable[[pa.Table], T]) -> T:
-        """What ``compute`` makes of a table, computed once for as long as the table of that name is the same."""
+        """The result of ``compute`` on a table, cached until another table of that name replaces it."""
         table = self.table(name)  # another thread may put a newer one there
         known = self._kept.get(name)
         if known is None or known[0] is not table:
@@ -126,10 +124,10 @@ class Run:
         return found
 
     def result(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
-        """A figure from ``results``; null with reason ``not_measured`` if it isn't there.
+        """A figure from ``results``; null with reason ``not_measured`` if it is missing.
 
         Raises:
-            BadInputError: If neither this Run nor ``run.metrics`` knows such a metric; the nearest are named.
+            BadInputError: If neither this Run nor ``run.metrics`` contains such a metric; the nearest are named.
         """
         row = self._result_row(metric, unit)
         if row is None and metric not in METRICS:
@@ -160,7 +158,7 @@ class Run:
         """Write to a folder, or to one file if ``path`` ends in ".zip"; returns the path.
 
         Raises:
-            BadInputError: If something is there already, or the place can't be written.
+            BadInputError: If the path exists already or can't be written.
         """
         from jouletrace.run.store import save
 

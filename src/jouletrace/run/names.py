@@ -1,6 +1,6 @@
-"""Kernel names for people: demangled C++ without what it returns, takes, and is wrapped in.
+"""Readable kernel names: demangled C++ without return type, parameters and wrapper templates.
 
-Full names identify a kernel and stay in every file; these are for tables and labels.
+Full names identify a kernel and stay in every file; short names serve tables and labels.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 
 _TORCH = {"at", "c10", "std"}
-"""Outermost namespaces that everybody's kernels are in, so they say nothing; others name a library."""
+"""Outermost namespaces of most kernels, which carry no information; others name a library."""
 
 _WRAPPERS = {"Kernel", "Kernel2", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "func_wrapper_t", "function_traits"}
-"""Templates that say nothing beyond their first argument."""
+"""Templates that carry no information beyond their first argument."""
 
 _HELPERS = {"array", "Array", "TrivialOffsetCalculator", "OffsetCalculator", "LoadWithoutCast", "StoreWithoutCast"}
 """Arguments that torch's elementwise kernels carry along."""
@@ -40,18 +40,18 @@ _PLAIN |= {"__half": "half", "__nv_bfloat16": "bfloat16", "__hip_bfloat16": "bfl
 
 _OPEN, _CLOSE = "<({[", ">)}]"
 _DEPTH = 2
-"""How deep templates in templates are shown."""
+"""Depth to which nested templates are shown."""
 
 _LEAST = 12
-"""Characters below which what is left of an argument says nothing."""
+"""Characters below which a truncated argument is replaced by an ellipsis."""
 
 
 def short_names(names: Iterable[str], most: int = MOST) -> dict[str, str]:
-    """Short names of the kernels of one table, by full name: names that differ stay different.
+    """Short names of the kernels of one table, by full name: distinct names stay distinct.
 
     Args:
-        names: Full names; equal ones once or often.
-        most: Characters of each, about: where two would read the same, what tells them apart is added.
+        names: Full names; repetitions are allowed.
+        most: Approximate length in characters: where two would be equal, the distinguishing words are added.
     """
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -78,8 +78,8 @@ def short_name(name: str, most: int = MOST) -> str:
     """A kernel's name without return type, namespaces, parameters, lambdas and deeply nested templates.
 
     ``void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::Half>, std::array<char*,
-    3ul> >(int, ...)`` reads ``vectorized_elementwise_kernel<8, CUDAFunctor_add<Half>, …>``. What isn't C++ is kept,
-    but for a length of at most ``most`` characters: the middle gives way.
+    3ul> >(int, ...)`` becomes ``vectorized_elementwise_kernel<8, CUDAFunctor_add<Half>, …>``. Names that aren't C++
+    are kept up to ``most`` characters; longer ones lose their middle.
     """
     if _MANGLED.match(name):
         return elided(_demangled(name), most)
@@ -91,12 +91,12 @@ def short_name(name: str, most: int = MOST) -> str:
 
 
 def elided(text: str, most: int, tail: float = 0.4) -> str:
-    """Text of at most so many characters: what is too long loses first what says nothing, then its middle.
+    """Text of at most ``most`` characters: a longer text loses boilerplate first, then its middle.
 
     Args:
         text: A name.
         most: Characters.
-        tail: Which part of what is left is its end.
+        tail: Fraction of the remaining characters that is taken from the end.
     """
     if len(text) > most:
         text = _BOILERPLATE.sub("", text)
@@ -107,7 +107,7 @@ def elided(text: str, most: int, tail: float = 0.4) -> str:
 
 
 def _function(text: str, most: int) -> str:
-    """A function: its library, its name, its template arguments as far as there is room."""
+    """A function: its library, its name, and as many template arguments as fit."""
     words = [word for word in _split(text, " ") if word]
     called = next((word for word in words if _cut_off(word, "(")[1]), words[-1] if words else "")
     path = [step for step in _split(called, "::") if step]
@@ -124,7 +124,7 @@ def _function(text: str, most: int) -> str:
 
 
 def _type(text: str, depth: int) -> str:
-    """A template argument: a type, a number, or a function with what its innermost lambda takes."""
+    """A template argument: a type, a number, or a function with the parameters of its innermost lambda."""
     literal = _LITERAL.match(text.strip())
     if literal:
         return literal[1]
@@ -152,7 +152,7 @@ def _type(text: str, depth: int) -> str:
 
 
 def _listed(arguments: list[str], depth: int, room: int | None = None) -> str:
-    """Template arguments in brackets; where there is too little room less of each, and mere helpers as one ellipsis."""
+    """Template arguments in brackets, shortened where space is short; helper types collapse into one ellipsis."""
     shown: list[str] = []
     for place, argument in enumerate(arguments):
         text = _type(argument, depth)
@@ -181,7 +181,7 @@ def _taken_apart(step: str) -> tuple[str, list[str]]:
 
 
 def _cut_off(text: str, at: str) -> tuple[str, str]:
-    """Text before and from the first of some brackets that is outside all others."""
+    """The text before, and from, the first character of ``at`` that is outside all brackets."""
     depth = 0
     for place, char in enumerate(text):
         if depth == 0 and char in at:
@@ -205,7 +205,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _step(text: str, place: int) -> int:
-    """How a character changes the depth of brackets; the tip of an arrow doesn't."""
+    """By how much a character changes the depth of brackets; ``>`` of an arrow doesn't."""
     char = text[place]
     if char in _OPEN:
         return 1
@@ -222,7 +222,7 @@ def _balanced(text: str) -> bool:
 
 
 def _demangled(name: str) -> str:
-    """What a mangled name (Itanium C++ ABI, 5.1) says in plain words: its path; its template arguments are left out."""
+    """The qualified path of a mangled name (Itanium C++ ABI, 5.1); template arguments are left out."""
     start = _MANGLED.match(name)
     rest = name[start.end() :] if start else name
     path: list[str] = []
@@ -240,7 +240,7 @@ def _demangled(name: str) -> str:
 
 
 def _own_words(group: list[str]) -> list[str]:
-    """Of each of several names, the words that not all of them have."""
+    """For each of several names, the words that not all of them contain."""
     words = [_WORD.findall(name) for name in group]
     shared = Counter(words[0])
     for one in words[1:]:
@@ -254,7 +254,7 @@ def _own_words(group: list[str]) -> list[str]:
 
 
 def _with(short: str, piece: str) -> str:
-    """A short name with a piece of the whole, where the whole was left out."""
+    """A short name with a piece of the full name inserted where text was left out."""
     if not piece:
         return short
     head, mark, tail = short.rpartition(ELLIPSIS)

@@ -1,7 +1,7 @@
-"""The pages of a Parquet file by their own headers: what a reader will unpack, known before it does.
+"""The page headers of a Parquet file: how many bytes a reader will unpack, known before it does.
 
-A file's footer may say anything of sizes; a reader goes by the header in front of each page. Those are
-read here: structs of Thrift's compact protocol, of which only lengths and counts are taken
+The sizes in a file's footer may be wrong; a reader uses the header in front of each page. This module reads those
+headers: structs of Thrift's compact protocol, of which only lengths and counts are decoded
 (https://parquet.apache.org/docs/file-format/ and Thrift's thrift-compact-protocol.md).
 """
 
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 _HEADER_BYTES = (1 << 9, 1 << 16)
-"""A page header is some 30 bytes; with statistics of long texts, which writers cut off, up to some thousand."""
+"""A page header takes some 30 bytes; statistics of long texts, which writers truncate, add up to some thousand."""
 
 MOST_PAGES = 100_000
-"""Pages of a column: real ones hold a megabyte each, or all that a row group has."""
+"""Pages of a column: a real page holds about a megabyte, or a whole row group."""
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
 """Kinds of pages."""
 
 _ENCODING = {DATA: (5, 2), DICTIONARY: (7, 2), DATA_V2: (8, 4)}
-"""By kind of page: the field with its own header, and in that the field with its encoding."""
+"""By kind of page: the field of its specific header, and the field of the encoding within that header."""
 
 PLAIN, DELTA_BYTE_ARRAY = 0, 7
-"""Encodings: values one after the other; and each text as what it shares with the one before and the rest."""
+"""Encodings: values in sequence; and texts as the length of the prefix shared with the previous one, and a suffix."""
 
 _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(3, 13)
 _INTEGERS = (_I16, _I32, _I64)
@@ -40,7 +40,7 @@ class Page:
     Attributes:
         kind: ``DATA``, ``INDEX``, ``DICTIONARY`` or ``DATA_V2``.
         encoding: How its values are encoded.
-        packed, unpacked: Its bytes in the file and as a reader lays them out.
+        packed, unpacked: Its bytes in the file, and after decompression by a reader.
     """
 
     kind: int
@@ -53,7 +53,7 @@ def pages(file: BinaryIO, start: int, end: int) -> Iterator[Page]:
     """The pages of a column chunk that lies in ``[start, end)`` of a file.
 
     Raises:
-        ValueError: If a header isn't one, or a page goes beyond the chunk.
+        ValueError: If a header is invalid, or a page extends beyond the chunk.
     """
     at, count = start, 0
     while at < end:
@@ -71,7 +71,7 @@ def pages(file: BinaryIO, start: int, end: int) -> Iterator[Page]:
 
 
 def _header(file: BinaryIO, at: int, end: int) -> tuple[_Struct, int]:
-    """The header of a page, and how many bytes it takes."""
+    """The header of a page, and its size in bytes."""
     for most in _HEADER_BYTES:
         file.seek(at)
         header = _Compact(file.read(min(most, end - at)))
@@ -94,11 +94,11 @@ def _encoding(found: _Struct, kind: int) -> int:
 
 
 class _CutOffError(ValueError):
-    """There are not enough bytes."""
+    """The data ends inside a header."""
 
 
 class _Compact:
-    """Reads structs; whole numbers and structs are kept, all else is passed over."""
+    """Reads structs; integers and nested structs are kept, everything else is skipped."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -120,14 +120,14 @@ class _Compact:
             return self._integer()
         if kind == _STRUCT:
             return self.struct(depth + 1)
-        if kind in (1, 2):  # true and false, which are in the kind itself
+        if kind in (1, 2):  # true and false, which the kind itself encodes
             return None
         if kind in (_BYTE, _DOUBLE):
             self._skip(1 if kind == _BYTE else 8)
         elif kind == _BINARY:
             self._skip(self._varint())
         else:  # page headers hold no lists or maps
-            raise ValueError("a page header holds what none does")
+            raise ValueError("a page header holds a list or a map")
         return None
 
     def _integer(self) -> int:

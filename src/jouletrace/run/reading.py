@@ -1,4 +1,4 @@
-"""Where the files of a Run lie: a folder or a zip. Only ordinary files are opened, and read as far as allowed."""
+"""Reads the files of a Run from a folder or a zip. Only regular files are opened, and their size is limited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = (*(f"{name}.parquet" for name in tables.TABLES), RUN_JSON)
 
 _ENTRY = b"PK\x01\x02"
 _ZIPPED_RATIO = 2
-"""What the files in a zip come to, over its own size: tables are packed already."""
+"""Size of the unpacked files of a zip over its own size: tables are compressed already."""
 
 _NOT_A_ZIP = (
     zipfile.BadZipFile,
@@ -33,7 +33,7 @@ _NOT_A_ZIP = (
     OverflowError,
     MemoryError,
 )
-"""RuntimeError: encrypted, or compressed in a way that this Python can't undo. The last: sizes that can't be."""
+"""RuntimeError: encrypted, or compressed by a method that this Python doesn't support. The last: impossible sizes."""
 
 
 class RunFiles(Protocol):
@@ -41,14 +41,14 @@ class RunFiles(Protocol):
 
     @property
     def packed(self) -> int:
-        """Bytes that they take, holes included."""
+        """Total size in bytes, holes included."""
 
     def names(self) -> list[str]:
-        """Those of ``FILES`` that are there."""
+        """The names of ``FILES`` that exist."""
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """One of them, to be read in any order.
+        """One of them, opened for random access.
 
         Raises:
             BadInputError: If it is larger than allowed.
@@ -108,7 +108,7 @@ class _Zip:
         places = [PurePosixPath(name).parent for name in there if PurePosixPath(name).name == RUN_JSON]
         if not places:
             raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}")
-        top = min(places, key=lambda place: len(place.parts))  # a Run may hold those that it was made of
+        top = min(places, key=lambda place: len(place.parts))  # a Run may contain the Runs that it was made from
         if not all(place.is_relative_to(top) for place in places):
             raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
         self._inside = {name: str(top / name) for name in FILES if str(top / name) in there}
@@ -125,9 +125,11 @@ class _Zip:
         yield data
 
     def _read(self, entry: zipfile.ZipInfo) -> BinaryIO:
-        """All of an entry, by what comes out of it: its sizes in the directory may be anything."""
+        """A whole entry, limited by its unpacked size: the sizes in the directory may be wrong."""
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadInputError(f"{self._source}/{entry.filename} is compressed otherwise than by deflate: refused")
+            raise BadInputError(
+                f"{self._source}/{entry.filename} is compressed by a method other than deflate: refused"
+            )
         self._check(entry, entry.file_size)
         data = io.BytesIO()
         with self._archive.open(entry) as packed:
@@ -165,7 +167,7 @@ def _readable(source: Path) -> Iterator[None]:
 
 
 def _count(file: BinaryIO, pattern: bytes) -> int:
-    """How often a pattern occurs in a file, which is at its beginning before and after."""
+    """How often a pattern occurs in a file; the position is at the beginning before and after."""
     found, tail = 0, b""
     for chunk in chunks(file):
         found += (tail + chunk).count(pattern)

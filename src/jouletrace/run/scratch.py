@@ -1,7 +1,7 @@
-"""Temporary folders that don't outlive their process for long, however it ended.
+"""Temporary folders that are removed soon after their process, however it ended.
 
-A process that is killed, and a fork that ends by ``os._exit``, can't remove what it has made. So each folder is
-locked by its process: whoever finds one unlocked knows that nobody needs it any more, and removes it.
+A process that is killed, and a fork that ends by ``os._exit``, can't remove its folders. So each process locks its
+folder: an unlocked folder is unused, and any later process removes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Self
 
 try:
     import fcntl
-except ImportError:  # Windows: what a killed process leaves there stays
+except ImportError:  # Windows: the folders of a killed process stay
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = "jouletrace-scratch-"
@@ -30,7 +30,7 @@ class Scratch:
         path: The folder.
 
     Raises:
-        OSError: If there is no room for it.
+        OSError: If it can't be created or locked.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Scratch:
         raise OSError(f"no folder in {tempfile.gettempdir()} can be locked")
 
     def remove(self) -> None:
-        """Remove it with all that is in it. Safe to call twice; a fork of its process leaves it alone."""
+        """Remove it with its content. Safe to call twice; a no-op in a fork of its process."""
         if os.getpid() != self._owner:
             return
         shutil.rmtree(self.path, ignore_errors=True)
@@ -60,7 +60,7 @@ class Scratch:
 
 
 def remove_left_behind() -> None:
-    """Remove the folders of this user's processes that have ended without having done so."""
+    """Remove the folders that ended processes of this user have left."""
     if fcntl is None:
         return
     with suppress(OSError):
@@ -74,7 +74,7 @@ def remove_left_behind() -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """The lock on a folder that is there; None if somebody has it, or it is gone."""
+    """The lock on an existing folder; None if another process holds it, or the folder is gone."""
     if fcntl is None:
         return None
     try:
@@ -83,7 +83,7 @@ def _lock(path: Path) -> int | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists():  # who had it may have removed it in between
+        if path.exists():  # its holder may have removed it in between
             return handle
     except OSError:
         pass

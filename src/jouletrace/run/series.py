@@ -1,4 +1,4 @@
-"""The ``samples`` table by device and channel: which rows are whose is worked out once, in one pass."""
+"""The ``samples`` table by device and channel: one pass assigns all rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SampleIndex:
     """Rows of one ``samples`` table by device and channel, in stored order; rows without a stamp are left out.
 
     Args:
-        table: The table, whose values stay where they are.
+        table: The table; its values are not copied.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -25,7 +25,7 @@ class SampleIndex:
         group[(device < 0) | (channel < 0)] = -1
         if table["time_ns"].null_count:
             group[pc.is_null(table["time_ns"]).to_numpy()] = -1
-        # Few groups sort by counting, in time that goes with the rows.
+        # NumPy sorts int16 by radix sort, in time proportional to the number of rows.
         kind = np.int16 if len(devices) * len(channels) < 2**15 else np.int64
         order = np.argsort(group.astype(kind), kind="stable")
         self._order = order.astype(np.int32) if len(order) < 2**31 else order

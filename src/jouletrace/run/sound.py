@@ -1,6 +1,6 @@
-"""What holds in every table that a jouletrace wrote, and that all who read tables rely on.
+"""Invariants of every table that jouletrace writes, on which all readers of tables rely.
 
-A file that is whole in itself may hold anything: it was written by another program, or changed by hand.
+A valid Parquet file may still violate them: another program may have written it, or somebody edited it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 MOST_NS = 2**62 + 2**61
-"""The year 2189: differences of any two times before fit into 64 bits."""
+"""The year 2189: the difference of any two earlier times fits into 64 bits."""
 
 _MOST_ID = 2**62
 _MOST_COPIES = 10**9
@@ -31,16 +31,16 @@ _NEEDED = {
 """Columns without a null."""
 
 _COUNTS = {"windows": ("beyond",), "units": ("count",), "results": ("n",)}
-"""Columns of numbers that are not below zero."""
+"""Columns of non-negative numbers."""
 
 Mask = NDArray[np.bool_]
 
 
 def check(table: pa.Table, name: str) -> None:
-    """Refuse a table in which something doesn't hold.
+    """Refuse a table that violates an invariant.
 
     Raises:
-        ValueError: In one line, with the first row that is wrong.
+        ValueError: With one line that names the first wrong row.
     """
     for wrong, words in _rules(table, name):
         if wrong.any():
@@ -48,7 +48,7 @@ def check(table: pa.Table, name: str) -> None:
 
 
 def sound_rows(table: pa.Table, name: str) -> pa.Table:
-    """The rows in which all holds; without one, what lies within it is wrong too."""
+    """The rows that violate nothing; dropping a row also invalidates its children, so the check is repeated."""
     while True:
         keep = np.ones(len(table), bool)
         for wrong, _ in _rules(table, name):
@@ -59,7 +59,7 @@ def sound_rows(table: pa.Table, name: str) -> pa.Table:
 
 
 def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
-    """Which rows break a rule, and its words."""
+    """For each rule, the rows that violate it, and the message."""
     for column in _NEEDED[name]:
         yield _nulls(table, column), f"it has no {column}"
     for column in table.column_names:
@@ -81,7 +81,7 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
 
 
 def _bins(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    """Bins of a waveform follow one another, and a power lies in its interval."""
+    """The bins of a waveform are contiguous, and each power lies within its interval."""
     start, end = (pc.fill_null(table[column], 0).to_numpy() for column in ("start_ns", "end_ns"))
     apart = np.append(start[1:] != end[:-1], False)[: len(start)]
     yield apart | (end <= start), "it doesn't end where the next one begins"
@@ -97,11 +97,11 @@ def _nulls(table: pa.Table, column: str) -> Mask:
 
 def _beyond(table: pa.Table, column: str, low: int, high: int, null: int = 0) -> Mask:
     values = pc.fill_null(table[column], null).to_numpy()
-    return np.asarray(~((values >= low) & (values <= high)))  # which NaN isn't either
+    return np.asarray(~((values >= low) & (values <= high)))  # true for NaN
 
 
 def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    """Units are there once, and lie within one another without a circle."""
+    """Unit ids are unique, parents exist, and there is no cycle."""
     ids, parent = table["id"].to_numpy(), pc.fill_null(table["parent"], -_MOST_ID - 1).to_numpy()
     order = np.argsort(ids, kind="stable")
     twice = np.zeros(len(ids), bool)
@@ -113,7 +113,7 @@ def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     has = parent >= -_MOST_ID
     lost = has & (ids[place] != parent)
     yield lost, "its parent is not there"
-    # Each goes up two, four, eight ... levels: who has not arrived at the top by then goes round in a circle.
+    # Each pass doubles the levels climbed: a unit that never reaches the top lies on a cycle.
     above = np.where(has & ~lost, place, -1)
     for _ in range(max(len(ids).bit_length(), 1) + 1):
         above = np.where(above >= 0, above[above], -1)

@@ -1,6 +1,6 @@
 """Crash-safe recording: tables are appended to Arrow IPC streams while a run goes on.
 
-A stream that a crash cut off is readable up to its last whole batch.
+A stream cut off by a crash is readable up to its last complete batch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 
 SUFFIX = ".arrows"
 _PIECE = 1000
-"""Batches that are put together at a time: one takes some kilobytes besides its rows."""
+"""Batches that are combined at a time: each takes some kilobytes in addition to its rows."""
 
 
 class SpoolWriter:
     """Appends batches of one table to ``FOLDER/NAME[.PART].arrows``; each batch is flushed.
 
-    Several writers may feed one table of a folder, each with a ``part`` of its own.
+    Several writers may feed one table of a folder, each with its own ``part``.
     """
 
     def __init__(self, folder: Path | str, table: str, part: str = "") -> None:
@@ -63,10 +63,10 @@ class SpoolWriter:
 
 
 def read_spool(folder: Path | str, table: str) -> pa.Table:
-    """All whole batches of a table in a spool folder, cut-off streams included.
+    """All complete batches of a table in a spool folder, cut-off streams included.
 
     Raises:
-        BadInputError: If a file is too large, or of something else.
+        BadInputError: If a file is too large, or doesn't hold this table.
     """
     parts = [tables.empty(table)]
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
@@ -76,7 +76,7 @@ def read_spool(folder: Path | str, table: str) -> pa.Table:
 
 
 def _whole_pieces(path: Path, table: str) -> list[pa.Table]:
-    """All whole batches of a file, some thousand to a piece that is in memory of its own."""
+    """All complete batches of a file, combined into pieces of ``_PIECE`` batches, copied into memory."""
     pieces: list[pa.Table] = []
     batches: list[pa.RecordBatch] = []
 
@@ -102,7 +102,7 @@ def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
             size = os.fstat(file.fileno()).st_size
             if size > max(MOST_FILE_BYTES, stated_bytes()):
                 raise BadInputError(f"{path} is larger than any recording: refused")
-            # Which knows where it ends, whatever lengths stand in it.
+            # A buffer has a known end, whatever lengths the messages state.
             source = pa.BufferReader(mmap(file.fileno(), 0, access=ACCESS_READ) if size else b"")
         schema = pa.ipc.read_schema(pa.ipc.read_message(source))
         while True:
@@ -113,15 +113,15 @@ def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
             batch.validate(full=True)
             yield batch
     except (pa.ArrowException, OSError, EOFError):
-        # The end; or the writer was killed inside a batch (or before the schema was out): what is whole is kept.
+        # The end; or the writer was killed within a batch or before the schema: complete batches are kept.
         pass
 
 
 def _is_packed(message: pa.ipc.Message) -> bool:
-    """Whether the buffers of a record batch are compressed: a few bytes may then come to any length.
+    """Whether the buffers of a record batch are compressed: a few bytes may then unpack to any length.
 
-    Arrow's messages are FlatBuffers (``Message.fbs``): a table begins with the distance to its list of fields, where
-    a field that isn't stated is 0. Field 2 of a message is its batch, and field 3 of that is its compression.
+    Arrow's messages are FlatBuffers (``Message.fbs``): a table begins with the offset of its list of fields, where
+    an absent field is 0. Field 2 of a message is its batch, and field 3 of a batch is its compression.
     """
     data = message.metadata.to_pybytes()
 
@@ -138,7 +138,7 @@ def _is_packed(message: pa.ipc.Message) -> bool:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """The schema without dictionary types, since a stream may not replace a dictionary freely."""
+    """The schema without dictionary types, since a stream can't replace a dictionary freely."""
     return pa.schema(
         [
             pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else pa.field(f.name, f.type)

@@ -1,4 +1,4 @@
-"""A Run on disk: a folder, or the same zipped, of ``run.json`` and Parquet tables."""
+"""A Run on disk: a folder or a zip file with ``run.json`` and Parquet tables."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from jouletrace.run.spool import read_spool
 
 SPOOL = "spool"
 MODE_VARIABLE = "JOULETRACE_FILE_MODE"
-"""Environment variable: permissions of the files of a Run in octal digits, 600 if it isn't set."""
+"""Environment variable: permissions of the files of a Run in octal digits; 600 if it isn't set."""
 
 _SAYS_INCOMPLETE = ("incomplete", "interrupted", "failed")
 
 
 def fresh_folder(base: Path | str, name: str) -> Path:
-    """Make a new folder ``BASE/YYYYmmdd-HHMMSS-NAME``, with a counter if it is taken.
+    """Create a new folder ``BASE/YYYYmmdd-HHMMSS-NAME``, with a counter if it exists.
 
     Raises:
         BadInputError: If the place can't be written.
@@ -41,17 +41,17 @@ def fresh_folder(base: Path | str, name: str) -> Path:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            if not folder.exists():  # a file stands where a parent folder should be
+            if not folder.exists():  # a parent is a file
                 raise BadInputError(f"cannot write {folder}: a parent of it is a file") from None
             continue
         except OSError as error:
             raise BadInputError(f"cannot write {folder}: {error.strerror}") from None
         return folder
-    raise BadInputError(f"cannot find a free name beside {stem}")
+    raise BadInputError(f"all names from {stem} to {stem.name}-9999 are taken")
 
 
 def check_free(path: Path | str) -> Path:
-    """The path of a Run about to be made, refused early if it is taken or can't be written.
+    """The path of a new Run, refused early if it exists or can't be written.
 
     Raises:
         BadInputError: In both cases.
@@ -71,10 +71,10 @@ def check_free(path: Path | str) -> Path:
 
 
 def file_mode() -> int:
-    """Permissions of the files of a Run: its owner's alone, if the environment doesn't say otherwise.
+    """Permissions of the files of a Run: the owner's only, unless the environment states others.
 
     Raises:
-        BadInputError: If that isn't a mode.
+        BadInputError: If the variable isn't a valid mode.
     """
     text = os.environ.get(MODE_VARIABLE, "600")
     try:
@@ -88,7 +88,7 @@ def file_mode() -> int:
 
 @dataclass(frozen=True)
 class Doubts:
-    """What is known of the files of a Run by their checksums.
+    """The files of a Run that their checksums don't confirm.
 
     Attributes:
         unknown: Files without one.
@@ -110,12 +110,12 @@ class Doubts:
 def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     """Write a Run to a folder, or to one file if the name ends in ".zip".
 
-    A folder in which this same Run was being recorded (or was cut off) is completed; a spool left
-    inside is removed once the tables are safely written.
+    A folder that holds the incomplete recording of this same Run is completed; its spool is removed once the tables
+    are written.
 
     Raises:
-        BadInputError: If another Run, or this one complete, is there and ``overwrite`` is False.
-        BrokenOffError: If writing fails; what is there stays, a spool included.
+        BadInputError: If the path holds another Run, or this one complete, and ``overwrite`` is False.
+        BrokenOffError: If writing fails; existing files stay, a spool included.
     """
     target = Path(path)
     files: dict[str, bytes] = {}
@@ -125,7 +125,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         sink = io.BytesIO()
         tables.write(run.table(name), name, sink, simulated=run.simulated)
         files[f"{name}.parquet"] = sink.getvalue()
-    # run.json goes last: while recording it says complete=false, and so it stays if this fails.
+    # run.json goes last: during a recording it states complete=false, which stays true if this fails.
     files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
     try:
         if target.suffix.lower() == ".zip":
@@ -147,7 +147,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
 
 
 def save_header(run: Run, folder: Path) -> None:
-    """Write only ``run.json``, so that what is spooled beside it can be read after a crash.
+    """Write only ``run.json``, so that the spooled tables can be read after a crash.
 
     Raises:
         BadInputError: If it can't be written.
@@ -161,12 +161,12 @@ def save_header(run: Run, folder: Path) -> None:
 def load(path: Path | str) -> Run:
     """Read a Run from a folder, its ``run.json``, or a zip file.
 
-    What a crash left in the spool is read too, and the Run is then marked incomplete. A table that
-    is readable but not what was saved comes with a warning.
+    A spool left by a crash is read too, and the Run is then marked incomplete. A table that is readable but not what
+    was saved produces a warning.
 
     Raises:
-        BadInputError: If there is no Run, it is of a newer major version, a file is damaged, or more would come
-            out of it than ``run.limits`` allow.
+        BadInputError: If there is no Run, it has a newer major version, a file is damaged, or it would unpack to more
+            than ``run.limits`` allows.
     """
     source = source_of(path)
     with run_files(source) as files:
@@ -174,20 +174,20 @@ def load(path: Path | str) -> Run:
 
 
 def source_of(path: Path | str) -> Path:
-    """Where the Run lies that a path names: the folder of a ``run.json``, or the path itself.
+    """The location of a Run: the folder of a ``run.json``, or the path itself.
 
     Raises:
-        BadInputError: If that is no path.
+        BadInputError: If the argument isn't a path.
     """
     try:
         source = Path(path)
     except TypeError:
-        raise BadInputError(f"load({path!r}): the path of a Run is needed") from None
+        raise BadInputError(f"load({path!r}): the argument must be the path of a Run") from None
     return source.parent if source.name == RUN_JSON else source
 
 
 def read_header(files: RunFiles, where: str) -> tuple[Run, Checksums, bool | None]:
-    """The Run without tables, the checksums of its files, and whether ``run.json`` is what was saved: None if unknown.
+    """The Run without tables, the checksums of its files, and whether ``run.json`` is what was saved (None: unknown).
 
     Raises:
         BadInputError: If it can't be read.
@@ -197,12 +197,12 @@ def read_header(files: RunFiles, where: str) -> tuple[Run, Checksums, bool | Non
     run, checksums = decode(text, f"{where}/{RUN_JSON}")
     sealed = is_sealed(text, RUN_JSON)
     if sealed is None and any(isinstance(stated, str) for stated in checksums.values()):
-        sealed = False  # whoever writes such checksums writes its own too
+        sealed = False  # a version that writes such checksums also writes that of run.json
     return run, checksums, sealed
 
 
 def load_header(path: Path) -> Run:
-    """A Run without its tables: what is known of one that is being recorded, too.
+    """A Run without its tables; also works during a recording.
 
     Raises:
         BadInputError: If there is no Run, or its ``run.json`` can't be read.
@@ -233,22 +233,22 @@ def _assemble(files: RunFiles, source: Path) -> Run:
             recorded = read_spool(source / SPOOL, name)
             whole = sound.sound_rows(recorded, name)
             if len(whole) < len(recorded):
-                message = f"{len(recorded) - len(whole)} rows of {name} were damaged, and were left out"
+                message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
                 run.warn("rows_left_out", message, str(source))
             setattr(run, name, whole)
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
     if doubts.unknown and run.complete:
         names = ", ".join(doubts.unknown)
-        message = f"{RUN_JSON} holds no checksum of {names}: whether that is what was saved can't be told"
+        message = f"{RUN_JSON} holds no checksum of {names}: whether they are what was saved can't be determined"
         run.warn("not_checked", message, str(source))
     if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
-        run.warn("incomplete", "the recording was cut off; this is what had reached the disk", str(source))
+        run.warn("incomplete", "the recording was cut off; only data that had reached the disk is kept", str(source))
     return run
 
 
 def _is_place_of(run: Run, folder: Path) -> bool:
-    """Whether the folder holds no Run, or the unfinished beginning of this very one."""
+    """Whether the folder holds no Run, or the incomplete recording of this same Run."""
     if not any((folder / name).exists() for name in FILES):
         return True
     try:

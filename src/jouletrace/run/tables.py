@@ -20,9 +20,9 @@ _BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
 UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device")
-"""An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are under it,
-a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of one
-token at that length of the cache."""
+"""An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are its children,
+with a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of
+one token at that length of the cache."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -35,7 +35,7 @@ SAMPLES = pa.schema(
     [
         _field("time_ns", pa.int64(), "ns", "the sensor's stamp, since the Unix epoch"),
         _field("device", _NAME, "", "id of the device"),
-        _field("channel", _NAME, "", "channel name; its unit is in run.json and in its suffix"),
+        _field("channel", _NAME, "", "channel name; run.json and the suffix give its unit"),
         _field("value", pa.float64(), "by channel", "the reading"),
     ]
 )
@@ -50,14 +50,14 @@ SPANS = pa.schema(
         _field("lane", _NAME, "", "stream or thread on which it ran, or the pass it belongs to"),
         _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
         _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
-        _field("unit", pa.int64(), "", "id in the units table, where the span is one's"),
+        _field("unit", pa.int64(), "", "id in the units table, where the span belongs to a unit"),
         _field("correlation", pa.int64(), "", "joins a kernel to its launch"),
         _field("graph_node", pa.int64(), "", "id of the CUDA graph node"),
         *(_field(f"grid_{axis}", pa.int32(), "blocks", f"launch grid, {axis}") for axis in "xyz"),
         *(_field(f"block_{axis}", pa.int32(), "threads", f"thread block, {axis}") for axis in "xyz"),
-        _field("registers", pa.int32(), "1/thread", "registers a thread"),
-        _field("shared_static_bytes", pa.int32(), "B", "static shared memory a block"),
-        _field("shared_dynamic_bytes", pa.int32(), "B", "dynamic shared memory a block"),
+        _field("registers", pa.int32(), "1/thread", "registers per thread"),
+        _field("shared_static_bytes", pa.int32(), "B", "static shared memory per block"),
+        _field("shared_dynamic_bytes", pa.int32(), "B", "dynamic shared memory per block"),
         _field("bytes", pa.int64(), "B", "bytes moved by a memory copy or set"),
     ]
 )
@@ -71,13 +71,19 @@ UNITS = pa.schema(
         _field("op", pa.string(), "", "operator, for units of operators"),
         _field("shapes", pa.string(), "", "input shapes and types of the operator"),
         _field("module", pa.string(), "", "qualified name of the module"),
-        _field("count", pa.int64(), "1/iteration", "how often it runs in an iteration"),
+        _field("count", pa.int64(), "1/iteration", "how often it runs per iteration"),
         _field("phase", _NAME, "", "forward, backward, optimizer, prefill or decode; null where there are no phases"),
         _field(
-            "weight", pa.float64(), "1", "how often it counts in the whole for once in the experiment; null for once"
+            "weight",
+            pa.float64(),
+            "1",
+            "how often it counts in the whole for each time in the experiment; null for once",
         ),
         _field(
-            "call", pa.string(), "", "of a site: which call, of each module in the qualified name; null where unknown"
+            "call",
+            pa.string(),
+            "",
+            "for a site: index of the call of each module in the qualified name; null where unknown",
         ),
     ]
 )
@@ -88,18 +94,18 @@ WINDOWS = pa.schema(
             "variant", _NAME, "", "untouched, flush; of experiments: step, reference, null, remove, repeat, spike, ..."
         ),
         _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
-        _field("multiplicity", pa.float64(), "", "launches of the unit for one in the model"),
+        _field("multiplicity", pa.float64(), "", "launches of the unit per launch in the model"),
         _field("block", pa.int32(), "", "block of the plan"),
-        _field("order", pa.int32(), "", "place in the order in which windows ran"),
+        _field("order", pa.int32(), "", "position in the order in which windows ran"),
         _field("replays", pa.int64(), "", "iterations in the window"),
-        _field("beyond", pa.int64(), "", "iterations right before and after it, half each; null for none"),
+        _field("beyond", pa.int64(), "", "iterations directly before and after it, half each; null for none"),
         _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
         _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
-        _field("energy_j", pa.float64(), "J", "energy of the board in the window; null if none"),
+        _field("energy_j", pa.float64(), "J", "energy of the GPU in the window; null if not measured"),
         _field("time_s", pa.float64(), "s", "duration of the window"),
-        _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window, as the driver tells it"),
+        _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window, as the driver reports it"),
         _field(
-            "counted_mhz", pa.float64(), "MHz", "mean SM clock by the SMs' cycle counters; null where they aren't read"
+            "counted_mhz", pa.float64(), "MHz", "measured mean SM clock, by the SMs' cycle counters; null if not read"
         ),
         _field("temperature_c", pa.float64(), "Cel", "mean temperature in the window"),
         _field("flags", pa.string(), "", "comma-separated codes"),
@@ -109,7 +115,7 @@ WINDOWS = pa.schema(
 RESULTS = pa.schema(
     [
         _field("unit", pa.int64(), "", "id in the units table"),
-        _field("metric", _NAME, "", "what is stated, with its unit as suffix"),
+        _field("metric", _NAME, "", "name of the metric, with its unit as suffix"),
         _field("value", pa.float64(), "by metric", "the figure; null with a reason"),
         _field("low", pa.float64(), "by metric", "lower end of the 95 % interval"),
         _field("high", pa.float64(), "by metric", "upper end of the 95 % interval"),
@@ -122,10 +128,10 @@ RESULTS = pa.schema(
 
 COUNTERS = pa.schema(
     [
-        _field("span", pa.int64(), "", "id in the spans table: the kernel or range that was counted"),
-        _field("metric", _NAME, "", "name of the metric as its tool gives it"),
-        _field("section", _NAME, "", "the tool's heading over it; null if none"),
-        _field("value", pa.float64(), "by row", "the reading; null where the tool has none"),
+        _field("span", pa.int64(), "", "id in the spans table: the kernel or range that the counter belongs to"),
+        _field("metric", _NAME, "", "name of the metric in its tool"),
+        _field("section", _NAME, "", "the tool's heading above it; null if none"),
+        _field("value", pa.float64(), "by row", "the reading; null where the tool reports none"),
         _field("value_unit", _NAME, "", "unit of the value: %, Hz, B, B/s, s, 1, ..."),
     ]
 )
@@ -135,17 +141,17 @@ ACTIVITY = pa.schema(
         _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
         _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
         _field("unit", pa.int64(), "", "id of the kernel in the units table"),
-        _field("site", pa.int64(), "", "id in the units table of the operator call; null where nobody knows"),
-        _field("copy", pa.bool_(), "", "whether it counts for its power alone: repeated in place, or of no iteration"),
+        _field("site", pa.int64(), "", "id in the units table of the operator call; null where unknown"),
+        _field("copy", pa.bool_(), "", "whether only its power counts: repeated in place, or outside iterations"),
     ]
 )
-"""Kernels of a long recording, from which their power is computed; ``spans`` has some iterations in full."""
+"""Kernels of a long recording, from which their power is computed; ``spans`` holds some iterations in full."""
 
 WAVEFORM = pa.schema(
     [
         _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
-        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, which is the start of the next row"),
-        _field("power_w", pa.float64(), "W", "mean power; null where the readings don't tell"),
+        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, equal to the start of the next row"),
+        _field("power_w", pa.float64(), "W", "mean power; null where the readings don't resolve it"),
         _field("low_w", pa.float64(), "W", "lower end of the 95 % interval"),
         _field("high_w", pa.float64(), "W", "upper end of the 95 % interval"),
     ]
@@ -164,7 +170,7 @@ TABLES: dict[str, pa.Schema] = {
 }
 
 OPTIONAL = ("counters", "activity", "waveform")
-"""Written where they have rows: Runs of format 1.0 don't know them."""
+"""Written only if they have rows: Runs of format 1.0 don't contain them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "samples": ("time_ns", "device", "channel", "value"),
@@ -176,22 +182,22 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "activity": ("start_ns", "end_ns", "unit"),
     "waveform": ("start_ns", "end_ns", "power_w"),
 }
-"""Columns without which a table isn't one of ours; a version may add others."""
+"""Columns that every table of a Run has; a version may add others."""
 
 
 def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table:
     """Read the table ``name`` from Parquet, checked byte by byte.
 
-    Columns that this version doesn't know are left alone.
+    Columns that this version doesn't know are ignored.
 
     Args:
-        source: The file, opened to be read in any order.
-        name: Of the table.
-        allowance: What may come out of it, which is spent; by its size if None.
+        source: The file, opened for random access.
+        name: Name of the table.
+        allowance: How much it may unpack to, reduced by what is read; derived from the file size if None.
 
     Raises:
-        ValueError: In one line, if it is damaged, a column of ``REQUIRED`` is missing, or more would come out of
-            it than is allowed.
+        ValueError: With one line, if it is damaged, a column of ``REQUIRED`` is missing, or it would unpack to more
+            than is allowed.
     """
     try:
         if allowance is None:
@@ -209,10 +215,10 @@ def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table
 
 
 def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> pa.Table:
-    """The table, column by column: what one takes while it is brought to its type is free before the next."""
+    """The table, column by column: the memory for the conversion of one column is freed before the next."""
     source.seek(0)
     columns: dict[str, pa.ChunkedArray] = {}
-    # Arrow's thread pools may abort a process that ends right after a read: go without them.
+    # Arrow's thread pools may abort a process that ends right after a read, so they aren't used.
     with pq.ParquetFile(
         source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=there
     ) as file:
@@ -226,7 +232,7 @@ def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> p
 
 
 def _column(file: pq.ParquetFile, field: pa.Field, allowance: Allowance) -> pa.ChunkedArray:
-    """A column as stored; a text that occurs often is there once, and what it comes to in full is allowed for."""
+    """A column as stored, dictionary-encoded; the allowance is checked against its texts at full length."""
     left, chunks = allowance.left, []
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
         chunk = batch.column(0)
@@ -240,7 +246,7 @@ def _column(file: pq.ParquetFile, field: pa.Field, allowance: Allowance) -> pa.C
 
 
 def _text_bytes(column: pa.DictionaryArray) -> int:
-    """Bytes of all texts of a column, each as often as it occurs."""
+    """Bytes of all texts of a column, each counted as often as it occurs."""
     lengths = pc.fill_null(pc.binary_length(column.dictionary), 0)
     return pc.sum(lengths.cast(pa.int64()).take(column.indices)).as_py() or 0
 
@@ -252,13 +258,13 @@ def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> 
 
 
 def mark_simulated(table: pa.Table) -> pa.Table:
-    """The same with a last column that says SIMULATED in every row: files go astray from their ``run.json``."""
-    field = _field("SIMULATED", pa.bool_(), "", "true: of a simulated board, no hardware was measured")
+    """The table with a last column SIMULATED in every row: files get separated from their ``run.json``."""
+    field = _field("SIMULATED", pa.bool_(), "", "true: from a simulated GPU, no hardware was measured")
     return table.append_column(field, pa.repeat(pa.scalar(True), len(table)))
 
 
 def conform(table: pa.Table, name: str) -> pa.Table:
-    """Bring a table to the schema ``name``: absent columns become null, extra ones stay out.
+    """Convert a table to the schema ``name``: absent columns become null, extra columns are dropped.
 
     Raises:
         pyarrow.ArrowInvalid: If a column can't be cast to its type without loss.
@@ -273,16 +279,16 @@ def _conform(column: pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array 
 
 
 def nulls(length: int, kind: pa.DataType) -> pa.Array:
-    """So many nulls, in memory that is never written to: most columns of most spans are, and would take the most."""
+    """An array of nulls in zero pages that are never written: most columns of most spans are null."""
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(nulls(length, kind.index_type), pa.array([], kind.value_type))
-    zeros = pa.py_buffer(np.zeros(length + 1, np.int64))  # the system's own zeros, as long as nobody writes
+    zeros = pa.py_buffer(np.zeros(length + 1, np.int64))  # untouched zero pages take no memory
     buffers = [zeros, zeros, *([pa.py_buffer(b"")] if pa.types.is_string(kind) else [])]
     return pa.Array.from_buffers(kind, length, buffers, null_count=length)
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Dictionary columns of several chunks share one dictionary, which Parquet readers expect."""
+    """The column with one dictionary for all chunks, which Parquet readers expect."""
     if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
         return column.unify_dictionaries()
     return column
@@ -295,7 +301,7 @@ def from_rows(rows: list[dict[str, object]], name: str) -> pa.Table:
 
 
 def array(values: Any, kind: pa.DataType) -> pa.Array:
-    """An Arrow array; what no text can be made of (half a file name, say) is spelt out."""
+    """An Arrow array; code points that UTF-8 can't encode (surrogates of a file name, say) are escaped."""
     try:
         return pa.array(values, type=kind)
     except UnicodeEncodeError:
@@ -312,7 +318,7 @@ def decoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     texts = [str(text) for text in parts[0].dictionary.to_pylist()]
     first = {text: i for i, text in reversed(list(enumerate(texts)))}
     found = np.concatenate(codes)
-    if len(first) < len(texts):  # a text that another program wrote twice
+    if len(first) < len(texts):  # another program wrote a text twice
         found = np.append([first[text] for text in texts], -1)[found]
     return found, texts
 

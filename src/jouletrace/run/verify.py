@@ -1,4 +1,4 @@
-"""Whether the files of a Run are what was saved, by their checksums."""
+"""Checks by checksum that the files of a Run are what was saved."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jouletrace.run.store import Doubts, read_header, source_of
 
 @dataclass(frozen=True)
 class Verified:
-    """What became of a Run.
+    """The outcome for one Run.
 
     Attributes:
         place: Its folder or zip.
         files: How many files are what was saved.
-        problems: By name of a file: why it isn't, or why that is unknown.
+        problems: By file name: why a file isn't what was saved, or why that is unknown.
     """
 
     place: Path
@@ -28,14 +28,14 @@ class Verified:
 
     @property
     def whole(self) -> bool:
-        """Whether every file is there and is what was saved."""
+        """Whether every file exists and is what was saved."""
         return not self.problems
 
 
 def verify(path: Path | str) -> list[Verified]:
-    """Compare the files of a Run with their checksums, and those of the Runs in folders within it.
+    """Compare the files of a Run, and of all Runs in folders within it, with their checksums.
 
-    A folder may be no Run itself: of a sweep, say, all Runs in it are looked at.
+    The folder itself need not be a Run: all Runs in the folder of a sweep, say, are checked.
 
     Raises:
         BadInputError: If there is no Run.
@@ -55,12 +55,12 @@ def verify(path: Path | str) -> list[Verified]:
 def _verify(place: Path) -> Verified:
     zipped = place.suffix.lower() == ".zip" and place.is_file()
     if not zipped and not place.is_dir():
-        with run_files(place):  # says what is wrong
+        with run_files(place):  # raises the specific error
             raise BadInputError(f"{place} is neither a folder nor a .zip file")
     try:
         with run_files(place) as files:
             return _compare(files, place)
-    except BadInputError as error:  # a Run by its name that can't be opened is a damaged one
+    except BadInputError as error:  # a file named like a Run that can't be opened is a damaged Run
         return Verified(place, 0, {place.name if zipped else RUN_JSON: str(error)})
 
 
@@ -78,10 +78,10 @@ def _compare(files: RunFiles, place: Path) -> Verified:
         elif name not in there and (name in checksums or (run.complete and _is_needed(name))):
             problems[name] = "it is missing"
     problems |= dict.fromkeys(doubts.changed, "it is not what was saved: it was damaged or changed since")
-    if not run.complete and len(checksums) < 2:  # its own alone: nothing was saved after it had begun
-        problems[RUN_JSON] = "the recording was cut off: what there is has no checksums"
+    if not run.complete and len(checksums) < 2:  # only its own: nothing was saved after the start
+        problems[RUN_JSON] = "the recording was cut off: its files have no checksums"
     elif doubts.unknown:
-        unknown = "it has no checksum, as of older versions: whether it is what was saved can't be told"
+        unknown = "it has no checksum, as in older versions: whether it is what was saved can't be determined"
         problems |= dict.fromkeys(doubts.unknown, unknown)
     return Verified(place, len(set(there) - set(problems)), dict(sorted(problems.items())))
 

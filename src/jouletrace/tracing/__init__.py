@@ -1,1 +1,1 @@
-"""What ran when: kernel records, and their names, from the CUDA profiling interface."""
+"""Kernel traces: records and names from the CUDA profiling interface."""

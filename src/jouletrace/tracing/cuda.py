@@ -1,4 +1,4 @@
-"""Tracing what a call runs on the GPU: by CUPTI where it can be had, else by torch's own profiler, by name."""
+"""Traces the GPU work of a call: by CUPTI where available, else by torch's profiler."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from jouletrace.tracing.layouts import KERNEL
 from jouletrace.tracing.trace import Trace, from_cupti
 
 _CLOCK_SLACK_NS = 1_000_000
-"""The device's stamps are brought to the host's clock by the driver, to microseconds."""
+"""The driver converts device stamps to the host's clock, accurate to microseconds."""
 
 
 def trace_call(call: Callable[[], Any]) -> tuple[Trace, str | None]:
-    """Run ``call``, which must wait for what it launches, and record all that it runs on the GPU.
+    """Run ``call``, which must synchronise with the GPU, and record all its GPU work.
 
-    Do it last, or in a process of its own: tracing leaves about one percent behind.
+    Trace last, or in a separate process: tracing leaves about one percent of slowdown.
 
     Returns:
-        The trace, and why CUPTI could not be used if torch's profiler was.
+        The trace; and the reason why CUPTI wasn't used, or None.
 
     Raises:
-        NotPossibleError: If neither can.
+        NotPossibleError: If neither tracer works.
     """
     try:
         return with_cupti(call), None
@@ -38,7 +38,7 @@ def with_cupti(call: Callable[[], Any]) -> Trace:
     """As ``trace_call``, by CUPTI.
 
     Raises:
-        NotPossibleError: If CUPTI isn't here, isn't allowed, is in use, or its records aren't what they should be.
+        NotPossibleError: If CUPTI is missing, not permitted or in use, or its records fail the checks.
     """
     tracer = CuptiTracer()
     before_ns = time.time_ns()
@@ -48,15 +48,15 @@ def with_cupti(call: Callable[[], Any]) -> Trace:
 
 
 def checked(tracer: CuptiTracer, before_ns: int, after_ns: int) -> Trace:
-    """The trace of a tracer that has stopped, once its records make sense.
+    """The trace of a stopped tracer, after a check of its records.
 
     Args:
-        tracer: Stopped.
+        tracer: The stopped tracer.
         before_ns: Unix time before the first launch.
         after_ns: Unix time after the last kernel's end.
 
     Raises:
-        NotPossibleError: If they don't.
+        NotPossibleError: If the check fails.
     """
     problems = check_layouts(tracer.cupti, tracer, before_ns - _CLOCK_SLACK_NS, after_ns + _CLOCK_SLACK_NS)
     if problems:
@@ -76,14 +76,14 @@ def with_torch(call: Callable[[], Any]) -> Trace:
     from torch.profiler import ProfilerActivity, profile
 
     if not torch.cuda.is_available():
-        raise NotPossibleError("kernel tracing: there is no CUDA device here")
+        raise NotPossibleError("kernel tracing: this machine has no CUDA device")
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         call()
     found = getattr(profiler.profiler, "kineto_results", None)
     everything = found.events() if found else ()
     events = [event for event in everything if "CUDA" in str(event.device_type())]
     if not events:
-        raise NotPossibleError("kernel tracing: torch's profiler recorded nothing; does another profiler hold the GPU?")
+        raise NotPossibleError("kernel tracing: torch's profiler recorded nothing; another profiler may hold the GPU")
     names = list(dict.fromkeys(event.name() for event in events))
     index = {name: i for i, name in enumerate(names)}
     start = np.array([event.start_ns() for event in events], np.int64)

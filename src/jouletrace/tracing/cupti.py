@@ -1,7 +1,7 @@
-"""Kernel records straight from ``libcupti``, by ctypes: buffers are kept raw and decoded afterwards.
+"""Kernel records from ``libcupti`` by ctypes: buffers are kept raw and decoded afterwards.
 
-Tracing slows what is traced and leaves about one percent behind when it has ended: use it in a
-process of its own, or last.
+Tracing slows the traced process, and leaves about one percent of slowdown after its end: trace last, or in a separate
+process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REQUESTED = ctypes.CFUNCTYPE(
 _COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
 _ERRORS = {
-    15: "CUPTI is not initialised: is there a CUDA driver?",
+    15: "CUPTI is not initialised: check that a CUDA driver is installed",
     35: "no permission to trace: ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root",
     36: "another profiler holds the GPU through an older interface: end it first",
     39: "another profiler holds CUPTI in this process: end it first",
@@ -41,7 +41,7 @@ _ERRORS = {
 
 
 def find_library() -> Path | None:
-    """The ``libcupti`` to use: the one loaded already, else the one that torch brought, else the system's."""
+    """The ``libcupti`` to use: the one loaded already, else the one installed with torch, else the system's."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
@@ -57,16 +57,16 @@ def find_library() -> Path | None:
 
 
 class Cupti:
-    """The library's calls that are needed, each result checked.
+    """The required calls of the library, with every result checked.
 
     Raises:
-        NotPossibleError: If the library isn't here or is older than CUDA 12.
+        NotPossibleError: If the library is missing or older than CUDA 12.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         path = path or find_library()
         if path is None:
-            raise NotPossibleError("kernel tracing: libcupti is not here; it comes with CUDA builds of torch")
+            raise NotPossibleError("kernel tracing: libcupti is not installed; CUDA builds of torch include it")
         try:
             self._library = ctypes.CDLL(str(path))
         except OSError as error:
@@ -76,21 +76,21 @@ class Cupti:
         self.version = version.value
         found = layouts_for(self.version)
         if found is None:
-            raise NotPossibleError(f"kernel tracing: {path} is version {self.version}; CUDA 12 or later is needed")
+            raise NotPossibleError(f"kernel tracing: {path} is version {self.version}; CUDA 12 or later is required")
         self.layouts: Layouts = found
 
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function of the library.
 
         Raises:
-            NotPossibleError: If it returns an error, with what it means.
+            NotPossibleError: If it returns an error, with its meaning.
         """
         result = int(getattr(self._library, function)(*arguments))
         if result:
             raise NotPossibleError(f"kernel tracing: {_ERRORS.get(result) or self._describe(function, result)}")
 
     def next_record(self, buffer: int, valid: int, record: ctypes.c_void_p) -> bool:
-        """Advance ``record`` to the next record of a buffer as CUPTI itself finds it; False at the end."""
+        """Advance ``record`` to the next record of a buffer by CUPTI's own iteration; False at the end."""
         return not self._library.cuptiActivityGetNextRecord(
             ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)
         )
@@ -107,10 +107,10 @@ class CuptiTracer:
 
     Args:
         kinds: Record kinds to enable (``layouts``).
-        cupti: The library; found by itself if None.
+        cupti: The library; located by ``find_library`` if None.
 
     Attributes:
-        dropped: Records that CUPTI had to drop, known after ``stop``.
+        dropped: Number of records that CUPTI dropped, known after ``stop``.
     """
 
     def __init__(self, kinds: tuple[int, ...] = DEFAULT_KINDS, cupti: Cupti | None = None) -> None:
@@ -120,7 +120,7 @@ class CuptiTracer:
         self._open: dict[int, Any] = {}
         self._free: list[Any] = []
         self._filled: list[tuple[Any, int]] = []
-        # ctypes callbacks must outlive every call of theirs: CUPTI keeps them for the whole process.
+        # CUPTI may call these for as long as the process lives, so the ctypes callbacks must not be collected.
         self._requested = _REQUESTED(self._on_requested)
         self._completed = _COMPLETED(self._on_completed)
         _KEPT.append((self._requested, self._completed))
@@ -137,7 +137,7 @@ class CuptiTracer:
             self.cupti.call("cuptiActivityEnable", ctypes.c_int(kind))
 
     def stop(self) -> None:
-        """Disable recording, take all buffers back, and count what was dropped."""
+        """Disable recording, flush all buffers, and count dropped records."""
         for kind in self._kinds:
             self.cupti.call("cuptiActivityDisable", ctypes.c_int(kind))
         self.cupti.call("cuptiActivityFlushAll", ctypes.c_uint32(1))
@@ -154,7 +154,7 @@ class CuptiTracer:
         return decode(self.buffers(), self.cupti.layouts)
 
     def names(self, pointers: Iterable[int]) -> dict[int, str]:
-        """Demangled kernel names by their pointer, which is valid only in this process."""
+        """Demangled kernel names by pointer; pointers are valid only in this process."""
         return {pointer: demangle(ctypes.string_at(pointer)) if pointer else "" for pointer in pointers}
 
     def __enter__(self) -> Self:
@@ -175,7 +175,7 @@ class CuptiTracer:
 
 
 CHECKED_RECORDS = 1000
-"""Of each buffer: a layout that is wrong is wrong in all, and a million calls of CUPTI take 4 s."""
+"""Records checked per buffer: a wrong layout is wrong in all records, and a million CUPTI calls take 4 s."""
 
 _KEPT: list[tuple[Callable[..., None], Callable[..., None]]] = []
 
@@ -185,10 +185,10 @@ def _buffer() -> Any:
 
 
 def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[str]:
-    """Hold the layouts against live records that were just traced; returns what is wrong, if anything.
+    """Compare the layouts with records that were just traced; returns the problems, if any.
 
-    CUPTI's own iteration must find the first records of each buffer where the layouts say, and all times, grids and
-    sizes must make sense.
+    CUPTI's own iteration must locate the first records of each buffer at the offsets of the layouts, and all times,
+    grids and sizes must be plausible.
 
     Args:
         cupti: The library.
@@ -225,7 +225,7 @@ def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: i
 
 
 def demangle(name: bytes) -> str:
-    """A C++ symbol as source code has it, by the C++ runtime's own demangler; other names as they are."""
+    """The demangled form of a C++ symbol, by the demangler of the C++ runtime; other names are unchanged."""
     if not name.startswith(b"_Z"):
         return name.decode(errors="replace")
     try:

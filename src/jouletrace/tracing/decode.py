@@ -1,4 +1,4 @@
-"""From raw CUPTI buffers to arrays of records, by kind: pure, and fast enough for millions."""
+"""Decodes raw CUPTI buffers into arrays of records by kind: pure, and fast enough for millions of records."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from jouletrace.tracing.layouts import Layouts
 
 Chunks = dict[int, list[NDArray[np.void]]]
-"""Records by kind, in pieces that lie where CUPTI wrote them as far as they can."""
+"""Records by kind, in pieces; views into CUPTI's buffers where possible."""
 
 
 class UnknownRecordError(ValueError):
-    """A buffer holds a record whose size isn't known, so that what follows can't be found."""
+    """A buffer holds a record of unknown size, so that the following records can't be located."""
 
 
 def decode(buffers: Sequence[NDArray[np.uint8]], layouts: Layouts) -> Chunks:
-    """Split buffers into structured arrays by kind, each in the order in which it was written.
+    """Split buffers into structured arrays by kind, each in the order of writing.
 
-    Buffers of one kind are not copied: take columns of them with ``column``.
+    Buffers of one kind are not copied: read their columns with ``column``.
 
     Args:
         buffers: The valid part of each buffer, uint8, starting on a record.
-        layouts: Of the CUPTI that wrote them.
+        layouts: Layouts of the CUPTI version that wrote them.
 
     Raises:
-        UnknownRecordError: Naming the kind and where it lies.
+        UnknownRecordError: With the kind and the offset of the record.
     """
     chunks: Chunks = {}
     for number, buffer in enumerate(buffers):
@@ -48,8 +48,8 @@ def _split(buffer: NDArray[np.uint8], layouts: Layouts, number: int) -> list[tup
     uniform = _uniform(buffer, layouts)
     if uniform is not None:
         return [uniform]
-    # Every record's size is a multiple of 8: the kind at each 8-byte place says where the next
-    # record would start if one started there; the chain from 0 is the real one.
+    # Every record's size is a multiple of 8. For each 8-byte offset, the kind there gives the offset of the next
+    # record, if a record started there; the chain from offset 0 is the real one.
     words = buffer[: len(buffer) // 8 * 8].view(np.uint32)[::2].astype(np.int64)
     sizes = layouts.sizes() // 8
     steps = np.where(words < len(sizes), sizes[np.minimum(words, len(sizes) - 1)], 0)
@@ -77,7 +77,7 @@ def _split(buffer: NDArray[np.uint8], layouts: Layouts, number: int) -> list[tup
 
 
 def _uniform(buffer: NDArray[np.uint8], layouts: Layouts) -> tuple[int, NDArray[np.void]] | None:
-    """The whole buffer as records of its first kind, without a copy, if it holds no other."""
+    """The whole buffer as records of its first kind, without a copy, if it holds no other kind."""
     kind = int(buffer[:4].view(np.uint32)[0])
     dtype = layouts.dtypes.get(kind)
     if dtype is None or len(buffer) % dtype.itemsize:

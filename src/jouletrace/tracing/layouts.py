@@ -2,7 +2,7 @@
 
 Offsets are those of NVIDIA's public header ``cupti_activity.h``. Records of one kind keep their
 leading fields between versions and grow at the end, so a layout is a set of offsets and a size.
-A layout is not trusted until ``cupti.check_layouts`` has held it against a live record.
+A layout is not trusted until ``cupti.check_layouts`` has compared it with a live record.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _EXTERNAL_FIELDS = {"external_kind": ("u4", 4), "external_id": ("u8", 8), "corre
 
 @dataclass(frozen=True)
 class Layouts:
-    """How records look in one range of CUPTI versions.
+    """Record layouts for one range of CUPTI versions.
 
     Attributes:
-        version: What ``cuptiGetVersion`` said.
-        dtypes: Structured dtype by record kind; its itemsize is the record's.
+        version: Result of ``cuptiGetVersion``.
+        dtypes: Structured dtype by record kind; its itemsize is the size of the record.
     """
 
     version: int
@@ -78,7 +78,7 @@ def layouts_for(version: int) -> Layouts | None:
     """The layouts of a CUPTI version (``cuptiGetVersion``); None if it is older than CUDA 12.0.
 
     CUDA 12.0 to 12.6 report 18 to 25, 12.8 and 12.9 report 26 and up, 13.0 reports 130001. A newer
-    version is given the newest layouts known: the check on a live record decides.
+    version gets the newest known layouts: the check on a live record decides.
     """
     if version < 18:
         return None

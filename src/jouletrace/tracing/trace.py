@@ -1,4 +1,4 @@
-"""What ran on a device and when, as columns: whoever recorded it."""
+"""A trace as columns: what ran on a device and when, independent of the tracer."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ Ints = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Trace:
-    """Work on a device, one entry a kernel, copy or memset, by start. Zeros where something isn't known.
+    """Work on a device: one entry per kernel, copy or memset, sorted by start. Unknown values are zero.
 
     Attributes:
-        names: Every name that occurs, once.
+        names: The distinct names.
         name: Index into ``names``, shape (n,).
         kind: Index into ``KINDS``, shape (n,).
         start_ns, end_ns: Since the Unix epoch, shape (n,).
-        stream: Shape (n,).
-        correlation: Joins it to its launch; all of a graph's share one. Shape (n,).
-        graph_node: Id of its node, shape (n,).
+        stream: Stream id, shape (n,).
+        correlation: Joins an entry to its launch; all nodes of a graph launch share one. Shape (n,).
+        graph_node: Id of the CUDA graph node, shape (n,).
         grid, block: Launch configuration, shape (n, 3).
-        registers, shared_static, shared_dynamic: Of a thread, and bytes of a block, shape (n,).
-        bytes: Moved by a copy or set, shape (n,).
-        source: What recorded it: "cupti", "torch" or "simulated".
-        dropped: Records that are missing.
+        registers: Registers per thread, shape (n,).
+        shared_static, shared_dynamic: Shared memory in bytes per block, shape (n,).
+        bytes: Bytes moved by a copy or set, shape (n,).
+        source: The tracer: "cupti", "torch" or "simulated".
+        dropped: Number of missing records.
     """
 
     names: tuple[str, ...]
@@ -58,7 +59,7 @@ class Trace:
 
     @classmethod
     def of(cls, names: Sequence[str], source: str, *, dropped: int = 0, **columns: Any) -> Self:
-        """From the columns that are known; sorted by start."""
+        """From the known columns; sorted by start."""
         n = len(columns["start_ns"])
         whole: dict[str, Ints] = {}
         for field, dtype in _COLUMNS.items():
@@ -71,7 +72,7 @@ class Trace:
         return cls(tuple(names), source=source, dropped=dropped, **whole)
 
     def take(self, rows: NDArray[np.intp] | slice) -> Self:
-        """Some of its entries."""
+        """A selection of the entries."""
         return replace(self, **{field: getattr(self, field)[rows] for field in _COLUMNS})
 
 
@@ -101,8 +102,8 @@ def from_cupti(chunks: Chunks, names: Mapping[int, str], dropped: int = 0) -> Tr
     """A trace of decoded CUPTI records.
 
     Args:
-        chunks: Of ``decode``.
-        names: Kernel names by their pointer.
+        chunks: Result of ``decode``.
+        names: Kernel names by pointer.
         dropped: Records that CUPTI dropped.
     """
     known = list(dict.fromkeys(["memcpy", "memset", *names.values()]))  # several modules may hold one kernel

@@ -233,7 +233,7 @@ def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys):
         assert said.code == 0
         assert "Worth asking for?  node-1:1: " in said.out
     said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "GPU-00")
-    assert "several begin so; write more of the UUID, or a name of node-0:0" in said.complaint
+    assert "several UUIDs begin so; write more of the UUID, or one of node-0:0" in said.complaint
 
 
 @pytest.mark.parametrize("ask", ["1", "gpu 1", "GPU 1", "node-0:1", "gpu-0001"])

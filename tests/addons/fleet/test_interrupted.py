@@ -35,7 +35,7 @@ def test_what_was_measured_is_kept_and_the_way_on_is_said(broken_off, capsys, wo
     code, complaint = broken_off
     assert said.code == code
     assert said.err.splitlines()[-1] == f"jouletrace: {complaint}"
-    assert "what was measured is in fleet; the same command with -o fleet does what is missing" in said.err
+    assert "the results so far are in fleet; repeat the command with -o fleet for the missing ones" in said.err
     report = command(capsys, "fleet", "report", "fleet")
     assert report.code == 0, report.err
     assert "GPU 0" in report.out

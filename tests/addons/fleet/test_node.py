@@ -487,5 +487,5 @@ def test_a_fleet_with_a_killed_process_does_not_end_well(tmp_path, capsys, monke
     said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "f", "--json")
     assert said.code == 3
     assert json.loads(said.out)["failures"][0]["text"] == "gone"
-    line = "1 of 2 results could not be had: gone; the same command with -o f does what is missing"
+    line = "1 of 2 results are missing: gone; repeat the command with -o f for the missing ones"
     assert said.err.splitlines()[-1] == f"jouletrace: {line}"

@@ -60,7 +60,7 @@ def test_what_takes_too_much_memory_is_refused_in_one_line(tmp_path, make, form)
     said, peak = ran.stderr.splitlines()
     assert ran.returncode == 2
     assert f"{path.name}: reading takes more than 0.25 GiB of memory" in said
-    assert f"{VARIABLE}=8 allows for 8 GiB" in said
+    assert f"{VARIABLE}=8 allows 8 GiB" in said
     assert int(peak.split()[1]) < _MOST_MIB
     assert not (tmp_path / "run").exists()
 

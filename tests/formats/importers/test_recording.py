@@ -332,7 +332,7 @@ def test_the_command_of_the_documentation_prints_tables_and_checks(folder, works
         (workspace / name).write_bytes((folder / name).read_bytes())
     done = CliRunner().invoke(app, shlex.split(command))
     assert done.exit_code == 0, done.output
-    for words in ("figures are of the whole recording", "Operators and kernels", "Checks", "Samples of the sensor"):
+    for words in ("figures are of the whole recording", "Operators and kernels", "Checks", "Sample rate of the sensor"):
         assert words in done.output
     assert (workspace / "run" / "run.json").is_file()
 

@@ -242,7 +242,7 @@ def test_what_forward_raises_is_said_in_its_own_words_and_nothing_is_left_behind
 
 def test_a_model_on_several_devices_is_refused_with_what_is_supported():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, device="meta"))
-    with pytest.raises(BadInputError, match=r"several devices \(cpu, meta\): a model on one device is supported"):
+    with pytest.raises(BadInputError, match=r"several devices \(cpu, meta\): only a model on one device is supported"):
         jt.LayerProfiler(model)
     spread = nn.Linear(4, 4)
     spread.hf_device_map = {"a": 0, "b": 1}
@@ -251,7 +251,7 @@ def test_a_model_on_several_devices_is_refused_with_what_is_supported():
 
 
 def test_what_has_no_layers_is_refused_by_the_one_that_tells_them_apart():
-    with pytest.raises(BadInputError, match="needed to tell layers apart, not builtin_function_or_method"):
+    with pytest.raises(BadInputError, match="required to distinguish layers, not builtin_function_or_method"):
         jt.LayerProfiler(torch.relu)
     jt.KernelProfiler(torch.relu)
     jt.LayerProfiler(nn.Linear(2, 2).forward)

@@ -148,7 +148,7 @@ def test_what_is_captured_and_no_number_counts_nothing_and_is_said():
     assert message.startswith("2 of 4")
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("(", "no regular expression"), ("(a)(b)", "2 groups")])
+@pytest.mark.parametrize(("pattern", "said"), [("(", "not a regular expression"), ("(a)(b)", "2 groups")])
 def test_a_pattern_that_is_none_is_refused(pattern, said):
     with pytest.raises(BadInputError, match=said):
         OutputCounter(pattern)
@@ -203,15 +203,15 @@ def test_a_process_that_is_not_there_is_refused():
 
 
 def test_a_monitor_does_not_wait_for_its_own_end():
-    with pytest.raises(BadInputError, match=f"--pid {os.getpid()}: that is this monitor itself"):
+    with pytest.raises(BadInputError, match=f"--pid {os.getpid()}: this is the monitor itself"):
         watched(None, pid=os.getpid(), duration_s=None)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"counter": OutputCounter("x")}, "write it behind --"),
-        ({"pid": 1, "command": ["true"]}, "ask for one of them"),
+        ({"counter": OutputCounter("x")}, "give the command after --"),
+        ({"pid": 1, "command": ["true"]}, "give only one of them"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options, said):
@@ -239,7 +239,7 @@ def test_the_example_is_measured_from_the_command_line(capsys, workspace):
         finally:
             served.kill()
     assert said.code == 0, said.err
-    for words in ("SIMULATED", "Energy for one unit of work", "Cost", "CO2", "0.0 to"):
+    for words in ("SIMULATED", "Energy per unit of work", "Cost", "CO2", "0.0 to"):
         assert words in said.out
     assert "served_tokens_total: " in said.err
     assert " J each" in said.err
@@ -271,10 +271,10 @@ def test_work_that_never_came_is_null_in_the_json_object(capfd, workspace):
     ("options", "said"),
     [
         (("--per", "http://h/"), "write URL#metric"),
-        (("--per", "http://h/#m", "--per-command", "x"), "ask for one of them"),
+        (("--per", "http://h/#m", "--per-command", "x"), "give only one of them"),
         (("--price", "-1"), "--price -1: must be 0 or more"),
         (("--carbon", "nan"), "--carbon nan: must be 0 or more"),
-        (("--per-command", "x"), "write it behind --"),
+        (("--per-command", "x"), "give the command after --"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(capsys, workspace, options, said):

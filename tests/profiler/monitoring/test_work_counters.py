@@ -103,8 +103,8 @@ def test_a_target_is_url_metric_and_labels():
     [
         ("http://h/metrics", "write URL#metric"),
         ("http://h/metrics#", "write URL#metric"),
-        ("file:///etc/passwd#x", "no http:// or https:// address"),
-        ("http://#x", "no http:// or https:// address"),
+        ("file:///etc/passwd#x", "not an http:// or https:// address"),
+        ("http://#x", "not an http:// or https:// address"),
         ("http://h:x/#m", "Port could not be cast"),
         ("http://u:secret@h/#m", "leave it out"),
         ("http://h/#1m", "is no metric"),
@@ -208,9 +208,9 @@ def test_a_counter_that_holds_no_count_is_never_read(value):
     with serving(Page(f"# TYPE work_total counter\nwork_total {value}\n")) as page:
         counter = PrometheusCounter(Target(page.url, "work_total"), 0.05)
         counter.start(RealClock())
-        assert "no count" in counter.problem()
+        assert "not a count" in counter.problem()
         assert counter.stop() == []
-        assert dict(counter.warnings())["work_never_read"].endswith("which is no count")
+        assert dict(counter.warnings())["work_never_read"].endswith("which is not a count")
 
 
 def test_a_series_among_others_that_holds_no_count_is_left_out_and_said():
@@ -257,7 +257,7 @@ def test_half_an_answer_is_not_read():
     def cut(connection):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nwork_total 12")
 
-    with raw_server(cut) as url, pytest.raises(OSError, match="in the middle of its answer"):
+    with raw_server(cut) as url, pytest.raises(OSError, match="closed the connection within its answer"):
         fetch(url, PATIENCE_S)
 
 

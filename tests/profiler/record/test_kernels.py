@@ -205,7 +205,7 @@ def test_where_it_cannot_be_done_the_loop_goes_on_and_it_is_said(monkeypatch, fa
 
 @pytest.mark.thorough
 def test_a_loop_that_is_too_short_says_so_and_one_that_ends_inside_keeps_what_it_has(monkeypatch):
-    assert any("before it made a step" in w.message for w in recorded(monkeypatch, Tracer(), steps=3).warnings)
+    assert any("before its first step" in w.message for w in recorded(monkeypatch, Tracer(), steps=3).warnings)
     run = recorded(monkeypatch, Tracer(), trace_s=1000, steps=25)
     assert any(span["kind"] == "kernel" for span in run.spans.to_pylist())
 

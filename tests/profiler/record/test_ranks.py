@@ -153,7 +153,7 @@ def test_a_rank_that_records_nothing_is_named_and_not_waited_for_long(as_rank, t
     run = loop(0, tmp_path / "run", steps=1)
     assert not run.complete
     (warning,) = [w for w in run.warnings if w.code == "rank_missing"]
-    assert "of 2 ranks nothing was found of 1" in warning.message
+    assert "of 2 ranks, no part exists of rank 1" in warning.message
     as_rank(1)
     with pytest.raises(BadInputError, match="results never go over older ones"):
         loop(1, tmp_path / "run", steps=1)
@@ -330,7 +330,7 @@ def test_a_profile_is_no_part_of_a_program(tmp_path):
     run = part(0, "GPU-a", 100.0)
     run.kind = "profile"
     run.save(str(tmp_path / "rank-0"))
-    with pytest.raises(BadInputError, match="a profile is no part of a program's ranks"):
+    with pytest.raises(BadInputError, match="a Run of kind profile is not a rank's part"):
         merge_ranks.merge_ranks(tmp_path)
     assert not (tmp_path / "run.json").exists()
 
@@ -365,7 +365,7 @@ def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, 
     path.write_text(json.dumps(header))
     run = merge_ranks.merge_ranks(tmp_path)
     (warning,) = [w for w in run.warnings if w.code == "rank_lost"]
-    assert "rank-1 (it doesn't say of which rank and device it is)" in warning.message
+    assert "rank-1 (it doesn't state its rank and device)" in warning.message
     assert [member["rank"] for member in run.settings["ranks"]] == [0]
     assert not run.complete
 
@@ -378,7 +378,7 @@ def test_of_a_great_many_missing_ranks_some_are_named_and_the_rest_counted(tmp_p
     header["workload"]["world_size"] = 10**9
     path.write_text(json.dumps(header))
     (warning,) = [w for w in merge_ranks.merge_ranks(tmp_path).warnings if w.code == "rank_missing"]
-    assert "nothing was found of 2, 3, 4" in warning.message
+    assert "no part exists of rank 2, 3, 4" in warning.message
     assert "21 and 999999978 more" in warning.message
 
 

@@ -121,7 +121,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
     with jt.record(devices=REAL) as recording:
         for _ in range(8):
             jt.step()
-    with pytest.warns(RuntimeWarning, match="has ended, and records nothing now"), recording:
+    with pytest.warns(RuntimeWarning, match="has ended and records nothing now"), recording:
         jt.step()
     assert active.current is None
     assert len(spans_of(recording.run, "iteration")) == 5
@@ -162,7 +162,7 @@ def test_a_recording_within_another_is_a_range_of_it_and_is_warned_of_once(tmp_p
             assert inner.run is None
 
     with jt.record("first", devices=REAL, save_to=tmp_path / "run") as outer:
-        with pytest.warns(RuntimeWarning, match="'second' is within 'first'.*nothing goes to") as said:
+        with pytest.warns(RuntimeWarning, match="'second' is within the active 'first'.*nothing is saved to") as said:
             epochs()
         assert active.current is outer
     assert len(said) == 1
@@ -376,7 +376,7 @@ def test_functions_whose_body_runs_later_are_not_decorated():
         pass
 
     for function in (generator, coroutine):
-        with pytest.raises(BadInputError, match="inside of it"):
+        with pytest.raises(BadInputError, match="inside it"):
             jt.range("late")(function)
 
 

@@ -91,7 +91,7 @@ def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(
         wait_for(lambda: asked)
     assert not over.is_set()
     over.set()
-    assert any("had not come back" in warning.message for warning in recording.run.warnings)
+    assert any("had not returned" in warning.message for warning in recording.run.warnings)
 
 
 @pytest.mark.thorough
@@ -123,6 +123,6 @@ def test_a_fork_does_not_write_into_its_parents_recording():
             try:
                 recording.now()
             except BadInputError as error:
-                os._exit(0 if "recording of process" in str(error) else 1)
+                os._exit(0 if "belongs to process" in str(error) else 1)
             os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,4 +1,4 @@
-"""What runs a workload: torch on a device, a simulated board, a runtime of the addons; one module each."""
+"""Backends that run a workload: torch on a device, a simulated GPU, a runtime of the addons; one module each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _HOMES = {
     "onnxruntime": "jouletrace.addons.runtimes.backend",
     "openvino": "jouletrace.addons.runtimes.backend",
 }
-"""The module of each backend, loaded when it is first used: it offers what ``Backend`` says."""
+"""The module of each backend, which implements ``Backend`` and is imported at first use."""
 
 
 def backend_of(device: Device, name: str) -> Backend:
-    """What runs a workload on a device.
+    """The backend for a device.
 
     Args:
-        device: An opened one.
+        device: An opened device.
         name: ``--backend``: "auto", "torch" or one of ``RUNTIMES``.
     """
     if name in RUNTIMES:

@@ -1,4 +1,4 @@
-"""What a backend offers, and what it makes of a workload."""
+"""The contract of backends, and the prepared workload that they return."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Prepared:
     Attributes:
         built: The workload.
         step: Runs it on the device.
-        real: Whether it computes real numbers (a simulated board computes none).
-        make_program: Makes it ready to be traced; None of what can't be.
-        make_generation: Makes the pieces of an iteration that generates tokens; None of others.
-        warnings: Of its data, where ``steps.check_outputs`` can't look at them.
+        real: Whether it computes real numbers (a simulated GPU computes none).
+        make_program: Prepares it for tracing; None if it can't be traced.
+        make_generation: Builds the pieces of an iteration that generates tokens; None for other tasks.
+        warnings: Warnings about its data, where ``steps.check_outputs`` can't inspect them.
     """
 
     built: Built
@@ -39,10 +39,10 @@ class Prepared:
     warnings: list[RunWarning] = field(default_factory=list)
 
     def program(self) -> Program:
-        """The workload as it can be traced.
+        """The workload, ready for tracing.
 
         Raises:
-            NotPossibleError: If it can't.
+            NotPossibleError: If it can't be traced.
         """
         if self.make_program is None:
             raise NotPossibleError(f"{self.built.facts.get('name', 'this workload')} can't be traced here")
@@ -50,27 +50,27 @@ class Prepared:
 
 
 class Backend(Protocol):
-    """A module that makes workloads ready to run."""
+    """A module that prepares workloads."""
 
     def load_libraries(self, workload: Workload, device: Device) -> None:
-        """Import what takes seconds and touches no GPU; what isn't there is said when it is needed."""
+        """Import slow libraries, which touches no GPU; missing libraries are reported when they are used."""
 
     def prepare(
         self, workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions
     ) -> Prepared:
-        """Build the workload on the device and make its step; a context exists on a GPU from here on.
+        """Build the workload on the device and its step; from here on a GPU has a context.
 
         Raises:
             BadInputError: If the options don't fit the workload.
-            NotPossibleError: If something is missing here: a library, memory, a CUDA device.
+            NotPossibleError: If a library, memory or a CUDA device is missing.
         """
 
 
 class Runtime(Backend, Protocol):
-    """A backend that chooses its device itself."""
+    """A backend with its own choice of device."""
 
     def device_for(self, backend: str, device: str) -> str:
-        """The device that "auto" means to it.
+        """The device that "auto" stands for.
 
         Raises:
             NotPossibleError: If the runtime isn't installed.
@@ -78,25 +78,27 @@ class Runtime(Backend, Protocol):
 
 
 def lacks_phases(settings: ProfileSettings) -> bool:
-    """Whether phases are asked for of an inference."""
+    """Whether phases of an inference are requested."""
     return settings.detail == "phase" and settings.task == "infer"
 
 
 def check_phases(workload: Workload, settings: ProfileSettings, phases: set[str]) -> None:
-    """Refuse to list the phases of what has but one. The user's own call may have more: forces are a gradient.
+    """Refuse to list phases if there is only one. A user's call may have several: forces require a gradient.
 
     Raises:
-        BadInputError: Says what has phases.
+        BadInputError: With the tasks that have phases.
     """
     if lacks_phases(settings) and len(phases) < 2:
         raise BadInputError(no_phases(workload))
 
 
 def no_phases(workload: Workload) -> str:
-    """What has phases, and what lists the parts of what has none."""
+    """The message that names the tasks with phases, and the detail for workloads without."""
     if isinstance(workload, ModelFile):
-        return f"{workload.name}: --detail phase: a model file has no phases; use --detail kernel, of its nodes"
+        return (
+            f"{workload.name}: --detail phase: a model file has no phases; use --detail kernel, which lists its nodes"
+        )
     return (
-        f"{workload.name}: --detail phase: an inference has no phases, --task train (forward, backward, optimizer) and "
-        "--task generate (prefill, decode) have; use --detail layer or kernel"
+        f"{workload.name}: --detail phase: an inference has no phases; --task train (forward, backward, optimizer) and "
+        "--task generate (prefill, decode) have phases; use --detail layer or kernel"
     )

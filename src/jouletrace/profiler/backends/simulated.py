@@ -1,4 +1,4 @@
-"""Workloads on a simulated board: shapes and times, no numbers."""
+"""Workloads on a simulated GPU: shapes and times, no numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jouletrace.workloads.options import WorkloadOptions
 
 
 def load_libraries(workload: Workload, device: Device) -> None:
-    """Nothing: a simulated board computes with shapes."""
+    """Nothing: a simulated GPU computes with shapes."""
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
@@ -37,7 +37,7 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
             make_generation=lambda: pieces,
         )
     if settings.data is not None:
-        raise BadInputError(f"--data: images are loaded by a real host, and {device.spec} computes with shapes alone")
+        raise BadInputError(f"--data: {device.spec} is simulated and computes only with shapes: images can't be loaded")
     built, step = simulate_workload(workload, options, device, settings.mode)
     program = SimulatedProgram(step, board)
     check_phases(workload, settings, {call.phase for call in program.listing().calls})

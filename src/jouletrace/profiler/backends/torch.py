@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def load_libraries(workload: Workload, device: Device) -> None:
     """Import torch, and transformers for its models."""
     if device.info.kind == "mig":
-        return  # an instance is chosen before torch looks at what is here
+        return  # the instance must be selected before torch enumerates devices
     with suppress(ImportError):
         import torch  # noqa: F401
 
@@ -50,13 +50,13 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
 
 
 def _generation(workload: Workload, torch_device: str, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
-    """The same of a workload that generates tokens; its parts are those of one forward of each kind."""
-    # Transformers' loop asks the device after each token whether to go on, which a graph can't.
+    """The same for a workload that generates tokens; its parts are those of one forward of each kind."""
+    # Transformers' loop reads a stop flag from the device after each token, which a graph can't do.
     own_loop = "static" if settings.mode == "graph" else None
     built = workload.build(torch_device, replace(options, own_loop=own_loop))
     generation = built.generation
     if generation is None:
-        raise BadInputError(f"--task generate: {workload.name} is no model that generates")
+        raise BadInputError(f"--task generate: {workload.name} is not a generative model")
     step = make_step(built, torch_device, settings.mode)
     return Prepared(
         built,
@@ -67,7 +67,7 @@ def _generation(workload: Workload, torch_device: str, settings: ProfileSettings
 
 
 def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, torch_device: str) -> None:
-    """Refuse what has no parts, before its whole is measured in vain."""
+    """Refuse a workload without parts before the whole is measured."""
     import torch
 
     from jouletrace.execution.listing import listing
@@ -94,7 +94,7 @@ def _program(built: Built, step: Step, torch_device: str) -> Program:
 
 
 def torch_device_of(device: Device) -> str:
-    """The name that torch gives a device: found by UUID, since CUDA and NVML count differently.
+    """The torch name of a device, determined by UUID, since CUDA and NVML number devices differently.
 
     Raises:
         NotPossibleError: If CUDA can't see the device.
@@ -112,6 +112,6 @@ def torch_device_of(device: Device) -> str:
 
 
 def context_in_this_process() -> bool:
-    """Whether this process has a CUDA context through torch already."""
+    """Whether torch has created a CUDA context in this process."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())

@@ -1,1 +1,1 @@
-"""Figures of layers, operators and kernels: experiments recorded, kernels traced, tables by name."""
+"""Figures of layers, operators and kernels: recordings of traced kernels, and tables by name."""

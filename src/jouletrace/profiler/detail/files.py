@@ -1,4 +1,4 @@
-"""Rows of layers and kernels as records and CSV files, with a companion that says what is not in them and why."""
+"""Rows of layers and kernels as records and CSV files, with a companion that states what is missing and why."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from jouletrace.run.header import jsonable
 from jouletrace.run.store import check_free
 from jouletrace.spreadsheets import csv_cells
 
-_MEAN = "figures are means over thousands of executions: there is no one start or end; the Run has spans of the kernels"
-_EDGE = "a power sensor updates every 20 ms or less often: read at the edges of a layer it gives all layers one number"
+_MEAN = "figures are means over thousands of executions, without a single start or end; the Run has spans of kernels"
+_EDGE = "a power sensor updates at most every 20 ms: read at the edges of a layer, it gives all layers the same value"
 
 TOP = 10
 
 UNKNOWABLE = {"start_time": _MEAN, "end_time": _MEAN, "start_power_w": _EDGE, "end_power_w": _EDGE}
-"""Columns that other profilers fill, and why they are empty here."""
+"""Columns that other profilers provide, and why they are empty here."""
 
 _COLUMNS: dict[str, tuple[str, str]] = {
     "exec_id": ("", "number of the row over all runs"),
     "start_time": ("s", "start since the Unix epoch"),
     "end_time": ("s", "end since the Unix epoch"),
-    "duration_ms": ("ms", "time of all executions of the row in an iteration"),
+    "duration_ms": ("ms", "time of all executions of the row per iteration"),
     "start_power_w": ("W", "power at the start"),
     "end_power_w": ("W", "power at the end"),
-    "avg_power_w": ("W", "mean power of the board"),
-    "energy_j": ("J", "energy of the board, idle power included, in an iteration"),
+    "avg_power_w": ("W", "mean power of the GPU"),
+    "energy_j": ("J", "energy of the GPU, idle power included, per iteration"),
     "energy_low_j": ("J", "lower end of its 95 % interval"),
     "energy_high_j": ("J", "upper end of its 95 % interval"),
-    "share": ("1", "of the energy of the iteration (of its time, where energy isn't known)"),
-    "run": ("", "which run of the profiler, from 0"),
-    "part": ("", "module, own operators of one that contains others, call N, kernel, operator, or rest"),
-    "count": ("1/iteration", "executions in an iteration that the row is of"),
+    "share": ("1", "share of the iteration's energy (of its time, where energy is unknown)"),
+    "run": ("", "number of the run of the profiler, from 0"),
+    "part": ("", "module, own operators of a module that contains others, call N, kernel, operator, or rest"),
+    "count": ("1/iteration", "executions of the row per iteration"),
     "op": ("", "operator that launches the kernel"),
     "shapes": ("", "input shapes and types of the operator"),
     "module": ("", "qualified name of the module"),
     "method": ("", "how the energy was obtained"),
     "flags": ("", "comma-separated codes"),
-    "reason": ("", "code of why the energy is empty"),
-    "SIMULATED": ("", "true: of a simulated board, no hardware was measured"),
+    "reason": ("", "code for why the energy is empty"),
+    "SIMULATED": ("", "true: from a simulated GPU, no hardware was measured"),
 }
 """Unit and description of each column."""
 
@@ -56,20 +56,20 @@ _NOTES = ("method", "flags", "reason")
 
 
 def iteration_time(run: Run) -> Estimate:
-    """Seconds of an iteration back to back; where no energy pass measured them, the median latency."""
+    """Seconds per iteration back to back; without an energy pass, the median latency."""
     back_to_back = run.result("iteration_time_s")
     return back_to_back if back_to_back.value is not None else run.result("latency_s")
 
 
 def columns(noun: str, *, simulated: bool) -> list[str]:
-    """The columns of a table of layers or kernels, in order; those that other profilers have come first."""
+    """The columns of a table of layers or kernels, in order; columns that other profilers share come first."""
     own = _LAYER if noun == "layer" else _KERNEL
     more = (*_MORE, *(() if noun == "layer" else ("op", "shapes", "module")), *_NOTES)
     return [f"{noun}_name", "exec_id", *own, *more, *(["SIMULATED"] if simulated else [])]
 
 
 def records(runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str) -> list[dict[str, Any]]:
-    """A record a row, of one run after the other; None where something can't be known."""
+    """One record per row, run after run; unknown values are None."""
     found: list[dict[str, Any]] = []
     wanted = columns(noun, simulated=runs[0].simulated)
     for number, (run, rows) in enumerate(zip(runs, tables, strict=True)):
@@ -101,7 +101,7 @@ def records(runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str)
 
 
 def costliest(every: Sequence[dict[str, Any]], tables: Sequence[Sequence[PartRow]], n: int) -> list[dict[str, Any]]:
-    """The records of the ``n`` rows of the last run that take the most energy (time, where no energy is known)."""
+    """The records of the ``n`` rows of the last run with the most energy (time, if no energy is known)."""
     first = len(every) - len(tables[-1])
     return [every[first + place] for place in by_cost(tables[-1])[:n]]
 
@@ -115,8 +115,8 @@ def write_files(
         The three paths.
 
     Raises:
-        BadInputError: If one is there already and is not to be written over, or is something else, or the place can't
-            be written.
+        BadInputError: If a file exists and ``overwrite`` is False or it is of another kind, or a file can't be
+            written.
     """
     target = Path(path)
     stem = target.with_suffix("") if target.suffix.lower() == ".csv" else target
@@ -124,7 +124,7 @@ def write_files(
     heads = columns(noun, simulated=runs[0].simulated)
     for place, mark in zip(places, (*[",".join(heads[:2])] * 2, '"energy_missing"'), strict=True):
         if overwrite and place.is_file():
-            check_replaceable(place, (mark,), f"a table of {noun}s or what goes with one")
+            check_replaceable(place, (mark,), f"a table of {noun}s or its companion")
         else:
             check_free(place)
     every = records(runs, tables, noun)
@@ -144,7 +144,7 @@ def write_files(
 
 
 def _companion(runs: Sequence[Run], heads: Sequence[str], every: Sequence[dict[str, Any]], noun: str) -> dict[str, Any]:
-    """What a table can't say: units, what is missing and why, the device, the whole."""
+    """The companion of a table: units, missing values with reasons, the device, the whole model."""
     described = {}
     for name in heads:
         unit, text = _COLUMNS.get(name, ("", f"name of the {noun}"))

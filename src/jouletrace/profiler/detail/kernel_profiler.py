@@ -1,4 +1,4 @@
-"""``jt.KernelProfiler``: which kernels time and energy go to."""
+"""``jt.KernelProfiler``: time and energy by kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jouletrace.profiler.detail.part_profiler import PartProfiler
 
 
 class KernelProfiler(PartProfiler):
-    """What each kernel of a model, or of any callable, takes: a row a kernel, operator, input shapes and module.
+    """Time and energy of each kernel of a model or callable: one row per kernel, operator, input shapes and module.
 
     Equal layers share a row. On a CPU the rows are operators.
     """

@@ -1,4 +1,4 @@
-"""``jt.LayerProfiler``: where in a model time and energy go."""
+"""``jt.LayerProfiler``: time and energy by layer of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jouletrace.workloads.generation import NEW_TOKENS
 
 
 class LayerProfiler(PartProfiler):
-    """What each layer of a model takes: a row for each module that runs operators itself, call by call.
+    """Time and energy of each layer: one row per call of each module that runs operators itself.
 
     ::
 
@@ -18,14 +18,14 @@ class LayerProfiler(PartProfiler):
         print(profiler.summary())
         profiler.to_csv("layers.csv")
 
-    The rows add up to the iteration, idle included; containers are in ``run`` (units of level
-    "layer" make a tree), not among the rows, where they would count their contents twice.
+    The rows sum to the iteration, idle included. Containers appear in ``run`` (units of level
+    "layer" form a tree), but not among the rows, where they would count their content twice.
     """
 
     noun = "layer"
 
     def profile_generation(self, inputs: Any = (), max_new_tokens: int = NEW_TOKENS, **options: Any) -> Self:
-        """Profile the model while it generates: prefill and decode, and the layers in each.
+        """Profile token generation: prefill and decode, and the layers in each.
 
         ::
 
@@ -34,19 +34,19 @@ class LayerProfiler(PartProfiler):
 
         Args:
             inputs: ``input_ids`` of shape (batch, tokens) and ``attention_mask``, as a mapping or in this order.
-            max_new_tokens: Tokens to generate for each sample; exactly so many, unless ``early_stop=True``.
-            **options: As of ``profile``.
+            max_new_tokens: Exact number of tokens to generate per sample, unless ``early_stop=True``.
+            **options: As for ``profile``.
 
         Returns:
-            This profiler. Rows of layers are split into prefill and decode; ``run`` has the phases.
+            This profiler. Rows of layers are split into prefill and decode; ``run`` contains the phases.
 
         Raises:
-            BadInputError: If the model is none of transformers that generates, or the inputs don't fit it.
-            NotPossibleError: If something is missing here.
+            BadInputError: If the model isn't a generative model of transformers, or the inputs don't fit it.
+            NotPossibleError: If a library or device is missing.
         """
         return self.profile(inputs, task="generate", max_new_tokens=max_new_tokens, **options)
 
     def _check(self) -> None:
         if self._module is None and not isinstance(self._model, str):
             kind = type(self._model).__name__
-            raise BadInputError(f"a torch.nn.Module, or a method of one, is needed to tell layers apart, not {kind}")
+            raise BadInputError(f"a torch.nn.Module, or a method of one, is required to distinguish layers, not {kind}")

@@ -1,4 +1,4 @@
-"""The pass in which a runtime's own counters say how long each node of a model takes."""
+"""The pass in which a runtime's counters time each node of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jouletrace.run import MODEL_UNIT
 
 SECONDS = 2.0
 LEAST, MOST = 6, 200
-"""Iterations of the pass; half as many at least where one takes more than ``LONG_S``."""
+"""Least and largest number of iterations of the pass; half of ``LEAST`` if an iteration exceeds ``LONG_S``."""
 
 LONG_S = 2.0
 
@@ -18,12 +18,12 @@ _MOST_SPANS = 30_000
 
 
 def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Progress) -> None:
-    """Run some iterations with the counters on; units and spans of nodes go to the session.
+    """Run iterations with the counters enabled; add units and spans of nodes to the session.
 
-    It comes last, in an instance of its own, since counters slow a model down.
+    This pass comes last, in a separate instance, since counters slow a model down.
     """
     if session.devices[0].info.kind != "cpu":
-        text = "on a GPU the runtime's counters tell of launches, not of what they run: use trace --with nsys"
+        text = "on a GPU the runtime's counters time launches, not the kernels: use trace --with nsys"
         session.run.warn("nodes_not_timed", f"nodes are not listed: {text}")
         return
     n = max(LEAST if iteration_s < LONG_S else LEAST // 2, min(MOST, round(SECONDS / iteration_s)))
@@ -37,14 +37,14 @@ def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Prog
     session.run.workload["nodes"] = {
         "iterations": kept,
         "mean_of": found.mean_of,
-        "starts": "as told by the runtime"
+        "starts": "as reported by the runtime"
         if found.starts_known
-        else "laid end to end: the runtime tells durations only",
+        else "laid end to end: the runtime reports only durations",
     }
 
 
 def store(session: Session, found: NodeTimes, iterations: int) -> None:
-    """Write a unit a node, and spans of the first iterations."""
+    """Write one unit per node, and spans of the first iterations."""
     first = MODEL_UNIT + 1
     counts = [0] * len(found.nodes)
     for node in found.node[found.iteration == 0].tolist():

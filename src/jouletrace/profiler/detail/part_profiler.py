@@ -1,4 +1,4 @@
-"""What ``LayerProfiler`` and ``KernelProfiler`` have in common: a model, its runs, and their tables."""
+"""Common part of ``LayerProfiler`` and ``KernelProfiler``: a model, its runs, and their tables."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import torch
 
 DETAIL_TIME_S = 20.0
-"""Seconds of recording a run: with warm-up and the passes of the whole model a run takes less than a minute."""
+"""Seconds of recording per run: with warm-up and the passes of the whole model a run takes less than a minute."""
 
 
 class PartProfiler:
-    """Profiles a model part by part, several times if wanted.
+    """Profiles a model part by part, several times if requested.
 
     Attributes:
         runs: The Runs of the last ``profile``, each complete in itself.
@@ -41,17 +41,17 @@ class PartProfiler:
         dtype: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Check the model; nothing is run yet.
+        """Check the model without running it.
 
         Args:
             model: A ``torch.nn.Module``, a method of one (``model.generate``), or the name of a built-in workload.
             device: "auto", "cuda:N", a UUID, "cpu" or "sim:NAME".
             mode: "eager", "graph" or "compile".
-            dtype: Cast to this first; None leaves a model as it is.
-            name: What to call it.
+            dtype: Data type to cast to first; None keeps the model's.
+            name: Name of the workload.
 
         Raises:
-            BadInputError: If it is no model, or lies on several devices.
+            BadInputError: If it isn't a model, or lies on several devices.
         """
         self._model = model
         self._module = _module_of(model)
@@ -72,22 +72,22 @@ class PartProfiler:
     ) -> Self:
         """Profile the model on these inputs.
 
-        The model is moved to the device and profiled as in inference; whether its modules were in train
-        mode, and their hooks, are afterwards as they were.
+        The model is moved to the device and profiled as in inference; the train or eval mode of its modules and
+        their hooks are restored afterwards.
 
         Args:
-            inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one argument.
-            runs: How often the whole profile is repeated in this process.
-            warmup: Most seconds of warm-up of each.
-            detail_time: Seconds of the recording of each; intervals shrink as its root.
-            **options: As of ``jouletrace.profile``: ``target_ci``, ``seed``, ...
+            inputs: A tuple of positional arguments, a mapping of keyword arguments, or a single argument.
+            runs: Number of repetitions of the whole profile in this process.
+            warmup: Time limit of each warm-up in seconds.
+            detail_time: Length of each recording in seconds; intervals shrink with its square root.
+            **options: As for ``jouletrace.profile``: ``target_ci``, ``seed``, ...
 
         Returns:
             This profiler.
 
         Raises:
-            BadInputError: If an option makes no sense, or the model doesn't take the inputs: its own message.
-            NotPossibleError: If something is missing here.
+            BadInputError: If an option is invalid, or the model doesn't take the inputs, with the model's message.
+            NotPossibleError: If a library or device is missing.
         """
         if runs < 1:
             raise BadInputError(f"runs={runs}: must be at least 1")
@@ -107,11 +107,11 @@ class PartProfiler:
 
     @property
     def run(self) -> Run:
-        """The last Run: all figures with intervals, checks, the raw record; ``run.save(path)`` keeps it."""
+        """The last Run: all figures with intervals, checks, and the raw record; save it with ``run.save(path)``."""
         return self._done()[-1]
 
     def rows(self) -> list[list[PartRow]]:
-        """The parts of each run, in order, which together are the whole; see ``part_rows``."""
+        """The parts of each run, in order, which sum to the whole."""
         return [self._rows(run) for run in self._done()]
 
     def to_pandas(self) -> Any:
@@ -119,23 +119,23 @@ class PartProfiler:
         return self._frame(self._records())
 
     def top(self, n: int = TOP) -> Any:
-        """The ``n`` rows of the last run that take the most energy (time, where energy isn't known), as a DataFrame."""
+        """The ``n`` rows of the last run with the most energy (time, where energy is unknown), as a DataFrame."""
         if n < 1:
             raise BadInputError(f"top({n}): must be at least 1")
         return self._frame(costliest(self._records(), self.rows(), n))
 
     def summary(self) -> Summary:
-        """By name: count, mean, total, and spread across runs; ``print`` it."""
+        """Printable summary by name: count, mean, total, and spread across runs."""
         return Summary(self._done(), self.rows(), self.noun)
 
     def to_csv(self, path: Path | str, *, overwrite: bool = False) -> list[Path]:
-        """Write all rows, the ten costliest, and a companion with units and reasons; see ``part_files``.
+        """Write all rows, the ten costliest, and a companion with units and reasons; see ``files.write_files``.
 
         Returns:
             The paths of ``NAME.csv``, ``NAME_top10_energy.csv`` and ``NAME.json``.
 
         Raises:
-            BadInputError: If one is there already, or the place can't be written.
+            BadInputError: If a file exists already or can't be written.
         """
         return write_files(path, self._done(), self.rows(), self.noun, overwrite=overwrite)
 
@@ -144,7 +144,7 @@ class PartProfiler:
         return {"layer": layer_rows, "kernel": kernel_rows}[self.noun](run)
 
     def _check(self) -> None:
-        """Refuse what can't be profiled so."""
+        """Refuse a model that can't be profiled so."""
 
     def _done(self) -> list[Run]:
         if not self.runs:
@@ -161,9 +161,9 @@ class PartProfiler:
 
 
 def _module_of(model: Any) -> torch.nn.Module | None:
-    """The module that is called, or whose method is; None of a plain callable, or a name."""
+    """The module that is called, or whose method is called; None for another callable, or a name."""
     torch = sys.modules.get("torch")
-    if torch is None:  # whoever has a module has imported torch
+    if torch is None:  # a module implies that torch has been imported
         return None
     owner = model if isinstance(model, torch.nn.Module) else getattr(model, "__self__", None)
     return owner if isinstance(owner, torch.nn.Module) else None
@@ -175,14 +175,14 @@ def _refuse_several_devices(module: torch.nn.Module) -> None:
     found |= {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed.values()}
     if len(found) > 1:
         raise BadInputError(
-            f"{type(module).__name__} is on several devices ({', '.join(sorted(found))}): a model on one device is "
-            "supported; bring it together with model.to(device), or profile a part of it"
+            f"{type(module).__name__} is on several devices ({', '.join(sorted(found))}): only a model on one device "
+            "is supported; move it with model.to(device), or profile a part of it"
         )
 
 
 @contextmanager
 def _kept_mode(module: torch.nn.Module | None) -> Iterator[bool]:
-    """Put modules back in train or eval mode as each was; whether the model was in train mode."""
+    """Restore the train or eval mode of each module; yields whether the model was in train mode."""
     before = [(one, one.training) for one in module.modules()] if module is not None else []
     try:
         yield bool(before) and before[0][1]

@@ -1,4 +1,4 @@
-"""The recording behind rows of layers, operators and kernels: traced for some seconds, beside the power record."""
+"""The recording behind rows of layers, operators and kernels: a trace of some seconds along with the power record."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.tracing.cupti import demangle
 
 PLAIN_SHARE = 0.3
-"""Of the recording's time, in which the program runs as it is."""
+"""Fraction of the recording in which the program runs unmodified."""
 
 SPAN_ITERATIONS, MOST_SPANS = 10, 30_000
-"""Iterations that are kept in full, for timelines, and entries in them at most."""
+"""Iterations kept in full for timelines, and the largest number of their entries."""
 
 MOST_SHAPES = 4
-"""Shapes of one operator in one module with rows of their own: a cache grows with each token, and is one thing."""
+"""Shapes of one operator in one module with separate rows; beyond that they share one, as with a growing cache."""
 
 MOST_KERNELS = 2_000_000
-"""In a recording: a million takes 2 to 5 s to analyse, and so many short kernels are resolved sooner."""
+"""Largest number of kernels of a recording: a million takes 2 to 5 s to analyse, and many short kernels are resolved
+sooner."""
 
 REST_S = 0.3
-"""Idle time before and after a recording: the power record shows where it begins and ends."""
+"""Idle time in seconds before and after a recording, which marks its edges in the power record."""
 
 UNMATCHED = 0.01
-"""Share of kernels of unknown operators above which that is said."""
+"""Fraction of kernels of unknown operators above which a warning is added."""
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
-"""Of one of several equal layers; a module whose whole name is a number is itself."""
+"""The index of one of several equal layers; a module whose whole name is a number keeps it."""
 
 
 def record(
@@ -51,14 +52,14 @@ def record(
     iteration_s: float,
     progress: Progress,
 ) -> None:
-    """Trace a program; its units, its kernels and what was done go to the session.
+    """Trace a program; add its units, its kernels and the excitation to the session.
 
     Args:
-        session: In progress.
-        program: Warmed up.
-        settings: How long, and with which seed.
-        iteration_s: Of a plain iteration, seconds.
-        progress: Receives the seconds that pass.
+        session: The session in progress.
+        program: The program, warmed up.
+        settings: The length of the recording, and the seed.
+        iteration_s: Seconds per plain iteration.
+        progress: Receives the elapsed seconds.
     """
     progress.begin("listing operators", 1.0)
     try:
@@ -78,10 +79,10 @@ def record(
 
 
 def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None, iteration_s: float) -> Excitation:
-    """What to do to the program: repetition in place, drawn for each iteration, or longer for a sensor that averages.
+    """The excitation: repetition in place, drawn per iteration, or for longer with an averaging sensor.
 
-    A sensor that samples sees which operator ran; one that averages sees means over its window, in which the
-    same variant must run.
+    A sampling sensor resolves which operator ran. An averaging sensor reads means over its window, so that the same
+    variant must run throughout the window.
     """
     seconds = min(settings.detail_time_s, MOST_KERNELS / listing.kernels * iteration_s)
     if power is None:
@@ -95,14 +96,14 @@ def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None,
 
 @dataclass
 class _Units:
-    """Rows of the ``units`` table as they are needed."""
+    """Rows of the ``units`` table, added on demand."""
 
     next_id: int
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def get(self, key: tuple[Any, ...], *, count: int = 0, **columns: Any) -> int:
-        """The id of a unit, which is added the first time; ``count`` more of it in an iteration."""
+        """The id of a unit, added at first use; ``count`` is added to its executions per iteration."""
         if key not in self.ids:
             self.ids[key] = self.next_id
             none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
@@ -117,10 +118,10 @@ class Rows:
     """A recording as rows of a Run.
 
     Attributes:
-        units: Operators, their kernels, and where they are called.
-        activity: Columns of the table of that name.
-        about: How it was made, for ``Run.workload``.
-        unit: Of each entry of the trace, shape (n,).
+        units: Operators, their kernels and call sites.
+        activity: Columns of the ``activity`` table.
+        about: Facts about the recording, for ``Run.workload``.
+        unit: Unit id of each entry of the trace, shape (n,).
     """
 
     units: list[dict[str, object]]
@@ -130,13 +131,13 @@ class Rows:
 
 
 def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: int) -> Rows:
-    """What a Run keeps of a recording.
+    """Convert a recording to rows of a Run.
 
     Args:
-        listing: Of the program.
+        listing: The listing of the program.
         traced: The recording.
-        excitation: What was done to the program.
-        first_id: Of the first unit.
+        excitation: The excitation of the program.
+        first_id: Id of the first unit.
     """
     matched, trace = traced.matched, traced.trace
     units = _Units(first_id)
@@ -173,7 +174,7 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
 
 
 def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excitation) -> None:
-    """Write the recording down."""
+    """Store the recording in the session."""
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
@@ -218,13 +219,13 @@ def _listed(units: _Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray
 
 
 def _kernel(units: _Units, name: str, count: int) -> int:
-    """The unit of a kernel of no known operator."""
+    """The unit of a kernel whose operator is unknown."""
     shown = demangle(name.encode())
     return units.get(("loose", shown), parent=MODEL_UNIT, level="kernel", name=shown, count=count)
 
 
 def _add_spans(session: Session, traced: Traced, unit: NDArray[np.int64], listing: Listing) -> None:
-    """Some iterations in full, for timelines."""
+    """Add spans of some whole iterations, for timelines."""
     few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)
     session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])

@@ -1,4 +1,4 @@
-"""The parts of a profiled model as rows that add up to the whole: no joule twice, none left out."""
+"""The parts of a profiled model as rows that sum to the whole: each joule counts exactly once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class PartRow:
 
     Attributes:
         name: Qualified name of the module; name of the kernel.
-        part: What of it: "module", "own operators" (of a module that contains others), "call 2" of a module that is
-            called several times, "kernel", "operator" (one whose kernels aren't known), or "rest" (idle).
-        count: How many executions the figures are of, all together.
-        time: Seconds.
-        energy: Joules of the board, idle power included.
-        power: Watts: one by the other.
-        flags: Codes of what a reader must know about the figures.
-        op, shapes, module: Of a kernel: the operator that launches it; None where there is none.
+        part: Its kind: "module", "own operators" (of a module that contains others), "call 2" of a module that is
+            called several times, "kernel", "operator" (with unknown kernels), or "rest" (idle).
+        count: Number of executions behind the figures, in total.
+        time: Time in seconds.
+        energy: Energy of the GPU in joules, idle power included.
+        power: Power in watts: energy by time.
+        flags: Codes of caveats about the figures.
+        op, shapes, module: For a kernel: the operator that launches it; None where there is none.
     """
 
     name: str
@@ -47,12 +47,12 @@ class PartRow:
 
     @property
     def label(self) -> str:
-        """Its name; of a module's own operators that says so, for it isn't what the module takes in all."""
+        """The name; marked for a module's own operators, which are only a part of the module."""
         return f"{self.name} ({OWN})" if self.part.endswith(OWN) else self.name
 
 
 def by_cost(rows: Sequence[PartRow]) -> list[int]:
-    """Places of the rows, those that take the most energy first; by time where no energy is known."""
+    """Indices of the rows, most energy first; by time if no energy is known."""
     by_energy = any(row.energy.value is not None for row in rows)
 
     def cost(place: int) -> float:
@@ -63,10 +63,10 @@ def by_cost(rows: Sequence[PartRow]) -> list[int]:
 
 
 def layer_rows(run: Run) -> list[PartRow]:
-    """What each module runs itself, call by call, in the order of the first launch; then idle.
+    """The calls of each module that runs operators itself, in the order of the first launch; then idle.
 
-    A module that contains others has a row of the operators that it calls itself, if there are any:
-    the sum of all rows is the whole iteration, as far as it closes.
+    A module that contains others has a row for the operators that it calls itself, if there are any. The rows
+    sum to the whole iteration, within its closure.
     """
     figures = _Figures(run)
     layers = {unit["id"]: unit for unit in figures.units if unit["level"] == "layer"}
@@ -92,7 +92,7 @@ def layer_rows(run: Run) -> list[PartRow]:
 
 
 def kernel_rows(run: Run) -> list[PartRow]:
-    """Kernels by operator, shapes and module; operators whose kernels aren't known; idle."""
+    """Kernels by operator, shapes and module; operators with unknown kernels; idle."""
     figures = _Figures(run)
     ops = {unit["id"]: unit for unit in figures.units if unit["level"] == "op"}
     kernels = [u for u in figures.units if u["level"] == "kernel" and not figures.pooled(u["parent"])]
@@ -105,7 +105,7 @@ def kernel_rows(run: Run) -> list[PartRow]:
 
 
 def _is_call(unit: Unit, layers: dict[int, Unit]) -> bool:
-    """Whether a row of level "layer" is a call of the module whose row is above it."""
+    """Whether a unit of level "layer" is a call of the module that is its parent."""
     above = layers.get(unit["parent"])
     return above is not None and above["module"] == unit["module"]
 
@@ -121,19 +121,19 @@ class _Figures:
         self._found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
 
     def has(self, unit: int, metric: str) -> bool:
-        """Whether there is such a figure."""
+        """Whether such a figure exists."""
         return (unit, metric) in self._found
 
     def pooled(self, unit: int | None) -> bool:
-        """Whether an operator is in a pool, which has its figures."""
+        """Whether an operator belongs to a pooled group, which has its figures."""
         return unit in self._pooled
 
     def is_rest(self, unit: Unit) -> bool:
-        """Whether a row of level "op" is no operator's: launch, gaps, the host."""
+        """Whether a unit of level "op" isn't an operator: launch, idle between kernels, the host."""
         return unit["level"] == "op" and not unit["op"] and unit["id"] not in self._pools
 
     def rest(self) -> Iterator[PartRow]:
-        """What no operator accounts for."""
+        """The rows that belong to no operator."""
         return (
             self.row(unit, f"({unit['name']})", "rest", _TOTAL)
             for unit in self.units

@@ -1,4 +1,4 @@
-"""What a layer, or a kernel, costs over the runs of a profiler: a row a name, and a table to print."""
+"""Summary of layers or kernels over the runs of a profiler: one row per name, and a printable table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jouletrace.stats.interval import mean_estimate
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure of one execution over the runs, and of all executions of an iteration.
+    """A figure per execution over the runs, and for all executions of an iteration.
 
     Attributes:
-        mean: Of one execution, over runs.
-        std, min, max: Of one execution, across runs; None with one run.
-        total: Of all executions in an iteration, mean of runs.
+        mean: Per execution, mean over runs.
+        std, min, max: Per execution, across runs; None with one run.
+        total: Of all executions in an iteration, mean over runs.
         low, high: 95 % interval of the total; None where there is none.
     """
 
@@ -42,11 +42,11 @@ class SummaryRow:
     """All executions of a layer, or of a kernel, by name.
 
     Attributes:
-        name: Of it.
-        count: Executions in an iteration.
-        time: Seconds.
-        energy: Joules.
-        power_w: Mean power; None where it isn't known.
+        name: Name of the layer or kernel.
+        count: Executions per iteration.
+        time: Time in seconds.
+        energy: Energy in joules.
+        power_w: Mean power in watts; None if unknown.
     """
 
     name: str
@@ -57,11 +57,11 @@ class SummaryRow:
 
 
 class Summary:
-    """Of all runs of a profiler; ``print`` it, or take ``rows``.
+    """Summary of all runs of a profiler; ``print`` it, or read ``rows``.
 
     Args:
-        runs: Their Runs, at least one.
-        tables: The rows of each.
+        runs: The Runs, at least one.
+        tables: The rows of each Run.
         noun: "layer" or "kernel".
     """
 
@@ -86,17 +86,17 @@ class Summary:
         return pd.DataFrame([self._columns(row) for row in self.rows])
 
     def __str__(self) -> str:
-        """Header and the costliest rows, for people."""
+        """Header and the costliest rows as text."""
         lines = [f"{self.noun} profile, {self.runs} run{'s' if self.runs > 1 else ''}".capitalize()]
         if self.simulated:
-            lines.append("SIMULATED: a simulated board, no hardware was measured")
+            lines.append("SIMULATED: a simulated GPU, no hardware was measured")
         lines.append(f"Device        {self.device}")
         for label, figure, unit, scale in (
             ("Time", self.time, "ms", 1e3),
             ("Energy", self.energy, "J", 1.0),
             ("Mean power", self.power, "W", 1.0),
         ):
-            each = " an iteration" if unit != "W" and figure.value is not None else ""
+            each = " per iteration" if unit != "W" and figure.value is not None else ""
             lines.append(f"{label:13} {_figure(figure, unit, scale)}{each}")
         lines.append(f"{'Closure':13} {_figure(self.closure, 'of the whole step in the rows below', 1.0)}")
         lines += [f"Warning       {text}" for text in self.warnings]
@@ -163,7 +163,7 @@ def _spread(of_runs: list[list[PartRow]], count: int, pick: Callable[[PartRow], 
 
 
 def _sum(estimates: Sequence[Estimate]) -> Estimate:
-    """A sum whose interval holds whatever its terms have in common: half-widths are added; null if one is."""
+    """A sum whose interval is valid for any correlation of its terms: half-widths are added; null if a term is null."""
     for one in estimates:
         if one.value is None:
             return one
@@ -176,10 +176,10 @@ def _sum(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
-    """Mean of runs, with the wider of two intervals: that of the runs' spread, and the mean of their own.
+    """Mean of runs, with the wider of two intervals: that of their spread, and the mean of their own intervals.
 
-    What a run's own interval holds is in part the same in all runs of a board (the sensor's
-    response), and doesn't shrink with their number.
+    A part of each run's error is common to all runs on a GPU (the sensor's response), and doesn't shrink with their
+    number.
     """
     every = list(estimates)
     for one in every:
@@ -211,5 +211,5 @@ def _number(value: float | None) -> str:
 
 
 def _short(name: str) -> str:
-    """Kernel names may be longer than a line."""
+    """A name shortened to fit a line."""
     return name if len(name) <= 48 else f"{name[:47]}…"

@@ -1,1 +1,1 @@
-"""What ``monitor`` does: watching a board beside a program, and its joules per unit of real work."""
+"""``monitor``: recording of GPUs while a program runs, and joules per unit of real work."""

@@ -1,7 +1,7 @@
-"""Searching lines for a regular expression in a process of its own, which can be ended.
+"""Searches lines for a regular expression in a separate process, which can be ended.
 
-Some patterns take longer than anyone can wait on some lines (``(a+)+$``), and a search in this process would hold the
-interpreter meanwhile: nothing else would run, the recording and Ctrl-C included.
+Some patterns take exponential time on some lines (``(a+)+$``). A search in this process would hold the interpreter
+lock meanwhile and block everything else, the recording and Ctrl-C included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jouletrace.processes.children import Child
 from jouletrace.run.channels import MOST_WORK
 
 LIMIT_S = 3.0
-"""A search of what came at once, 64 KiB or one long line, that takes longer is given up."""
+"""Time limit in seconds of one search, of 64 KiB or one long line."""
 
 _START_S = 30.0
 _BEHIND_S = 0.2
@@ -28,12 +28,12 @@ _BEHIND_S = 0.2
 
 @dataclass
 class Found:
-    """What lines hold.
+    """The result of a search.
 
     Attributes:
-        matched: How many matched.
-        unread: Of these, those whose group captured no number of zero or more.
-        done: Sum of the numbers captured, or of one for each match of a pattern without a group.
+        matched: Number of matching lines.
+        unread: Number of those whose group captured no non-negative number.
+        done: Sum of the captured numbers, or number of matches for a pattern without a group.
     """
 
     matched: int = 0
@@ -63,13 +63,13 @@ def search(pattern: re.Pattern[str], lines: Iterable[str]) -> Found:
 
 
 class Searcher:
-    """Searches in a process of its own until one search takes too long; that ends it for good.
+    """Searches in a separate process until one search exceeds the limit, which ends it permanently.
 
-    The thread that makes it must outlive it. Threads may share it.
+    The thread that creates it must outlive it. Threads may share it.
 
     Args:
         pattern: A regular expression.
-        limit_s: Seconds that one search may take.
+        limit_s: Time limit of one search in seconds.
 
     Raises:
         NotPossibleError: If the process doesn't start.
@@ -80,22 +80,22 @@ class Searcher:
         self._lock = threading.Lock()
         self._asked_s: float | None = None
         self.gave_up: str | None = None
-        """Why it searches no more; None as long as it does, or until it was closed."""
+        """Why the search has ended; None while it runs or after a regular ``close``."""
         self._closed = False
         self._child = Child("jouletrace.profiler.monitoring.line_search")
         self._child.tell({"pattern": pattern})
         if self._answer(_START_S) is None:
             self._end()
-            raise NotPossibleError("--per-command: the process that searches the command's output did not start")
+            raise NotPossibleError("--per-command: the process for searching the command's output did not start")
 
     @property
     def behind(self) -> bool:
-        """Whether lines are waiting to be searched, or can't be any more: what has been found isn't all there is."""
+        """Whether lines wait for the search or can't be searched any more: the count is then too low."""
         asked_s = self._asked_s
         return self.gave_up is not None or (asked_s is not None and time.monotonic() - asked_s > _BEHIND_S)
 
     def search(self, lines: list[str]) -> Found | None:
-        """What the lines hold; None if they couldn't be searched in time, now or before."""
+        """The result for these lines; None if this search or an earlier one exceeded the limit."""
         with self._lock:
             if self._closed:
                 return None
@@ -108,12 +108,12 @@ class Searcher:
             if time.monotonic() - self._asked_s >= self._limit_s:
                 self.gave_up = f"took more than {self._limit_s:g} s"
             else:
-                self.gave_up = f"broke off ({self._child.how_it_ended()})"
+                self.gave_up = f"failed ({self._child.how_it_ended()})"
             self._end()
             return None
 
     def close(self) -> None:
-        """End the process, once it has answered or has taken too long. Safe to call twice."""
+        """End the process after its answer or the time limit. Safe to call twice."""
         with self._lock:
             if not self._closed:
                 self._end()
@@ -134,7 +134,7 @@ class Searcher:
 
 
 def main() -> None:
-    """The process: answers each object on stdin, a line each, until there are no more."""
+    """The search process: answers each JSON object on stdin, one per line, until the input ends."""
     pattern = re.compile("")
     for line in sys.stdin.buffer:
         asked = json.loads(line)

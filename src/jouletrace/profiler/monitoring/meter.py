@@ -1,4 +1,4 @@
-"""Energy of one power record, summed up as it comes: for the eye, and for dashboards."""
+"""Running energy of one power record, for live displays and dashboards."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from jouletrace.sensor.record import HOLE_PERIODS, MOST_W
 
 
 class Meter:
-    """Sums up the energy of one power record as it comes: a reading speaks for the time since the one before.
+    """Running energy of one power record: each reading stands for the time since the previous one.
 
     Args:
-        start_ns: From when on, in ns since the Unix epoch.
-        period_s: Of the sensor.
-        kept_s: How far back ``until`` knows.
-        most_w: Readings beyond are left out, see ``sensor.record.most_power_w``.
+        start_ns: Start in ns since the Unix epoch.
+        period_s: Update period of the sensor in seconds.
+        kept_s: Length in seconds of the history for ``until``.
+        most_w: Readings beyond are left out; see ``sensor.record.most_power_w``.
 
     Attributes:
-        start_ns, last_ns: From when until when it has summed up.
-        energy_j: Joules in that time.
+        start_ns, last_ns: Start and end of the summed interval.
+        energy_j: Energy in that interval in joules.
         hole_s: Seconds of it without readings.
     """
 
@@ -33,7 +33,7 @@ class Meter:
         self._sums = np.zeros(1)
 
     def add(self, time_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
-        """Take what is newer than what is known."""
+        """Add the readings newer than ``last_ns``."""
         good = (time_ns > self.last_ns) & (watts >= 0) & (watts <= self._most_w)
         order = np.argsort(time_ns[good], kind="stable")
         time, power = time_ns[good][order].astype(np.int64), watts[good][order]
@@ -49,10 +49,10 @@ class Meter:
 
     @property
     def oldest_ns(self) -> int:
-        """Since when ``until`` knows."""
+        """Start of the history for ``until``."""
         return int(self._times[0])
 
     def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
-        """Joules from the start until then, of the shape of ``time_ns``."""
+        """Joules from the start until ``time_ns``, with its shape."""
         seconds = (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
         return np.asarray(np.interp(seconds, (self._times - self.start_ns) / 1e9, self._sums))

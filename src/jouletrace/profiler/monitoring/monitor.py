@@ -1,4 +1,4 @@
-"""``monitor``: record devices while something else runs, and say what they drew."""
+"""``monitor``: record devices while another program runs, and report their energy."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def monitor(
 ) -> tuple[Run, int]:
     """Record until the command or process ends, the duration is over, or Ctrl-C (or SIGTERM).
 
-    A command gets SIGTERM too; a process that is only followed goes on.
+    SIGTERM is passed on to a command; a process that is only followed continues.
 
     Args:
-        devices: What to record.
-        interval_s: Seconds between ticks; the record itself has the sensor's pace.
-        duration_s: Stop after so long; None for no limit. A command is not stopped.
+        devices: The devices to record.
+        interval_s: Seconds between ticks; the record itself has the sensor's update rate.
+        duration_s: Time limit in seconds; None for no limit. A command is not stopped.
         command: A program to run meanwhile.
         pid: A running process to follow to its end.
-        counter: Counts the work that the energy is for.
-        price_per_kwh: What a kilowatt hour costs, in any currency.
-        carbon_g_per_kwh: Grams of CO2 for a kilowatt hour.
-        folder: Where the Run goes; None keeps it in memory.
+        counter: Counts the work to which the energy is related.
+        price_per_kwh: Price per kilowatt hour, in any currency.
+        carbon_g_per_kwh: Grams of CO2 per kilowatt hour.
+        folder: Folder of the Run; None keeps it in memory.
         typed: For ``Run.command``.
         on_tick: Called with the latest readings.
-        displays: Shown the latest readings, and the work, at each tick.
+        displays: Receive the latest readings, and the work, at each tick.
 
     Returns:
         The analysed Run, and the command's exit code (0 without a command).
 
     Raises:
         BadInputError: If the command can't be started, there is no such process or nothing to
-            count, or nothing would ever end the recording of a simulated board.
-        RecorderDiedError: If recording ended by itself.
+            count, or nothing would end the recording of a simulated GPU.
+        RecorderDiedError: If the recorder failed.
     """
     _refuse(devices, duration_s, command, pid, counter)
     output = counter if isinstance(counter, OutputCounter) else None
@@ -87,7 +87,7 @@ def monitor(
             watch = Watch(session, interval_s=interval_s, on_tick=on_tick, displays=displays, counter=counter)
             start = session.clock.time_ns()
             end = start + int(duration_s * 1e9) if duration_s is not None else None
-            with suppress(KeyboardInterrupt):  # the ordinary end of a monitor
+            with suppress(KeyboardInterrupt):  # the normal end of a monitor
                 if command:
                     code = with_command(session, command, interval_s, watch.tick, output)
                 elif process is not None:
@@ -116,27 +116,27 @@ def _refuse(
     pid: int | None,
     counter: WorkCounter | None,
 ) -> None:
-    """Say what doesn't go together, before anything is recorded."""
+    """Refuse options that exclude each other, before anything is recorded."""
     real = next((w for w, asked in (("a command", command), ("a process", pid), ("a counter", counter)) if asked), None)
     if devices[0].clock.virtual and (real or duration_s is None):
-        why = f"{real} takes real time; write" if real else "its time passes at once; give a duration, or write"
+        why = f"{real} takes real time; write" if real else "its time is virtual; give a duration, or write"
         raise BadInputError(f"{devices[0].spec}: {why} {realtime(devices[0].spec)}")
     if command and shutil.which(command[0]) is None:
         why = "it is not executable" if Path(command[0]).exists() else "there is no such program"
         raise BadInputError(f"cannot run {command[0]!r}: {why}")
     if isinstance(counter, OutputCounter) and not command:
-        raise BadInputError("--per-command counts in the output of a command: write it behind --")
+        raise BadInputError("--per-command counts in the output of a command: give the command after --")
     if command and pid is not None:
-        raise BadInputError("--pid follows a process and -- COMMAND starts one: ask for one of them")
+        raise BadInputError("--pid follows a process and -- COMMAND starts one: give only one of them")
 
 
 def _finish_counting(session: Session, watch: Watch, counter: WorkCounter) -> None:
-    with suppress(KeyboardInterrupt):  # an impatient one: without the last reading
+    with suppress(KeyboardInterrupt):  # a second Ctrl-C skips the last reading
         watch.store(counter.stop())
     for code, message in counter.warnings():
         session.run.warn(code, message, counter.source)
 
 
 def realtime(spec: str) -> str:
-    """The same simulated board in real time."""
+    """The spec of the same simulated GPU in real time."""
     return f"{spec}{'&' if '?' in spec else '?'}realtime=1"

@@ -1,7 +1,7 @@
-"""The latest readings of a monitor for Prometheus to scrape, by ``prometheus_client``.
+"""Exports the latest readings of a monitor to Prometheus, by ``prometheus_client``.
 
-Names and units follow https://prometheus.io/docs/practices/naming/: base units, counters end in ``_total``. What a
-device doesn't report is left out, never 0.
+Names and units follow https://prometheus.io/docs/practices/naming/: base units, counters end in ``_total``. A quantity
+that a device doesn't report is left out, never 0.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _GAUGES: tuple[tuple[str, str, str, float], ...] = (
     ("temperature_memory_c", "memory_temperature_celsius", "Temperature of the memory.", 1.0),
     ("clock_sm_mhz", "sm_clock_hertz", "Clock of the streaming multiprocessors, or of a CPU's cores.", 1e6),
     ("clock_memory_mhz", "memory_clock_hertz", "Clock of the memory.", 1e6),
-    ("utilization_gpu_pct", "utilization_ratio", "Share of time in which some kernel ran.", 0.01),
-    ("memory_used_bytes", "memory_used_bytes", "Device memory in use by everybody.", 1.0),
-    ("throttle_bits", "throttle_reasons", "Why clocks are held down: NVML's clocksEventReasons bit mask.", 1.0),
+    ("utilization_gpu_pct", "utilization_ratio", "Share of time in which any kernel ran.", 0.01),
+    ("memory_used_bytes", "memory_used_bytes", "Device memory in use by all processes.", 1.0),
+    ("throttle_bits", "throttle_reasons", "Why clocks are reduced: NVML's clocksEventReasons bit mask.", 1.0),
 )
-"""Channel, metric, help, and its unit in the channel's."""
+"""Channel, metric, help, and the factor from the channel's unit to the metric's."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen."""
+    """Address of the exporter."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """From ``HOST:PORT``, ``[IPv6]:PORT``, ``:PORT`` or ``PORT``; without a host only this machine can ask.
+        """From ``HOST:PORT``, ``[IPv6]:PORT``, ``:PORT`` or ``PORT``; without a host only this machine can connect.
 
         Raises:
             BadInputError: If it is anything else.
@@ -61,11 +61,11 @@ class Address:
 
 
 class Readings(Collector):
-    """What a scrape gets: a metric a channel, a sample a device that reports it.
+    """The content of a scrape: one metric per channel, one sample per device that reports it.
 
     Attributes:
-        readings: The latest of each device.
-        work: Work counted so far; None where none is counted.
+        readings: The latest reading of each device.
+        work: Work counted so far; None if no work is counted.
     """
 
     def __init__(self, readings: Sequence[Reading] = (), work: LiveWork | None = None) -> None:
@@ -83,7 +83,7 @@ class Readings(Collector):
         label = [work.unit, _flag(any(reading.info.simulated for reading in self.readings))]
         text = "Units of work counted since the monitor began."
         counted = CounterMetricFamily(f"{_PREFIX}work", text, labels=["counter", "simulated"])
-        text = "Energy of all devices for one unit of work, lately."
+        text = "Energy of all devices per unit of work, since the previous reading."
         each = GaugeMetricFamily(f"{_PREFIX}energy_per_work_joules", text, labels=["counter", "simulated"])
         for metric, value in ((counted, work.done), (each, work.j_each)):
             if value is not None:
@@ -92,9 +92,9 @@ class Readings(Collector):
 
     def _of_devices(self) -> Iterator[Metric]:
         readings = self.readings
-        text = "Energy of the board since the monitor began, summed from its power record."
+        text = "Energy of the GPU since the monitor began, summed from its power record."
         yield self._filled(CounterMetricFamily, "energy_joules", text, (one.energy_j for one in readings))
-        text = "Time without readings, for which the energy takes the power read after it."
+        text = "Time without readings, for which the energy uses the next power reading."
         holes = (one.hole_s if one.energy_j is not None else None for one in readings)
         yield self._filled(CounterMetricFamily, "record_hole_seconds", text, holes)
         for channel, name, text, factor in _GAUGES:
@@ -103,7 +103,7 @@ class Readings(Collector):
             yield self._filled(GaugeMetricFamily, name, text, scaled)
         limits = (one.info.power_limit_w for one in readings)
         yield self._filled(GaugeMetricFamily, "power_limit_watts", "Enforced power limit.", limits)
-        text = "When the newest reading was taken, by the Unix clock."
+        text = "Unix time of the newest reading."
         stamps = (one.time_ns / 1e9 if one.time_ns else None for one in readings)
         yield self._filled(GaugeMetricFamily, "last_reading_timestamp_seconds", text, stamps)
 
@@ -120,14 +120,14 @@ class Readings(Collector):
 
 
 class Exporter:
-    """Serves ``/metrics`` from threads of its own, from ``with`` to its end; a ``watch.Display``.
+    """Serves ``/metrics`` from separate threads within a ``with`` block; a ``watch.Display``.
 
     Attributes:
-        url: Of the page.
-        open_to_others: Whether other machines can ask too; nobody is asked for a password.
+        url: URL of the page.
+        open_to_others: Whether other machines can connect; there is no password.
 
     Raises:
-        BadInputError: If the address can't be listened at.
+        BadInputError: If the server can't listen at the address.
     """
 
     def __init__(self, address: Address) -> None:
@@ -152,7 +152,7 @@ class Exporter:
         self._thread.join()
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
-        """Make these what is served."""
+        """Serve these readings from now on."""
         self._page.readings, self._page.work = readings, work
 
 

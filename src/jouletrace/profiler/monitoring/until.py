@@ -1,4 +1,4 @@
-"""What a recording lasts for: a command, another process, a time."""
+"""The end of a recording: that of a command, of another process, or a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_PID = 2**31 - 1
 
 
 def until(session: Session, end_ns: int | None, interval_s: float, tick: Tick) -> None:
-    """Tick until a time, or for ever."""
+    """Tick until a time, or without end."""
     while (left := interval_s if end_ns is None else (end_ns - session.clock.time_ns()) / 1e9) > 0:
         session.clock.sleep(min(interval_s, left))
         tick()
@@ -29,13 +29,13 @@ def until(session: Session, end_ns: int | None, interval_s: float, tick: Tick) -
 def with_command(
     session: Session, command: Sequence[str], interval_s: float, tick: Tick, output: OutputCounter | None = None
 ) -> int:
-    """Run a command and tick until it ends; returns its exit code as a shell has it.
+    """Run a command and tick until it ends; returns its exit code by the convention of shells.
 
     Args:
         session: The recording.
         command: Program and arguments.
         interval_s: Seconds between ticks.
-        tick: Called so often.
+        tick: Called at each interval.
         output: Reads the command's output, and passes it on.
 
     Raises:
@@ -49,7 +49,7 @@ def with_command(
         raise BadInputError(f"cannot run {command[0]!r}: {reason}") from None
     if output is not None and process.stdout is not None and process.stderr is not None:
         for stream, passed_to in ((process.stdout, 1), (process.stderr, 2)):
-            # The pipe's ends are the reader's from here on, to close when it is done.
+            # The reader owns this end of the pipe and closes it.
             output.watch(os.dup(stream.fileno()), passed_to)
             stream.close()
     start = session.clock.time_ns()
@@ -61,7 +61,7 @@ def with_command(
             except subprocess.TimeoutExpired:
                 tick()
     except KeyboardInterrupt as error:
-        # At a terminal it has had the same Ctrl-C; its end is waited for, so that it is in the record.
+        # A terminal sends Ctrl-C to the command too; waiting includes the command's end in the record.
         if isinstance(error, TerminatedError):
             process.terminate()
         process.wait()
@@ -80,7 +80,7 @@ def _how(code: int) -> str:
 
 
 class Followed:
-    """A process that somebody else has started, held on to so that no later one of its number is taken for it.
+    """A process started elsewhere, held by a handle, so that a later process with the same id isn't mistaken for it.
 
     Raises:
         BadInputError: If there is no such process, or it is this one.
@@ -95,7 +95,7 @@ class Followed:
         if not 0 < pid <= _MOST_PID:
             raise BadInputError(f"--pid {pid}: there is no such process")
         if pid == os.getpid():
-            raise BadInputError(f"--pid {pid}: that is this monitor itself, which would wait for its own end")
+            raise BadInputError(f"--pid {pid}: this is the monitor itself, which would wait for its own end")
         try:
             if hasattr(os, "pidfd_open"):
                 self._handle = os.pidfd_open(pid)
@@ -120,14 +120,14 @@ class Followed:
         return not _there(self.pid)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the handle."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
 
 def with_process(session: Session, process: Followed, end_ns: int | None, interval_s: float, tick: Tick) -> None:
-    """Tick until a process ends, or a time if that comes first."""
+    """Tick until a process ends, or until a time if that is earlier."""
     start = session.clock.time_ns()
     try:
         while (left := interval_s if end_ns is None else (end_ns - session.clock.time_ns()) / 1e9) > 0:
@@ -139,7 +139,7 @@ def with_process(session: Session, process: Followed, end_ns: int | None, interv
 
 
 def _there(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent doesn't."""
+    """Whether a process runs; a zombie doesn't."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -152,7 +152,7 @@ def _there(pid: int) -> bool:
 
 
 def _name(pid: int) -> str:
-    try:  # not its arguments, which are another's and may be secret
+    try:  # without its arguments, which may be secret
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip() or "process"
     except OSError:
         return "process"

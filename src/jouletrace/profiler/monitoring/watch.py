@@ -1,6 +1,6 @@
-"""What a monitor shows while it records: the latest readings, energy so far, energy per unit of work.
+"""Live figures of a monitor: the latest readings, energy so far, energy per unit of work.
 
-These are for the eye and for dashboards, summed up as readings come. The figures of the Run are
+They serve displays and dashboards, as running sums of readings. The figures of the Run are
 computed from its record afterwards, with the sensor's response and intervals.
 """
 
@@ -23,7 +23,7 @@ from jouletrace.run.channels import POWER
 
 FLUSH_S = 1.0
 LATE_S = 0.1
-"""How old the newest power reading may be where lines come faster than ``FLUSH_S``."""
+"""Largest age in seconds of the newest power reading if ticks are more frequent than ``FLUSH_S``."""
 
 
 @dataclass
@@ -33,11 +33,11 @@ class Reading:
     Attributes:
         device: Its id.
         name: Its name.
-        info: All that is known of it.
+        info: Its description.
         time_ns: Stamp of the newest reading.
         values: Latest value by channel name; power is the mean since the last tick.
-        energy_j: Joules since the monitor began, as far as the record has arrived; None without one.
-        hole_s: Seconds of it for which there was no reading.
+        energy_j: Joules since the monitor began, up to the end of the record; None without a power record.
+        hole_s: Seconds of that time without readings.
     """
 
     device: str
@@ -51,13 +51,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class LiveWork:
-    """Real work and its energy over all devices, at the newest reading of the counter that the record reaches.
+    """Real work and its energy over all devices, at the newest reading of the counter within the power record.
 
     Attributes:
-        unit: What is counted.
+        unit: Unit of work.
         done: Units counted since the monitor began.
-        per_s: Units per second lately: since the reading before; None before two.
-        j_each: Joules for one unit lately; None where nothing was counted.
+        per_s: Units per second since the previous reading; None before the second reading.
+        j_each: Joules per unit since the previous reading; None if nothing was counted.
         j_each_mean: The same since the monitor began.
         problem: Why the counter can't be read now; None if it can.
     """
@@ -71,17 +71,17 @@ class LiveWork:
 
 
 class Display(Protocol):
-    """Somebody who wants to know at each tick: a table, a stream, an exporter."""
+    """A receiver of ticks: a table, a stream, an exporter."""
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
-        """The latest readings, and the work if it is counted."""
+        """Show the latest readings, and the work if it is counted."""
 
 
 Tick = Callable[[list[Reading]], None]
 
 
 class Watch:
-    """Turns the growing record into the latest readings, and stores those of a counter of work."""
+    """Derives the latest readings from the growing record, and stores the readings of a counter of work."""
 
     def __init__(
         self,
@@ -108,17 +108,17 @@ class Watch:
         self._work = _WorkMeter(counter.unit) if counter is not None else None
 
     def tick(self) -> None:
-        """Look for new readings and hand them on.
+        """Read new samples and pass them to the displays.
 
         Raises:
-            RecorderDiedError: If the recorder is gone.
+            RecorderDiedError: If the recorder has ended.
         """
         self._session.recorder.check()
         if self._counter is not None:
             self.store(self._counter.take())
         if self._on_tick is None and not self._displays:
             return
-        if self._hurry:  # the recorder hands on what it has once a second unless it is asked
+        if self._hurry:  # without a request the recorder flushes only once per second
             self._session.recorder.wait_until(self._session.clock.time_ns() - int(LATE_S * 1e9), LATE_S)
         table = self._session.recorder.samples()
         fresh = table.slice(self._seen)
@@ -134,7 +134,7 @@ class Watch:
             display.show(readings, work)
 
     def store(self, readings: list[WorkReading]) -> None:
-        """Put readings of the counter into the Run."""
+        """Add readings of the counter to the Run."""
         self._session.add_samples(sample_rows(self._session.devices[0].info.id, readings))
         if self._work is not None:
             self._work.waiting += readings
@@ -174,8 +174,8 @@ class _WorkMeter:
         self._found = LiveWork(unit)
 
     def now(self, meters: Sequence[Meter], devices: int, problem: str | None) -> LiveWork:
-        """The state at the newest reading that all records have passed."""
-        # Energy of some of the devices alone would read as that of all.
+        """The state at the newest reading that all power records have passed."""
+        # A sum over only some devices would look like that of all devices.
         known = bool(meters) and len(meters) == devices
         reached = min((meter.last_ns for meter in meters), default=0) if known else None
         ready = [r for r in self.waiting if reached is None or r.time_ns <= reached]
@@ -197,7 +197,7 @@ class _WorkMeter:
 
 
 def _each(before: tuple[WorkReading, float], after: tuple[WorkReading, float]) -> tuple[float, float | None] | None:
-    """Units per second and joules a unit between two readings; None between a reading and itself."""
+    """Units per second and joules per unit between two readings; None for a single reading."""
     seconds = (after[0].time_ns - before[0].time_ns) / 1e9
     done = after[0].done - before[0].done
     if seconds <= 0:

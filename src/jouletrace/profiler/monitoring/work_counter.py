@@ -1,8 +1,7 @@
-"""Counting the real work of a running program: what its energy is divided by.
+"""Counters of the real work of a running program, by which its energy is divided.
 
-A counter only grows: tokens generated, requests answered, images seen. Where it is read from is
-one module each: ``work_counter_http`` (a Prometheus endpoint) and ``work_counter_output`` (lines
-that a command prints).
+A counter is monotonic: tokens generated, requests answered, images processed. Each source has one module:
+``work_counter_http`` (a Prometheus endpoint) and ``work_counter_output`` (lines that a command prints).
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class WorkReading:
 
     Attributes:
         time_ns: Middle of the read, in nanoseconds since the Unix epoch.
-        took_s: Seconds that the read took: the count is of some time within them.
+        took_s: Duration of the read in seconds: the count belongs to an unknown time within it.
         done: Units of work counted since the first reading.
-        resets: How often the counter has been seen to start again until then.
+        resets: Number of observed restarts of the counter so far.
     """
 
     time_ns: int
@@ -35,41 +34,41 @@ class WorkReading:
 
 
 class WorkCounter(Protocol):
-    """Something that counts work beside the recording, and never makes it wait."""
+    """A counter of work that runs along with the recording and never blocks it."""
 
     source: str
-    """Where it is read from, for the Run."""
+    """Its source, for the Run."""
 
     unit: str
-    """What is counted, in one word or name."""
+    """Unit of work, as one word or name."""
 
     def start(self, clock: Clock) -> None:
-        """Begin to count; returns at once, or after one try to read that has an end.
+        """Start counting; returns at once, or after one attempt to read with a timeout.
 
         Raises:
-            BadInputError: If it is known already that there is nothing to count.
+            BadInputError: If there is certainly nothing to count.
         """
 
     def take(self) -> list[WorkReading]:
-        """Readings since the last call, oldest first; never waits."""
+        """Readings since the last call, oldest first; never blocks."""
 
     def problem(self) -> str | None:
         """Why it can't be read now, in one line; None if it can."""
 
     def stop(self) -> list[WorkReading]:
-        """Read a last time, in a few seconds at most, and end; readings since ``take``. Safe to call twice."""
+        """Read once more, within a few seconds, and stop; readings since ``take``. Safe to call twice."""
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Codes and sentences for ``Run.warnings``: what a reader of the figures must know. After ``stop``."""
+        """Codes and messages for ``Run.warnings``. Call it after ``stop``."""
 
 
 _GLITCH = 1000.0
-"""A counter that grew so many times as much as it then turns out to have grown had not: one reading was wrong."""
+"""Ratio of an increase to the increase that the next reading confirms, from which a single reading is wrong."""
 
 
 @dataclass
 class _Series:
-    """One series of a counter: its last value, what it has grown by until then, and both as of the reading before."""
+    """One series of a counter: its last value, its growth so far, and both at the previous reading."""
 
     last: float
     grown: float = 0.0
@@ -77,7 +76,7 @@ class _Series:
     grown_earlier: float = 0.0
 
     def take(self, value: float) -> str:
-        """Count on to a value; says "reset" or "glitch" if that is what it took the values for."""
+        """Continue with a new value; returns "reset" or "glitch" if the values show one, else ""."""
         found = ""
         if value < self.last:
             risen = value - self.earlier
@@ -94,17 +93,17 @@ class _Series:
 
 
 class Tally:
-    """Adds up what several series of one counter have grown by, across their resets.
+    """Sums the growth of several series of one counter across their resets.
 
-    A series below its last value has started again from zero, as ``increase()`` of Prometheus takes
-    it: what it had counted between its last reading and the reset is lost, and the reset is counted.
-    One that goes on where it was before a jump had one wrong reading, which counts nothing then.
-    One that appears later began at zero. One that goes away may come back. One that was NaN at first
-    counts from its first number on.
+    A series below its last value has restarted from zero, as ``increase()`` of Prometheus assumes:
+    work between its last reading and the reset is lost, and the reset is counted.
+    A series that continues from its value before a jump had one wrong reading, which is ignored.
+    A series that appears later began at zero. A series that disappears may return. A series that is NaN at first
+    counts from its first number.
 
     Attributes:
-        resets: How often a series started again.
-        glitches: How many readings were wrong.
+        resets: Number of restarts of a series.
+        glitches: Number of wrong readings.
     """
 
     def __init__(self) -> None:
@@ -113,11 +112,11 @@ class Tally:
 
     @property
     def done(self) -> float:
-        """What all series have grown by."""
+        """Growth of all series."""
         return math.fsum(series.grown for series in (self._series or {}).values())
 
     def add(self, values: Mapping[str, float]) -> None:
-        """Take one reading: values by series. The first is where counting begins."""
+        """Add one reading: values by series. Counting begins at the first one."""
         if self._series is None:
             self._series = {name: _Series(value) for name, value in values.items()}
             return
@@ -131,7 +130,7 @@ class Tally:
 
 
 def channels(device: str, counter: WorkCounter) -> list[ChannelInfo]:
-    """What a counter adds to the channels of a Run, under its first device."""
+    """The channels of a counter, under the Run's first device."""
     source = f"{counter.source} ({counter.unit})"
     return [ChannelInfo(device, name, CHANNEL_UNITS[name][0], source) for name in (WORK, WORK_RESETS, WORK_READ)]
 

@@ -1,4 +1,4 @@
-"""A counter of work that a server exposes to Prometheus, read beside the recording by a thread of its own."""
+"""A counter of work that a server exposes to Prometheus, read by a separate thread during the recording."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from jouletrace.profiler.monitoring.work_counter_text import Metric, find
 from jouletrace.run.channels import MOST_WORK
 
 TIMEOUT_S = 5.0
-"""A read that takes longer is given up."""
+"""A read that takes longer, in seconds, is abandoned."""
 
 _GRACE_S = 0.5
-"""More for it to say itself what it waited for."""
+"""Additional seconds, so that the read itself can report its timeout."""
 
 FASTEST_S = 0.2
-"""A server is not asked more often."""
+"""Least seconds between reads."""
 
 _LARGEST = 32 << 20
 _CHUNK = 1 << 16
@@ -45,7 +45,7 @@ class Target:
     Attributes:
         url: The page.
         metric: Its name.
-        labels: Which of its series; all that have these.
+        labels: Selects the series that have all of these labels.
     """
 
     url: str
@@ -68,12 +68,12 @@ class Target:
         except ValueError as error:
             raise BadInputError(f"--per {text!r}: {error}") from None
         if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url):
-            raise BadInputError(f"--per {text!r}: {url!r} is no http:// or https:// address")
+            raise BadInputError(f"--per {text!r}: {url!r} is not an http:// or https:// address")
         if parts.username is not None:
             raise BadInputError(f"--per: a password in an address would end up in the Run: leave it out ({host})")
         match = _TARGET.fullmatch(rest.strip())
         if match is None:
-            raise BadInputError(f'--per {text!r}: {rest!r} is no metric; write name or name{{label="value"}}')
+            raise BadInputError(f'--per {text!r}: {rest!r} is not a metric; write name or name{{label="value"}}')
         return cls(url, match[1], _labels(match[2] or "", text))
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def _labels(text: str, whole: str) -> dict[str, str]:
 class PrometheusCounter:
     """Reads a counter every ``every_s`` seconds; see ``work_counter.WorkCounter``.
 
-    A server that is down, slow or says nonsense is asked again, as long as the recording goes on.
+    Failed reads (server down, slow, or with an invalid answer) are retried throughout the recording.
     """
 
     def __init__(self, target: Target, every_s: float = 1.0, timeout_s: float = TIMEOUT_S) -> None:
@@ -116,10 +116,10 @@ class PrometheusCounter:
         self._thread: threading.Thread | None = None
 
     def start(self, clock: Clock) -> None:
-        """Ask once, so that a misspelt name is known at once, and then again and again from a thread.
+        """Read once, so that a misspelt name is reported at once, then repeatedly from a thread.
 
         Raises:
-            BadInputError: If the server answers, and has no such metric, or it is no counter.
+            BadInputError: If the server answers without such a metric, or the metric isn't a counter.
         """
         refused = self._ask(clock)
         if refused is not None:
@@ -138,7 +138,7 @@ class PrometheusCounter:
         return self._problem
 
     def stop(self) -> list[WorkReading]:
-        """One more read, for as long as a read may take."""
+        """Read once more, within the timeout, and stop."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(2 * self._timeout_s + 1)
@@ -146,7 +146,7 @@ class PrometheusCounter:
         return self.take()
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Down at times, never read, resets, jumps, not declared as a counter."""
+        """Warnings: failed reads, never read, resets, jumps, not declared as a counter."""
         found = []
         if not self._answers:
             found.append(("work_never_read", f"the counter of work was never read: {self._last_failure}"))
@@ -156,15 +156,15 @@ class PrometheusCounter:
                 ("work_not_read", f"{self._failures} of {tries} reads of the counter failed: {self._last_failure}")
             )
         if self._no_counts:
-            message = f"{self._no_counts} series of {self.unit} were no count at times (NaN, negative): left out then"
+            message = f"{self._no_counts} series of {self.unit} had invalid values at times (NaN, negative): left out"
             found.append(("work_no_count", message))
         if self._untyped:
-            found.append(("work_untyped", f"the server doesn't declare {self.unit} as a counter; it was taken for one"))
+            found.append(("work_untyped", f"the server doesn't declare {self.unit} as a counter; it was used as one"))
         if self._tally.resets:
-            message = f"the counter of work started again ({self._tally.resets} times): work just before isn't counted"
+            message = f"the counter of work restarted ({self._tally.resets} times): work just before isn't counted"
             found.append(("work_reset", message))
         if self._tally.glitches:
-            message = f"the counter of work jumped and came back ({self._tally.glitches} times): that was left out"
+            message = f"the counter of work jumped and returned ({self._tally.glitches} times): the jumps were left out"
             found.append(("work_implausible", message))
         return found
 
@@ -172,11 +172,11 @@ class PrometheusCounter:
         due = time.monotonic() + self._every_s
         while not self._ending.wait(max(due - time.monotonic(), 0.0)):
             self._note(self._ask(clock))
-            # From now on after a slow answer: reads that were missed are not made up for.
+            # After a slow answer the schedule restarts: missed reads are skipped.
             due = max(due + self._every_s, time.monotonic())
         failures = self._failures
         self._note(self._ask(clock))
-        if self._answers:  # a server that ended with the recording wasn't down
+        if self._answers:  # a server that ends with the recording doesn't count as failed
             self._failures = failures
 
     def _note(self, refused: str | None) -> None:
@@ -184,7 +184,7 @@ class PrometheusCounter:
             self._fail(refused)
 
     def _ask(self, clock: Clock) -> str | None:
-        """Read once; returns why what the server says can't be counted. A server that doesn't answer is noted."""
+        """Read once; returns why the answer isn't a counter, else None. A missing answer is recorded as a failure."""
         before, began = clock.time_ns(), time.monotonic()
         try:
             text = fetch(self._target.url, self._timeout_s)
@@ -199,7 +199,7 @@ class PrometheusCounter:
         counts = {series: value if 0 <= value <= MOST_WORK else math.nan for series, value in metric.values.items()}
         bad = [value for series, value in metric.values.items() if math.isnan(counts[series])]
         if bad and len(bad) == len(counts):
-            self._fail(f"{self._target.metric} is {bad[0]:g} there, which is no count")
+            self._fail(f"{self._target.metric} is {bad[0]:g}, which is not a count")
             return None
         self._no_counts = max(self._no_counts, len(bad))
         with self._lock:
@@ -221,7 +221,7 @@ def _why_not(metric: Metric, target: Target) -> str | None:
     if metric.counts is False:
         return f"{target.metric} is a {metric.kind}, not a counter"
     if metric.values or (metric.declared and not metric.unselected):
-        return None  # one that is declared and has no series yet has counted nothing
+        return None  # a declared metric without series has counted nothing yet
     if metric.unselected:
         return f"no series of {target.metric} has these labels ({metric.unselected} have others)"
     near = get_close_matches(target.metric, sorted(metric.names), 3)
@@ -232,10 +232,10 @@ def _why_not(metric: Metric, target: Target) -> str | None:
 def fetch(url: str, timeout_s: float) -> str:
     """The text of a page.
 
-    A thread of its own asks: neither a name server nor a server that drips its headers keeps to a timeout.
+    A separate thread reads it: the socket timeout bounds neither name resolution nor slowly sent headers.
 
     Raises:
-        OSError: In one line, if there is none within ``timeout_s``, or it is no page of metrics by its size.
+        OSError: With one line, if there is no answer within ``timeout_s``, or the page is too large.
     """
     found: list[str | OSError] = []
 
@@ -257,13 +257,13 @@ def fetch(url: str, timeout_s: float) -> str:
 def _fetch(url: str, timeout_s: float) -> str:
     deadline = time.monotonic() + timeout_s
     request = urllib.request.Request(url, headers={"Accept": _ACCEPT, "User-Agent": "jouletrace"})
-    # A proxy of the environment would ask its own loopback.
+    # A proxy from the environment would resolve loopback addresses on its own host.
     direct = [urllib.request.ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []
     try:
         with urllib.request.build_opener(_SameServer, *direct).open(request, timeout=timeout_s) as answer:
             parts: list[bytes] = []
             size = 0
-            # Each read has the timeout for itself: only the sum tells a server that drips.
+            # The socket timeout applies to each read: the deadline also bounds a server that sends slowly.
             while part := answer.read1(_CHUNK):
                 parts.append(part)
                 size += len(part)
@@ -271,8 +271,8 @@ def _fetch(url: str, timeout_s: float) -> str:
                     raise OSError(f"{url} answers with more than {_LARGEST >> 20} MiB")
                 if time.monotonic() > deadline:
                     raise TimeoutError
-            if answer.length:  # half a number would be taken for a reset
-                raise OSError(f"{url} hangs up in the middle of its answer")
+            if answer.length:  # a truncated number would look like a reset
+                raise OSError(f"{url} closed the connection within its answer")
     except urllib.error.HTTPError as error:
         raise OSError(f"{url} answers {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
@@ -289,15 +289,15 @@ def _fetch(url: str, timeout_s: float) -> str:
 
 
 class _SameServer(urllib.request.HTTPRedirectHandler):
-    """Follows redirects within a server ("/metrics" to "/metrics/") and refuses those to others."""
+    """Follows redirects within a server ("/metrics" to "/metrics/") and refuses redirects to other servers."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        """The request that follows; called by urllib.
+        """The redirected request; called by urllib.
 
         Raises:
-            OSError: If it would go to another server than the one that the user named.
+            OSError: If it leads to another server than the user named.
         """
         here, there = urlsplit(req.full_url), urlsplit(newurl)
         if (there.scheme, there.hostname, there.port) != (here.scheme, here.hostname, here.port):

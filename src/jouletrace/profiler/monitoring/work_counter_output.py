@@ -1,4 +1,4 @@
-"""A counter of work in what a command prints: matching lines, or the numbers in them."""
+"""A counter of work in the output of a command: matching lines, or the numbers in them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from jouletrace.profiler.monitoring.work_counter import WorkReading
 
 _CHUNK = 1 << 16
 _LONGEST = 1 << 20
-"""Bytes of a line that are looked at."""
+"""Bytes of a line that are searched."""
 
 _JOIN_S = 2.0
 
 
 class OutputCounter:
-    r"""Passes a command's output on as it comes and counts in it; see ``work_counter.WorkCounter``.
+    r"""Passes a command's output on and counts matches in it; see ``work_counter.WorkCounter``.
 
     Args:
-        pattern: Regular expression, searched for in every line (``\n`` or ``\r`` ends one). With a
-            group, the number that it captured is added; else each matching line counts one.
+        pattern: Regular expression, searched in every line (``\n`` or ``\r`` ends a line). With a
+            group, the captured number is added; otherwise each matching line counts one.
 
     Raises:
-        BadInputError: If it is no regular expression, or has several groups.
+        BadInputError: If it isn't a regular expression, or has several groups.
     """
 
     def __init__(self, pattern: str) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
-            raise BadInputError(f"--per-command {pattern!r}: no regular expression ({error})") from None
+            raise BadInputError(f"--per-command {pattern!r}: not a regular expression ({error})") from None
         if self._pattern.groups > 1:
             raise BadInputError(
                 f"--per-command {pattern!r}: has {self._pattern.groups} groups; one may capture a number, "
@@ -54,22 +54,22 @@ class OutputCounter:
         """Counting begins with ``watch``.
 
         Raises:
-            NotPossibleError: If the process that searches doesn't start.
+            NotPossibleError: If the search process doesn't start.
         """
         self._clock = clock
         self._searcher = Searcher(self._pattern.pattern, LIMIT_S)
 
     def watch(self, pipe: int, passed_to: int) -> None:
-        """Read the file descriptor ``pipe`` to its end, and write what comes to ``passed_to``."""
+        """Copy the file descriptor ``pipe`` to ``passed_to`` until its end."""
         thread = threading.Thread(target=self._pass_on, args=(pipe, passed_to), name="output-counter", daemon=True)
         if self._clock is not None and not self._threads:
-            # Before its first line: work and energy begin together.
+            # A zero reading before the first line: work and energy begin together.
             self._begun = [WorkReading(self._clock.time_ns(), 0.0, 0.0, 0)]
         self._threads.append(thread)
         thread.start()
 
     def take(self) -> list[WorkReading]:
-        """The count now; none while lines wait to be searched, since it would be too low."""
+        """The current count; no reading while lines wait for the search, since it would be too low."""
         if self._clock is None or self._searcher is None or self._searcher.behind:
             return []
         begun, self._begun = self._begun, []
@@ -77,12 +77,12 @@ class OutputCounter:
             return [*begun, WorkReading(self._clock.time_ns(), 0.0, self._done, 0)]
 
     def problem(self) -> str | None:
-        """That the pattern was too slow, if it was; a pipe can always be read."""
+        """A message if the pattern was too slow; a pipe can always be read."""
         why = self._searcher.gave_up if self._searcher is not None else None
         return None if why is None else f"the search for {self._pattern.pattern!r} {why}, and counting ended"
 
     def stop(self) -> list[WorkReading]:
-        """What was still in the pipes; a program that the command left behind may hold them open for ever."""
+        """The rest of the pipes, with a timeout: a surviving child of the command may hold them open."""
         for thread in self._threads:
             thread.join(_JOIN_S)
         last = self.take()
@@ -92,11 +92,11 @@ class OutputCounter:
         return last
 
     def warnings(self) -> list[tuple[str, str]]:
-        """The pattern was too slow, nothing matched, or what was captured was no number."""
+        """Warnings: the pattern was too slow, nothing matched, or a captured text wasn't a number."""
         found = []
         problem = self.problem()
         if problem is not None:
-            found.append(("work_search_ended", f"{problem}: figures of work are of the time until then"))
+            found.append(("work_search_ended", f"{problem}: figures of work cover only the time until then"))
         elif not self._matched:
             found.append(("work_never_counted", f"no line of the command's output matched {self._pattern.pattern!r}"))
         if self._unread:
@@ -114,7 +114,7 @@ class OutputCounter:
                 rest = rest[:_LONGEST]
             self._look([rest])
         except OSError:
-            pass  # nobody reads the output any more: the command is to hear of it, as it would without us
+            pass  # the reader of the output has closed it: the command gets the same error, as without this process
         finally:
             with suppress(OSError):
                 os.close(pipe)

@@ -1,4 +1,4 @@
-"""One metric out of a page in Prometheus' text format, version 0.0.4, or OpenMetrics 1.0.
+"""Reads one metric from a page in Prometheus' text format, version 0.0.4, or OpenMetrics 1.0.
 
 Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and
 https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md.
@@ -14,20 +14,20 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _SAMPLE = re.compile(rf"({_NAME})\s*(?:\{{((?:[^\"}}]|\"(?:[^\"\\]|\\.)*\")*)\}})?\s*(\S+)")
 _LABEL = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 _PARTS_THAT_COUNT = ("_count", "_bucket", "_sum")
-"""Of a histogram or summary; a sum only grows where nothing negative is observed, as is the rule."""
+"""Monotonic parts of a histogram or summary; a sum is monotonic if no negative value is observed, as is the rule."""
 
 COUNTER, UNTYPED = "counter", "untyped"
 
 
 @dataclass
 class Metric:
-    """What a page says of one metric.
+    """One metric of a page.
 
     Attributes:
-        kind: "counter", "gauge", "histogram", ... as declared; "untyped" if it isn't.
-        values: By series, which is its labels as text; those that were selected.
-        unselected: Series of other labels.
-        names: All names that have values on the page, for whoever misspelt one.
+        kind: "counter", "gauge", "histogram", ... as declared; "untyped" if undeclared.
+        values: Values of the selected series, by their labels as text.
+        unselected: Number of series with other labels.
+        names: All names with values on the page, for suggestions after a misspelling.
     """
 
     kind: str = UNTYPED
@@ -38,12 +38,12 @@ class Metric:
 
     @property
     def counts(self) -> bool | None:
-        """Whether it is a counter; None if the page doesn't say."""
+        """Whether it is a counter; None if the page doesn't declare its type."""
         return None if self.kind in (UNTYPED, "unknown") else self.kind == COUNTER
 
 
 def find(text: str, name: str, labels: Mapping[str, str]) -> Metric:
-    """The series of a metric that have these labels; lines that aren't of the format are passed over."""
+    """The series of a metric with these labels; malformed lines are skipped."""
     found = Metric()
     for line in map(str.strip, text.split("\n")):
         if line.startswith("#"):

@@ -1,1 +1,1 @@
-"""Programs that aren't ours to run: their own loops, on a record that runs beside them, on one GPU or many."""
+"""Recording of user programs with their own loops, on one GPU or several."""

@@ -1,4 +1,4 @@
-"""The one recording that is on in this process: marks find it here without being handed it."""
+"""The active recording of this process, where marks look it up."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jouletrace.profiler.record.ranges import Marks
 
 
 class Active(Protocol):
-    """A recording that is on, as those who find it here see it."""
+    """The interface of an active recording."""
 
     label: str
 
     @property
     def marks(self) -> Marks:
-        """Takes its ranges and steps."""
+        """The marks that collect its ranges and steps."""
 
     def step(self, sync: bool = False) -> None:
         """An iteration of this thread's loop has ended."""
@@ -25,10 +25,10 @@ class Active(Protocol):
         """Add a warning, once."""
 
     def has_warned(self, code: str) -> bool:
-        """Whether that warning is there."""
+        """Whether a warning with that code exists."""
 
     def leave_to_parent(self) -> None:
-        """In a fork: end without a word."""
+        """End silently in a fork."""
 
 
 current: Active | None = None
@@ -36,13 +36,13 @@ lock = threading.Lock()
 
 
 def claim(recording: Active) -> None:
-    """Make a recording the one that is on, once it takes marks; call it with ``lock`` held since none was."""
-    global current  # noqa: PLW0603  # what this module is for
+    """Make a recording the active one once it accepts marks; hold ``lock`` since the check that none is active."""
+    global current  # noqa: PLW0603  # the purpose of this module
     current = recording
 
 
 def release(recording: Active) -> None:
-    """That recording is over, or never began."""
+    """Deactivate a recording that has ended, or never began."""
     global current  # noqa: PLW0603  # as above
     with lock:
         if current is recording:
@@ -50,7 +50,7 @@ def release(recording: Active) -> None:
 
 
 def _forget_parent() -> None:
-    """In a fork: the recording is the parent's."""
+    """Deactivate the recording in a fork: it belongs to the parent."""
     global current, lock  # noqa: PLW0603  # the parent may hold it at the fork
     lock = threading.Lock()
     if current is not None:

@@ -1,8 +1,8 @@
-"""Ranges that a program marks for other profilers (NVTX, ``record_function``), taken as ours while recording.
+"""Records ranges that a program marks for other profilers (NVTX, ``record_function``).
 
-What the program calls is wrapped while a recording is on and put back afterwards: the low-level
-functions where there are some, so that names imported before (``from ... import range_push``) count too.
-Ranges that torch marks inside of itself (an optimizer's step, say) are left out: they aren't the program's.
+The marking functions are wrapped during a recording and restored afterwards. Where low-level functions exist, these
+are wrapped, so that names imported before (``from ... import range_push``) work too. Ranges that torch marks
+internally (an optimizer's step, say) are left out, since the program didn't mark them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HELD = "_jouletrace_opened"
 
 
 class Annotations:
-    """Takes annotations of this process into marks, from ``attach`` to ``detach``."""
+    """Converts annotations of this process to marks, from ``attach`` to ``detach``."""
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
@@ -28,7 +28,7 @@ class Annotations:
         self._seen: set[str] = set()
 
     def attach(self) -> None:
-        """Wrap what is imported by now; call it again to find what has been imported since."""
+        """Wrap the modules imported so far; call it again for modules imported later."""
         for name, wrap in (
             ("torch.cuda.nvtx", self._wrap_torch_nvtx),
             ("torch.autograd.profiler", self._wrap_record_function),
@@ -42,7 +42,7 @@ class Annotations:
             wrap(module)
 
     def detach(self) -> None:
-        """Put everything back."""
+        """Restore all wrapped functions."""
         while self._originals:
             owner, name, original = self._originals.pop()
             setattr(owner, name, original)
@@ -57,7 +57,7 @@ class Annotations:
             self._put(module, "range_pop", self._popping(module.range_pop))
 
     def _wrap_nvtx(self, module: Any) -> None:
-        # Without a profiler attached the package doesn't reach its library: its own functions are wrapped.
+        # Without an attached profiler the package doesn't call its library, so its own functions are wrapped.
         push, pop = self._pushing(module.push_range), self._popping(module.pop_range)
         for owner in (module, sys.modules.get("nvtx")):
             if owner is not None:
@@ -69,7 +69,7 @@ class Annotations:
         self._wrap_context(module.record_function, lambda it: it.name)
 
     def _wrap_context(self, kind: Any, name_of: Callable[[Any], object]) -> None:
-        """A class of context managers."""
+        """Wrap a class of context managers."""
         enter, leave, marks = kind.__enter__, kind.__exit__, self._marks
 
         @functools.wraps(enter)
@@ -77,7 +77,7 @@ class Annotations:
             result = enter(it)
             own = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch.")
             opened = None if own else marks.begin(str(name_of(it) or "range"))
-            # One object may be entered again before it is left.
+            # One object may be entered again before its exit.
             it.__dict__.setdefault(_HELD, []).append(opened)
             return result
 
@@ -95,7 +95,7 @@ class Annotations:
     def _pushing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def push(message: Any = None, *args: Any, **options: Any) -> Any:
-            result = original(message, *args, **options)  # first: it may not be there, and raise
+            result = original(message, *args, **options)  # first, since it may be missing and raise
             self._stack().append(self._marks.begin(str(message or "range")))
             return result
 
@@ -105,7 +105,7 @@ class Annotations:
         @functools.wraps(original)
         def pop(*args: Any, **options: Any) -> Any:
             stack = self._stack()
-            if stack:  # else it was pushed before the recording
+            if stack:  # otherwise it was pushed before the recording
                 self._marks.end(stack.pop())
             return original(*args, **options)
 
@@ -123,7 +123,7 @@ class Annotations:
 
 
 class _Library:
-    """torch's NVTX library with push and pop wrapped; all else is the library's."""
+    """torch's NVTX library with wrapped push and pop; all other attributes are the library's."""
 
     def __init__(self, library: Any, push: Callable[..., Any], pop: Callable[..., Any]) -> None:
         self._library = library

@@ -1,10 +1,10 @@
-"""Callbacks that record a training loop of somebody else's: transformers' Trainer and Lightning.
+"""Callbacks that record the training loops of transformers' Trainer and Lightning.
 
     trainer = Trainer(..., callbacks=[jt.trainer_callback(save_to="runs/mine")])
 
-Steps become spans of kind "iteration", epochs and evaluations ranges; nothing waits for the GPU but
-the ends of epochs and evaluations. What the trainer logs gets the energy so far. Their libraries are
-imported when one is asked for.
+Steps become spans of kind "iteration", epochs and evaluations become ranges. Only the ends of epochs and
+evaluations synchronise with the GPU. The energy so far is added to the trainer's log. The libraries are
+imported when a callback is created.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from jouletrace.run import Run
 
 
 class _Loop:
-    """One training as a recording: what both callbacks do at the events of their library."""
+    """One training as a recording: the common part of both callbacks."""
 
     def __init__(self, label: str, options: dict[str, Any]) -> None:
         self._label, self._options = label, options
         if isinstance(place := options.get("save_to"), str | PathLike):
-            options["save_to"] = Path(place).absolute()  # where the callback was made, not where training begins
+            options["save_to"] = Path(place).absolute()  # resolved now: training may begin in another folder
         self._recording: Recording | None = None
         self._open: list[live.range] = []
         self.run: Run | None = None
@@ -43,7 +43,7 @@ class _Loop:
             self._open.append(opened)
 
     def leave(self, name: str) -> None:
-        """End the range of that name, and what is still open inside it; nothing if it isn't open."""
+        """End the range of that name and all ranges open inside it; a no-op if it isn't open."""
         if all(opened.name != name for opened in self._open):
             return
         while self._open:
@@ -57,7 +57,7 @@ class _Loop:
             self._recording.skip()
 
     def logged(self) -> dict[str, float]:
-        """What has been measured so far, for a trainer's log; what isn't known is left out."""
+        """The figures so far for a trainer's log; unknown figures are left out."""
         if self._recording is None:
             return {}
         found = self._recording.now()
@@ -87,13 +87,13 @@ def trainer_callback(
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Any:
-    """A ``transformers.TrainerCallback`` that records the training: an epoch, evaluation and step each have energy.
+    """A ``transformers.TrainerCallback`` that records the training: energy per epoch, evaluation and step.
 
     Args:
-        label: What the Run is called.
+        label: Name of the Run.
         devices: As in ``record``.
-        save_to: As in ``record``. The Run is the callback's ``run`` too, once the training has ended.
-        **options: Others of ``record``: ``on_update``, ``trace_s``, ...
+        save_to: As in ``record``. The callback's ``run`` also holds the Run after the training.
+        **options: Further options of ``record``: ``on_update``, ``trace_s``, ...
 
     Raises:
         NotPossibleError: If transformers isn't installed.
@@ -119,7 +119,7 @@ def trainer_callback(
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             live.step()
-            if control.should_evaluate:  # which the trainer's own callback has decided by now
+            if control.should_evaluate:  # set by the trainer's own callback before this call
                 self._loop.enter("evaluation")
 
         def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -151,20 +151,20 @@ def lightning_callback(
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Any:
-    """A Lightning ``Callback`` that records ``fit``: an epoch, validation and step each have energy.
+    """A Lightning ``Callback`` that records ``fit``: energy per epoch, validation and step.
 
     Args:
-        label: What the Run is called.
+        label: Name of the Run.
         devices: As in ``record``.
-        save_to: As in ``record``. The Run is the callback's ``run`` too, once ``fit`` has ended.
-        **options: Others of ``record``: ``on_update``, ``trace_s``, ...
+        save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``.
+        **options: Further options of ``record``: ``on_update``, ``trace_s``, ...
 
     Raises:
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
     """
     Callback: Any = _lightning_base()
 
-    class EnergyCallback(Callback):  # type: ignore[misc]  # found at run time
+    class EnergyCallback(Callback):  # type: ignore[misc]  # imported at run time
         def __init__(self) -> None:
             self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
 

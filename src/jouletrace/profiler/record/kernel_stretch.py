@@ -1,7 +1,7 @@
-"""A stretch of some seconds of a program in which its kernels are traced, between marks of its steps.
+"""Traces the kernels of a program for an interval of some seconds, between marks of its steps.
 
-Tracing costs several percent while it is on and about one afterwards: steps within it are left out of
-the figures of steps, and it is done where it was asked for only.
+Tracing costs several percent while it is active and about one afterwards. Steps within the interval are therefore left
+out of the figures of steps, and tracing happens only on request.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from jouletrace.tracing.trace import KINDS, Trace
 
 SETTLED_STEPS = 20
 _SETTLED_NS = 10_000_000_000
-"""A program of long steps is traced after so long, if it hasn't made so many."""
+"""Nanoseconds after which a program with long steps is traced, even before ``SETTLED_STEPS``."""
 
 PHASE = "tracing"
 
 _FIRST_ID = 1 << 40
-"""Ids of kernels begin beyond those of marks."""
+"""First id of kernels, beyond all ids of marks."""
 
 
 class Tracer(Protocol):
-    """What records kernels."""
+    """A recorder of kernels."""
 
     def start(self) -> None:
-        """Begin.
+        """Start tracing.
 
         Raises:
-            NotPossibleError: If it can't be done here.
+            NotPossibleError: If tracing isn't possible.
         """
 
     def stop(self) -> None:
-        """End; what ran before has been waited for."""
+        """Stop tracing; the caller has synchronised with the GPU."""
 
     def trace(self, before_ns: int, after_ns: int) -> Trace:
-        """What ran, between these times.
+        """The trace between these times.
 
         Raises:
-            NotPossibleError: If what was recorded makes no sense.
+            NotPossibleError: If the records fail the checks.
         """
 
 
 class CuptiKernels:
-    """By CUPTI, in this process."""
+    """A tracer by CUPTI, in this process."""
 
     def __init__(self) -> None:
         self._tracer: CuptiTracer | None = None
@@ -75,16 +75,16 @@ class CuptiKernels:
 
 
 class KernelStretch:
-    """Traces kernels for some seconds, beginning and ending at a step of the thread that made it.
+    """Traces kernels for some seconds, from step to step of the thread that created it.
 
     Args:
-        seconds: For how long, at least one step.
-        time_ns: Nanoseconds since the Unix epoch, now.
-        tracer: What records; CUPTI if None.
+        seconds: Length of the interval in seconds; at least one step is traced.
+        time_ns: Returns the current time in nanoseconds since the Unix epoch.
+        tracer: The tracer; CUPTI if None.
 
     Attributes:
-        problem: Why there is no trace; None if there is one, or may be yet.
-        start_ns, end_ns: The stretch, once it has begun and ended.
+        problem: Why there is no trace; None if there is one, or if tracing is in progress.
+        start_ns, end_ns: Edges of the interval; None before it begins and ends.
     """
 
     def __init__(self, seconds: float, time_ns: Callable[[], int], tracer: Tracer | None = None) -> None:
@@ -95,12 +95,12 @@ class KernelStretch:
         self._since_ns = time_ns()
         self._steps = 0
         self._over = False
-        self.problem: str | None = "the program had ended before it made a step"
+        self.problem: str | None = "the program ended before its first step"
         self.start_ns: int | None = None
         self.end_ns: int | None = None
 
     def step(self) -> None:
-        """A step has ended: begin or end here, if it is time to."""
+        """Handle the end of a step: start or stop tracing if it is due."""
         if self._over or threading.get_ident() != self._thread:
             return
         self._steps += 1
@@ -112,12 +112,12 @@ class KernelStretch:
             self.end()
 
     def end(self) -> None:
-        """End it now, if it is on."""
+        """Stop tracing now, if it is active."""
         if self.start_ns is None or self._over:
             self._over = True
             return
         self._over = True
-        synchronize()  # what was launched within is a part of it
+        synchronize()  # work launched within the interval belongs to it
         self.end_ns = self._time_ns()
         try:
             self._tracer.stop()
@@ -125,7 +125,7 @@ class KernelStretch:
             self.problem = str(error)
 
     def trace(self) -> Trace | None:
-        """What ran in the stretch; None if it never was, with ``problem``."""
+        """The trace of the interval; None without one, with the reason in ``problem``."""
         if self.start_ns is None or self.end_ns is None or self.problem is not None:
             return None
         try:
@@ -135,7 +135,7 @@ class KernelStretch:
             return None
 
     def keep(self, session: Session) -> None:
-        """Put what ran in the stretch, which is over, into the Run of a session; or why nothing was traced."""
+        """Add the trace of the ended interval to the Run of a session, or a warning with the reason for its absence."""
         trace = self.trace()
         if trace is None or self.start_ns is None or self.end_ns is None:
             session.run.warn("not_traced", f"no kernels were traced: {self.problem}")
@@ -159,7 +159,7 @@ class KernelStretch:
 
 
 def _columns(trace: Trace, device: str) -> dict[str, list[object]]:
-    """Columns of the ``spans`` table for what was traced, without parents."""
+    """Columns of the ``spans`` table for a trace, without parents."""
     n = len(trace)
     kinds = np.array(["kernel" if kind == "kernel" else "memcpy" for kind in KINDS])
     return {

@@ -1,4 +1,4 @@
-"""The user's own loop: ranges and steps marked in it, on a record that runs beside it.
+"""Recording of a user's loop: the loop marks ranges and steps on a concurrent record.
 
     with jt.record("training") as recording:
         for batch in loader:
@@ -9,8 +9,8 @@
             jt.step()
     print(recording.run.result("energy_total_j", ...))   # or: jouletrace show
 
-Marks cost microseconds, and nothing but a look at a name where nothing is recorded. Spans go to
-disk once a second, so that a recording may be as long as it likes.
+A mark costs microseconds, and only the look-up of a name without a recording. Spans are written to
+disk once per second, so that recordings may be of any length.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ def record(
     on_update: OnUpdate | None = None,
     update_s: float = 10.0,
 ) -> Recording:
-    """Record devices while a loop runs; use it in a ``with`` statement. One at a time: another within it is a range.
+    """Record devices while a loop runs; use it in a ``with`` statement. A recording within another becomes a range.
 
-    Under ``torchrun`` each rank records its own GPU into a part of its own beneath ``save_to``, and the
-    first one merges all parts when it ends (``jouletrace merge`` does it later, if it couldn't).
+    Under ``torchrun`` each rank records its own GPU into a separate part below ``save_to``, and the
+    first rank merges all parts when it ends (otherwise ``jouletrace merge`` merges them later).
 
     Args:
-        label: What the Run is called.
-        devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none), of
-            several ranks the one of its own; or specs as ``--device`` takes them.
-        save_to: Folder or ".zip" file for the Run; None keeps it in memory until ``run.save``, and of
-            several ranks each its own.
-        annotations: Take ranges of NVTX and ``record_function`` too.
-        trace_s: Seconds of kernels to trace once the loop has settled (20 steps), which costs several
+        label: Name of the Run.
+        devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none), or for
+            a rank its own GPU; or specs as for ``--device``.
+        save_to: Folder or ".zip" file for the Run; None keeps it in memory until ``run.save``, separately
+            for each rank.
+        annotations: Also record ranges of NVTX and ``record_function``.
+        trace_s: Seconds of kernels to trace after the loop has settled (20 steps), which costs several
             percent meanwhile and about one afterwards; 0 for none. Shows communication between GPUs.
-        on_update: Called every ``update_s`` seconds, in a thread of its own, with what has been measured
-            so far; ``print`` prints a line.
+        on_update: Called every ``update_s`` seconds, in a separate thread, with the figures so far;
+            ``print`` prints a line.
         update_s: Seconds between updates.
 
     Raises:
-        BadInputError: If the place is taken, or an argument makes no sense.
+        BadInputError: If ``save_to`` exists, or an argument is invalid.
         NotPossibleError: If no device was named.
     """
     several = isinstance(devices, Sequence) and all(isinstance(device, str) for device in devices)
@@ -91,10 +91,10 @@ def record(
 
 
 def step(*, sync: bool = False) -> None:
-    """An iteration of the loop has ended, and the next begins. Outside of a recording it does nothing.
+    """Mark the end of an iteration of the loop and the start of the next. Without a recording it does nothing.
 
     Args:
-        sync: Wait for the GPUs first, so that the step holds all that it launched.
+        sync: Synchronise with the GPUs first, so that the step includes all work that it launched.
     """
     recording = active.current
     if recording is not None:
@@ -102,15 +102,15 @@ def step(*, sync: bool = False) -> None:
 
 
 class range(ContextDecorator):
-    """A named stretch of the loop: ``with jt.range("forward"):`` or ``@jt.range("forward")``.
+    """A named part of the loop: ``with jt.range("forward"):`` or ``@jt.range("forward")``.
 
-    Ranges nest, and each thread has its own. Outside of a recording they do nothing.
+    Ranges nest, and each thread has its own. Without a recording they do nothing.
 
     Args:
-        name: What it is called; ranges of one name in the same ranges are one row. What is no string
-            goes by how it prints.
-        sync: Wait for the GPUs at both edges, so that the range holds what it launched. It costs
-            the overlap of host and GPU: without it, a range says when the host was in it.
+        name: Name of the range; ranges with the same path of names share one row. Another object is
+            converted by ``str``.
+        sync: Synchronise with the GPUs at both edges, so that the range includes all work that it
+            launched. This prevents the overlap of host and GPU; without it, a range measures the host's time.
     """
 
     def __init__(self, name: str, *, sync: bool = False) -> None:
@@ -125,7 +125,7 @@ class range(ContextDecorator):
             BadInputError: If a call of it returns before its body has run.
         """
         if deferred(func):
-            why = "a call of it returns before its body runs; write `with jt.range(...):` inside of it"
+            why = "a call of it returns before its body runs; write `with jt.range(...):` inside it"
             raise BadInputError(f"range {self.name!r} can't decorate {func.__qualname__}: {why}")
         return super().__call__(func)
 
@@ -158,8 +158,8 @@ class range(ContextDecorator):
             marks.end(mine, self.sync)
 
     def _ended_unopened(self) -> None:
-        """Say so and go on: the program's own work isn't wrong."""
+        """Warn and continue: the program's own work is correct."""
         recording = active.current
         if recording is None or recording.marks.unopened(self.name):
-            text = f"range {self.name!r} ends without having begun, or twice: that is ignored"
+            text = f"range {self.name!r} ends without having begun, or twice: this end is ignored"
             warnings.warn(text, RuntimeWarning, stacklevel=3)

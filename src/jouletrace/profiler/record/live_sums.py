@@ -1,8 +1,8 @@
-"""Energy of ranges and steps while they go on: the record summed up as it comes, in little memory.
+"""Live energy of ranges and steps: running sums of the record, in bounded memory.
 
-A range's energy is what the record says between its edges, shifted by the sensor's delay. That is as
-good as the range is long against the sensor: steps in a row count as one long stretch, and what is too
-short has no energy here.
+The energy of a range is the integral of the record between its edges, shifted by the sensor's delay. It is accurate
+if the range is long compared with the sensor's period: consecutive steps count as one long interval, and a range that
+is too short has no energy here.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from jouletrace.run.channels import POWER
 RECENT_S = 120.0
 _RECENT_SPANS = 50_000
 _CURVE_S = 900.0
-"""How far back the start of a step may lie; those of open ranges are noted as they pass."""
+"""Length in seconds of the energy curve, which bounds the age of a step's start; the energy at the starts of open
+ranges is stored separately."""
 
 _NOTED_AFTER_NS = 10_000_000_000
 _LONG = 10.0
-"""Readings in a stretch that can stand for itself, as in ``analysis.ranges``."""
+"""Least number of readings in an interval with its own energy, as in ``analysis.ranges``."""
 
 _MOST_PATHS = 1000
 OTHERS = "(others)"
@@ -43,8 +44,8 @@ class _Sums:
     """Sums of one path.
 
     Attributes:
-        stretches: How often one didn't begin where the one before ended.
-        lost: How many began before the curve does.
+        stretches: Number of contiguous intervals: of ranges that don't begin at the end of the previous one.
+        lost: Number of ranges that began before the energy curve.
     """
 
     count: int = 0
@@ -58,12 +59,12 @@ class _Sums:
 
 
 class LiveSums:
-    """Sums up what ``update`` is given. Not for several threads at once.
+    """Running sums of the data given to ``update``. Not thread-safe.
 
     Args:
-        run: Of the session: devices and channels, and what recent figures are of.
-        stream: The samples as they come; read from its beginning.
-        start_ns: Since when.
+        run: The session's Run: its devices and channels, and the base of recent figures.
+        stream: The growing stream of samples, read from its beginning.
+        start_ns: Start of the sums, in nanoseconds since the Unix epoch.
     """
 
     def __init__(self, run: Run, stream: SampleStream, start_ns: int) -> None:
@@ -84,7 +85,7 @@ class LiveSums:
         self.problem: str | None = None
 
     def update(self, spans: Iterable[Span], still_open: Iterable[Opened]) -> None:
-        """Take what has ended, and the readings that have come."""
+        """Add ended spans and new readings."""
         fresh = self._stream.take()
         if len(fresh):
             self._samples.append((int(pc.max(fresh["time_ns"]).as_py()), fresh))
@@ -104,7 +105,7 @@ class LiveSums:
         self._note_starts(still_open, reached)
 
     def so_far(self, label: str) -> SoFar:
-        """The sums as they stand."""
+        """The current sums."""
         known = self._whole and bool(self._meters)
         reached = self._reached()
         seconds = max((reached - self._start_ns) / 1e9, 0.0)
@@ -124,7 +125,7 @@ class LiveSums:
         )
 
     def recent(self, seconds: float) -> Run:
-        """A Run of the last so many seconds that the record speaks for, analysed: figures with intervals."""
+        """An analysed Run of the last ``seconds`` of the record: figures with intervals."""
         tail = max((tail_s(channel) for channel in self._run.channels), default=0.0)
         end = self._reached() - int(tail * 1e9)
         start = max(end - int(min(seconds, RECENT_S) * 1e9), self._start_ns)
@@ -146,7 +147,7 @@ class LiveSums:
         self._stream.close()
 
     def _reached(self) -> int:
-        """Until when all is known; without a power sensor there is nothing to wait for but the spans themselves."""
+        """End of the data in all power records; without a power sensor, the end of the last span."""
         if self._meters:
             return min(meter.reached_ns for meter in self._meters)
         return max((span.end_ns for span in self._spans), default=self._start_ns)
@@ -156,7 +157,7 @@ class LiveSums:
         return np.asarray(sum((meter.until(time_ns) for meter in self._meters), start=nothing), np.float64)
 
     def _note_starts(self, still_open: Iterable[Opened], reached: int) -> None:
-        """An epoch may be longer than the curve is kept: what was drawn until its start is noted."""
+        """Store the energy at the starts of open ranges: an epoch may be longer than the kept curve."""
         for opened in still_open:
             if opened.id not in self._started and opened.start_ns < reached - _NOTED_AFTER_NS:
                 self._started[opened.id] = float(self._energy(opened.start_ns))
@@ -205,12 +206,12 @@ class LiveSums:
 
 
 class _PowerMeter:
-    """The meter of one device, with its sensor's delay taken off."""
+    """The meter of one device, corrected for its sensor's delay."""
 
     def __init__(self, channel: ChannelInfo, start_ns: int, most_w: float) -> None:
         self._device = channel.device
         response = response_of(channel)
-        # The meter takes a reading for the mean of the period before it, which is half a period's delay.
+        # The meter takes a reading as the mean over the preceding period, which accounts for half a period of delay.
         self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
         self._meter = Meter(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
 

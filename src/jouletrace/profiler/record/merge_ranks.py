@@ -1,4 +1,4 @@
-"""The Runs of a program's ranks as one: each rank's spans under a range of its own, on its own devices."""
+"""Merges the Runs of a program's ranks: one range per rank contains its spans, on its own devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jouletrace.run.header import RUN_JSON
 from jouletrace.run.store import check_free, load_header, save
 
 WAIT_S, ABSENT_S = 60.0, 5.0
-"""For ranks that go on after the first one has ended, and for those that have recorded nothing by then."""
+"""Longest wait in seconds for ranks that continue after the first has ended, and for ranks without a part by then."""
 
 _LOOK_EVERY_S = 0.2
 _MOST_NAMED = 20
@@ -31,12 +31,12 @@ _MARKED = ("range", "iteration")
 
 
 def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> Run:
-    """Merge the parts once all ranks have ended, are known to be dead, or have taken too long.
+    """Merge the parts once all ranks have ended or died, or the wait is over.
 
     Args:
-        place: Of the merged Run.
-        rank: The one that merges; parts of an earlier start than its own aren't waited for.
-        wait_s: Most seconds to wait for a rank that records; one that doesn't is given ``ABSENT_S``.
+        place: Place of the merged Run.
+        rank: The merging rank; parts of an earlier start aren't awaited.
+        wait_s: Longest wait in seconds for a rank that records; ranks without a part get ``ABSENT_S``.
 
     Raises:
         BadInputError: If the merged Run can't be written.
@@ -52,20 +52,20 @@ def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> Run
 
 
 def merge_ranks(place: Path | str) -> Run:
-    """Merge the parts of all ranks beneath a folder (or beside a ".zip") into one Run, and save it there.
+    """Merge the parts of all ranks in a folder (or next to a ".zip") into one Run, and save it there.
 
-    Parts of ranks that died are taken as far as they had reached the disk; what is missing is named
-    in the Run's warnings. All parts stay where they are.
+    Parts of ranks that died are merged as far as they had reached the disk; the Run's warnings name
+    missing parts. All parts are kept.
 
     Raises:
-        BadInputError: If there are no parts, none can be read, two are of the same rank, or a merged Run that lacks
-            nothing is there.
+        BadInputError: If there are no parts, none can be read, two have the same rank, or a complete merged Run
+            exists.
     """
     whole = Path(place)
     parts = parts_of(whole)
     found = sorted((p for p in parts.glob("rank-*") if (p / RUN_JSON).exists()), key=_order)
     if not found:
-        raise BadInputError(f"no parts of ranks in {parts}: they are folders rank-0, rank-1, ...")
+        raise BadInputError(f"no parts of ranks in {parts}: they would be folders rank-0, rank-1, ...")
     zipped = whole.suffix.lower() == ".zip"
     if zipped:
         check_free(whole)
@@ -73,18 +73,18 @@ def merge_ranks(place: Path | str) -> Run:
         raise BadInputError(f"{whole} holds the merged Run already")
     runs, lost = _loaded(found)
     if other := next((one.kind for one in runs if one.kind != "record"), None):
-        raise BadInputError(f"{parts}: a {other} is no part of a program's ranks, which jt.record records")
+        raise BadInputError(f"{parts}: a Run of kind {other} is not a rank's part; jt.record records those")
     run = merged(runs, lost)
     save(run, whole, overwrite=not zipped)
     return run
 
 
 def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
-    """One Run of those of the ranks, analysed.
+    """The merged and analysed Run of the ranks.
 
     Args:
-        runs: Of each rank, or of each of its restarts; they are used up.
-        lost: What is wrong with parts that couldn't be read.
+        runs: The Run of each rank and of each of its restarts; they are consumed.
+        lost: Messages about parts that couldn't be read.
 
     Raises:
         BadInputError: If there is none.
@@ -130,10 +130,10 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
 
 
 def _loaded(parts: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Runs, and what is wrong with parts that none can be made of.
+    """The Runs, and messages about unreadable parts.
 
     Raises:
-        BadInputError: If two are of the same rank: it would be counted twice.
+        BadInputError: If two parts have the same rank, which would be counted twice.
     """
     runs, lost = [], []
     of_rank: dict[str, Path] = {}
@@ -144,11 +144,11 @@ def _loaded(parts: Sequence[Path]) -> tuple[list[Run], list[str]]:
             lost.append(f"{part.name} ({error})")
             continue
         if not _says_its_rank(run):
-            lost.append(f"{part.name} (it doesn't say of which rank and device it is)")
+            lost.append(f"{part.name} (it doesn't state its rank and device)")
             continue
         name = _name(run)
         if name in of_rank:
-            raise BadInputError(f"{of_rank[name]} and {part} are both of {name}: take one of them away")
+            raise BadInputError(f"{of_rank[name]} and {part} are both of {name}: remove one of them")
         of_rank[name] = part
         runs.append(run)
     return runs, lost
@@ -160,7 +160,7 @@ def _says_its_rank(run: Run) -> bool:
 
 
 def _others(parts: Path, rank: Rank) -> tuple[int, int]:
-    """How many ranks may yet end in order, and of how many there is no part."""
+    """The number of ranks that may still end normally, and the number of ranks without a part."""
     going_on = 0
     names = [replace(rank, rank=number).name for number in range(rank.world_size)]
     there = [parts / name for name in names if (parts / name).exists()]
@@ -168,14 +168,14 @@ def _others(parts: Path, rank: Rank) -> tuple[int, int]:
         try:
             header = load_header(part)
         except BadInputError:
-            going_on += 1  # just being made
+            going_on += 1  # just being created
             continue
         going_on += not (header.settings.get("ended") or _dead(header))
     return going_on, rank.world_size - len(there)
 
 
 def _dead(header: Run) -> bool:
-    """Whether the process that records it is known to be gone."""
+    """Whether its recording process is known to have ended."""
     pid = header.settings.get("pid")
     here = bool(header.devices) and header.devices[0].host in ("", socket.gethostname())
     if os.name != "posix" or not here or not isinstance(pid, int):  # elsewhere a signal 0 isn't harmless
@@ -200,7 +200,7 @@ def _order(part: Path) -> tuple[int, str]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What the merged Run says of a rank."""
+    """Facts about a rank for the merged Run."""
     return {
         "rank": run.workload.get("rank", 0),
         "restart": run.workload.get("restart") or 0,
@@ -212,17 +212,17 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 class _Recorded:
-    """Which stretches of which device's record are in already.
+    """The intervals of each device's record that are merged already.
 
-    Ranks may share a device, and restarts come back to it: a record that is there twice would be
-    taken for readings twice as dense.
+    Ranks may share a device, and restarts reuse it: a duplicated record would look like a sensor with
+    twice the rate.
     """
 
     def __init__(self) -> None:
         self._stretches: dict[str, list[tuple[int, int]]] = {}
 
     def take(self, run: Run) -> pa.Table:
-        """Samples of a rank that no rank before it has."""
+        """The samples of a rank that no earlier rank contains."""
         table = run.samples
         keep = np.ones(len(table), bool)
         times, devices = table["time_ns"].to_numpy(), np.array(table["device"].to_pylist(), dtype=object)
@@ -237,10 +237,10 @@ class _Recorded:
 
 
 def _spans(run: Run, name: str, next_id: int) -> tuple[pa.Table, int]:
-    """Spans of a rank with ids of their own, under a range of its name; and the next free id."""
+    """Spans of a rank with unique ids, within a range of its name; and the next free id."""
     spans = run.spans
     ids = spans["id"].to_numpy().astype(np.int64)
-    # Ids grow with the beginnings of ranges, which the analysis relies on; kernels have none of their own.
+    # Ids increase with the starts of ranges, on which the analysis relies; kernels have no ids from marks.
     root, first = next_id, next_id + 1
     _, order = np.unique(ids, return_inverse=True)
     places = {id: first + int(at) for id, at in zip(ids.tolist(), order.reshape(-1).tolist(), strict=True)}
@@ -262,7 +262,7 @@ def _spans(run: Run, name: str, next_id: int) -> tuple[pa.Table, int]:
 
 
 def _edges(run: Run) -> tuple[int, int]:
-    """From when until when a rank was recorded; of one that was cut off, as far as anything is known."""
+    """Start and end of a rank's recording; for a cut-off one, up to its last data."""
     phases = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], "monitor")))
     if len(phases):
         return int(phases["start_ns"][0].as_py()), int(phases["end_ns"][0].as_py())
@@ -278,9 +278,9 @@ def _say_what_is_missing(run: Run, members: Sequence[dict[str, Any]], world: int
     if missing:
         names = [str(rank) for rank in islice((rank for rank in range(world) if rank not in there), _MOST_NAMED)]
         more = f" and {missing - len(names)} more" if missing > len(names) else ""
-        text = f"of {world} ranks nothing was found of {', '.join(names)}{more}: figures are of the others"
+        text = f"of {world} ranks, no part exists of rank {', '.join(names)}{more}: figures cover only the others"
         run.warn("rank_missing", text)
     cut = [member["name"] for member in members if not member["complete"]]
     if cut:
-        run.warn("rank_incomplete", f"{', '.join(cut)} ended early: what was recorded until then is in")
+        run.warn("rank_incomplete", f"{', '.join(cut)} ended early: the data recorded so far is included")
     run.complete = not (lost or missing or cut)

@@ -1,4 +1,4 @@
-"""A recording that is begun where it can't be: what measures a loop must not end it, so it is said, and all goes on."""
+"""A recording started within another: a measurement must not end the program, so it warns and continues."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _CODE = "record_within"
 
 
 class Within:
-    """From the beginning to the end of a recording that is none: within another it is a range of that one.
+    """A range of the active recording in place of a recording of its own.
 
-    Make it with ``active.lock`` held since ``outer`` was on: so long it can't end, and has what is put into it.
+    Create it with ``active.lock`` held since ``outer`` was read: ``outer`` then can't end before it has the range.
 
     Args:
-        label: What it is called.
-        outer: The recording that is on; None if the one that was to begin has ended before.
-        lost: What else doesn't happen, for the warning; "" for nothing.
+        label: Name of the range.
+        outer: The active recording; None if the recording to be started has already ended.
+        lost: Further consequences, for the warning; "" for none.
 
     Raises:
-        RuntimeWarning: If warnings are errors here; then nothing has been put into ``outer``.
+        RuntimeWarning: If warnings are configured as errors; then ``outer`` is unchanged.
     """
 
     def __init__(self, label: str, outer: Active | None, lost: str = "") -> None:
         self.outer = outer
         self._opened: tuple[Marks, Opened] | None = None
         if outer is None:
-            text = f"record: {label!r} has ended, and records nothing now; ask for another with jt.record()"
+            text = f"record: {label!r} has ended and records nothing now; start another with jt.record()"
         else:
-            text = f"record: {label!r} is within {outer.label!r}, which is on: it is a range there and no Run by itself"
+            text = f"record: {label!r} is within the active {outer.label!r}: it becomes a range there, not a Run"
             text += lost
         if outer is None or not outer.has_warned(_CODE):
             warnings.warn(text, RuntimeWarning, stacklevel=3)  # where the program says `with`
@@ -40,7 +40,7 @@ class Within:
             self._opened = outer.marks, outer.marks.begin(label)
 
     def end(self) -> None:
-        """It is over; the recording around it may be so too."""
+        """End the range, unless the outer recording has ended."""
         if self._opened is not None and active.current is self.outer:
             marks, opened = self._opened
             marks.end(opened)

@@ -1,4 +1,4 @@
-"""What a recording has measured so far: as data, and as a line to print."""
+"""Intermediate figures of a recording, as data and as a printable line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class RangeSoFar:
-    """The ranges of one name in the same ranges, or steps, that ended and that the power record has passed.
+    """The ended ranges or steps of one path that the power record has passed.
 
     Attributes:
-        count: How many.
-        time_s: Mean seconds of one.
-        energy_j: Mean joules of one, all devices together, as the sensor saw it; None with a ``reason``.
-        last_time_s, last_energy_j: Of the last one; joules None where it is too short for the sensor.
-        reason: Why there is no energy: "sensor_too_slow" for short ones (ask ``Recording.recent`` for
+        count: Number of ranges.
+        time_s: Mean duration in seconds.
+        energy_j: Mean energy in joules over all devices, without correction for the sensor; None with a ``reason``.
+        last_time_s, last_energy_j: Figures of the last range; joules None if it is too short for the sensor.
+        reason: Why there is no energy: "sensor_too_slow" for short ranges (use ``Recording.recent`` for
             those), "no_power_sensor", "outside_record".
     """
 
@@ -35,17 +35,17 @@ class RangeSoFar:
 
 @dataclass(frozen=True)
 class SoFar:
-    """Plain sums of the power record for the eye, without intervals: figures with those are in the Run.
+    """Plain sums of the power record for live displays, without intervals, which the Run contains.
 
     Attributes:
-        label: The recording's.
-        time_s: Seconds since it began that the power record has passed; where none is, until the last mark.
-        energy_j: Joules of all devices in that time; None if one of them tells no power.
-        power_w: Their mean power since the reading before.
-        hole_s: Seconds of it without readings, in which the energy is a guess.
-        ranges: By path: names from the outermost range inwards, with "/" between; steps are "step".
-        simulated: Whether a device is a simulated board.
-        problem: Why nothing more comes; None while all is well.
+        label: Label of the recording.
+        time_s: Seconds from its beginning to the end of the power record; without one, to the last mark.
+        energy_j: Energy of all devices in that time in joules; None if one of them reports no power.
+        power_w: Their mean power since the previous call.
+        hole_s: Seconds of that time without readings, for which the energy is an estimate.
+        ranges: Figures by path: names from the outermost range inwards, separated by "/"; steps are "step".
+        simulated: Whether a device is a simulated GPU.
+        problem: Why recording has stopped; None while it runs.
     """
 
     label: str
@@ -58,7 +58,7 @@ class SoFar:
     problem: str | None = None
 
     def __str__(self) -> str:
-        """One line: time, energy, power, and the ranges with the most energy, or time where there is no energy."""
+        """One line: time, energy, power, and the ranges with the most energy, or the most time without energy."""
         parts = [quantity(self.time_s, "s"), quantity(self.energy_j, "J")]
         if self.power_w is not None:
             parts.append(quantity(self.power_w, "W"))

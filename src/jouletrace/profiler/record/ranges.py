@@ -1,4 +1,4 @@
-"""What a program marks, as spans: where each thread is, which ranges are open, what has ended."""
+"""Marks of a program as spans: the state of each thread, open ranges, ended spans."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MOST_SPANS = 2_000_000
-"""Spans that are kept; more than figures need, and as many as fit into memory at the end."""
+"""Largest number of spans: more than figures need, and few enough for memory at the end."""
 
 STEP = "step"
 _NAMED = 3
-"""Ranges, or pairs of them, that a warning names."""
+"""Number of ranges, or pairs of ranges, that a warning names."""
 
 
 class Span(NamedTuple):
-    """A range or step that has ended; ``path`` are the names from the outermost range inwards."""
+    """An ended range or step; ``path`` holds the names from the outermost range inwards."""
 
     id: int
     parent: int | None
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Opened:
-    """A range that was begun."""
+    """An open range."""
 
     id: int
     parent: int | None
@@ -45,13 +45,13 @@ class Opened:
 
 @dataclass(slots=True)
 class ThreadMarks:
-    """Where one thread is: its open ranges, and its current step.
+    """The state of one thread: its open ranges and its current step.
 
     Attributes:
         lane: Its name.
         open: Open ranges, the innermost last.
-        step_ns: When its step began; None before the first mark of a thread that the recording didn't begin in.
-        depth: How many ranges were open then.
+        step_ns: Start of its step; None before the first mark of a thread that didn't start the recording.
+        depth: Number of open ranges at that time.
     """
 
     lane: str
@@ -64,7 +64,7 @@ class Marks:
     """The marks of all threads of a program.
 
     Args:
-        time_ns: Nanoseconds since the Unix epoch, now.
+        time_ns: Returns the current time in nanoseconds since the Unix epoch.
     """
 
     def __init__(self, time_ns: Callable[[], int]) -> None:
@@ -77,10 +77,10 @@ class Marks:
         self._unopened: dict[str, int] = {}
         self._threads = threading.local()
         self.not_synchronised: set[str] = set()
-        """Names of ranges, and "step", whose ends did not wait for a GPU that is in use."""
+        """Names of ranges, and "step", whose ends did not synchronise with a GPU in use."""
 
     def start(self, time_ns: int) -> None:
-        """This thread's first step begins."""
+        """Begin this thread's first step."""
         self._thread().step_ns = time_ns
 
     def begin(self, name: str) -> Opened:
@@ -94,10 +94,10 @@ class Marks:
         return opened
 
     def end(self, opened: Opened, sync: bool = False) -> None:
-        """Close a range, of whatever thread; those opened after it in its thread and still open crossed it."""
+        """Close a range of any thread; ranges opened after it in its thread and still open cross it."""
         now = self._time_ns()
         if self._open.pop(opened.id, None) is None:
-            return  # it was closed before
+            return  # already closed
         mine = opened.thread
         self._add(Span(opened.id, opened.parent, "range", opened.name, mine.lane, opened.start_ns, now, opened.path))
         if mine.open and mine.open[-1] is opened:
@@ -105,18 +105,18 @@ class Marks:
         else:
             self._cross(opened, mine.open[-1])
             mine.open.remove(opened)
-        if len(mine.open) < mine.depth:  # the range around the steps is over: what follows is none of them
+        if len(mine.open) < mine.depth:  # the range around the steps has ended, and the steps with it
             mine.depth, mine.step_ns = len(mine.open), now
         if not sync and opened.name not in self.not_synchronised and uses_cuda():
             self.not_synchronised.add(opened.name)
 
     def unopened(self, name: str) -> bool:
-        """A range ended that wasn't open; whether that is the first time."""
+        """Record the end of a range that wasn't open; returns whether it is the first such end."""
         self._unopened[name] = self._unopened.get(name, 0) + 1
         return sum(self._unopened.values()) == 1
 
     def step(self, sync: bool = False) -> None:
-        """An iteration of this thread's loop has ended, and the next begins."""
+        """Mark the end of an iteration of this thread's loop and the start of the next."""
         mine = self._thread()
         now = self._time_ns()
         start: int | None = mine.step_ns
@@ -134,39 +134,39 @@ class Marks:
             self.not_synchronised.add(STEP)
 
     def skip(self) -> None:
-        """What this thread has done since its last step (an evaluation, say) belongs to no step."""
+        """Exclude the time since this thread's last step (an evaluation, say) from all steps."""
         mine = self._thread()
         mine.step_ns, mine.depth = self._time_ns(), len(mine.open)
 
     def take(self) -> list[Span]:
-        """The spans that ended since the last call. Others append meanwhile: those come the next time."""
+        """The spans that ended since the last call; spans appended meanwhile follow with the next call."""
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def still_open(self) -> list[Opened]:
-        """Ranges that are open now."""
+        """The open ranges."""
         return list(self._open.values())
 
     def warnings(self) -> list[tuple[str, str]]:
-        """What went wrong with the marks, once all is over: codes and sentences."""
+        """Problems of the marks after the end: codes and messages."""
         found = []
         if self._left_out:
-            text = f"{self._left_out} spans came after the first {MOST_SPANS}; figures are of those"
+            text = f"{self._left_out} spans after the first {MOST_SPANS} were left out of the figures"
             found.append(("spans_left_out", text))
         if self._crossings:
             pairs = [f"{outer!r} and {inner!r} ({_times(n)})" for (outer, inner), n in self._crossed.items()]
             rest = self._crossings - sum(self._crossed.values())
             named = ", ".join(pairs) + (f", and {rest} more" if rest else "")
-            text = f"ranges overlap without one being inside the other: {named}. Of each pair the second is listed "
-            text += "inside the first, in which it began, though it ended after it: its figures go beyond it"
+            text = f"ranges overlap without nesting: {named}. In each pair the second range is listed inside the "
+            text += "first, in which it began; it ended later, so its figures extend beyond the first"
             found.append(("ranges_crossed", text))
         if self._unopened:
             named = _named(f"{name!r} ({_times(n)})" for name, n in self._unopened.items())
             found.append(
-                ("ranges_not_begun", f"ranges ended without having begun, or twice, which was ignored: {named}")
+                ("ranges_not_begun", f"ranges ended without having begun, or twice; these ends were ignored: {named}")
             )
         if self._open:
             named = _named(repr(name) for name in dict.fromkeys(opened.name for opened in self.still_open()))
-            text = f"{len(self._open)} ranges were open when the recording ended, and are left out: {named}"
+            text = f"{len(self._open)} ranges were open when the recording ended and are left out: {named}"
             found.append(("ranges_not_ended", text))
         return found
 
@@ -201,7 +201,7 @@ def _times(n: int) -> str:
 
 
 def uses_cuda() -> bool:
-    """Whether this process works on a GPU by torch."""
+    """Whether this process uses a GPU through torch."""
     torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)  # torch may be half imported, in another thread
+    cuda = getattr(torch, "cuda", None)  # another thread may be importing torch
     return cuda is not None and bool(cuda.is_initialized())

@@ -1,4 +1,4 @@
-"""Which of a program's processes this is, as ``torchrun`` and its like tell by environment variables."""
+"""The rank of this process, from the environment variables of ``torchrun`` and similar launchers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Rank:
     """One process of a program that runs in several.
 
     Attributes:
-        rank: Its number among all.
-        world_size: How many there are, two at least.
-        local: Its number on this host; None if the launcher doesn't tell.
-        restart: How often the launcher has started all of them again.
+        rank: Its number among all processes.
+        world_size: Number of processes, at least two.
+        local: Its number on this host; None if the launcher doesn't state it.
+        restart: How often the launcher has restarted all processes.
     """
 
     rank: int
@@ -29,16 +29,16 @@ class Rank:
 
     @property
     def name(self) -> str:
-        """Of its part of the Run."""
+        """Name of its part of the Run."""
         return f"rank-{self.rank}" + (f"-restart-{self.restart}" if self.restart else "")
 
     def facts(self) -> dict[str, int]:
-        """For ``Run.workload``."""
+        """The rank for ``Run.workload``."""
         return {"rank": self.rank, "world_size": self.world_size, "restart": self.restart}
 
 
 def this_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
-    """What the launcher says of this process; None if it runs alone."""
+    """The rank of this process; None if it runs alone."""
     given = os.environ if environment is None else environment
     rank, world = _number(given, "RANK"), _number(given, "WORLD_SIZE")
     if rank is None or world is None or world < 2 or rank >= world:
@@ -47,10 +47,10 @@ def this_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
 
 
 def device_of(rank: Rank) -> str:
-    """The spec of the device that a rank works on: the visible GPU of its local number, or the only one.
+    """The spec of the device of a rank: the visible GPU with its local number, or the only visible GPU.
 
     Raises:
-        BadInputError: If CUDA shows it several GPUs, but not so many.
+        BadInputError: If CUDA shows several GPUs, but none with that number.
     """
     uuids = cuda_uuids() or []
     if rank.local is None or not uuids:
@@ -63,7 +63,7 @@ def device_of(rank: Rank) -> str:
 
 
 def parts_of(place: Path) -> Path:
-    """The folder that ranks put their parts into, beside or inside the place of the merged Run."""
+    """The folder of the ranks' parts, next to or inside the place of the merged Run."""
     return place.with_suffix(".ranks") if place.suffix.lower() == ".zip" else place
 
 

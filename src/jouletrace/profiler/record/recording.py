@@ -1,4 +1,4 @@
-"""A recording of devices beside a program, with the ranges and steps that the program marks."""
+"""A recording of devices during a program, with the ranges and steps that the program marks."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from jouletrace.run.store import check_free, save
 
 _FLUSH_S = 1.0
 _PATIENCE_S = 10.0
-"""Given to ``on_update`` to come back when the recording ends."""
+"""Seconds within which ``on_update`` must return when the recording ends."""
 
 OnUpdate = Callable[[SoFar], object]
 
 
 class Recording:
-    """A recording of devices, with the ranges and steps that the program marks; made by ``record``.
+    """A recording of devices, with the ranges and steps that the program marks; created by ``record``.
 
     Attributes:
-        label: What the Run is called.
-        rank: Which of several processes this is; None if the program runs in one.
-        run: The Run with its figures; None until the recording has ended, and of one that is within another. Of
-            several ranks, the first has the merged one if it was saved, and the others have their own.
+        label: Name of the Run.
+        rank: Rank of this process; None if the program runs in a single process.
+        run: The Run with its figures; None until the recording has ended, and for a recording within another. With
+            several ranks, the first rank holds the merged Run if it was saved, and the others hold their own.
     """
 
     def __init__(
@@ -66,8 +66,10 @@ class Recording:
         self.label = label
         self.run: Run | None = None
         self.rank = this_rank()
-        self._whole = Path(save_to).absolute() if save_to is not None else None  # the program may change its folder
-        # Within another recording it will be saved nowhere, so that its place may be taken.
+        self._whole = (
+            Path(save_to).absolute() if save_to is not None else None
+        )  # the program may change the current folder
+        # A recording within another isn't saved, so its place may exist.
         self._place = self._checked_place() if active.current is None else None
         self._specs = list(devices)
         if self.rank is not None and self._specs == ["visible"]:
@@ -92,20 +94,20 @@ class Recording:
         self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Begin. While another recording is on it is a range of that; once it has ended, nothing. Either is warned of.
+        """Start recording. Within an active recording it becomes a range; after its end it does nothing. Both warn.
 
         Raises:
-            BadInputError: If a device can't be recorded so.
+            BadInputError: If a device can't be recorded.
             RecorderDiedError: If recording can't start.
         """
         with active.lock:
-            outer = cast("Recording | None", active.current)  # whoever claims it is one
+            outer = cast("Recording | None", active.current)  # only a Recording claims it
             if outer is None and self.run is None:
                 self._open()
-                active.claim(self)  # now that it takes the marks of other threads
+                active.claim(self)  # from here on it accepts marks of other threads
             else:
                 lost = (
-                    f", and nothing goes to {shown(self._whole)}"
+                    f", and nothing is saved to {shown(self._whole)}"
                     if self._whole is not None and outer is not self
                     else ""
                 )
@@ -123,28 +125,28 @@ class Recording:
             return
         self._check_begun()
         if threading.current_thread() is self._flusher:
-            raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it where the loop is")
+            raise BadInputError(f"record: {self.label!r} can't be ended by on_update; end it in the loop")
         self._close(error)
         if error is None and self._failed is not None:
             raise self._failed
 
     @property
     def marks(self) -> Marks:
-        """Where ranges are opened and closed."""
+        """The marks, which open and close ranges."""
         return self._that_is_on()._marks
 
     def has_warned(self, code: str) -> bool:
-        """Whether ``warn`` has put a warning of that code into the Run."""
+        """Whether ``warn`` has added a warning with that code to the Run."""
         return code in self._warned
 
     def warn(self, code: str, text: str) -> None:
-        """Put a warning into the Run, if it is the first of its code."""
+        """Add a warning to the Run, if it is the first with its code."""
         if code not in self._warned:
             self._warned.add(code)
             self._session.run.warn(code, text)
 
     def step(self, sync: bool = False) -> None:
-        """An iteration of this thread's loop has ended, and the next begins."""
+        """Mark the end of an iteration of this thread's loop and the start of the next."""
         on = self._that_is_on()
         if sync:
             synchronize()
@@ -153,16 +155,16 @@ class Recording:
             on._stretch.step()
 
     def skip(self) -> None:
-        """What this thread has done since its last step (an evaluation, say) belongs to no step."""
+        """Exclude the time since this thread's last step (an evaluation, say) from all steps."""
         self._that_is_on()._marks.skip()
 
     def now(self) -> SoFar:
-        """What has been measured so far, about a second ago: sums for the eye, without intervals.
+        """The figures so far, up to about a second ago: sums for live displays, without intervals.
 
-        Of one that is or was within another it is what that one has measured, this one being a range there.
+        A recording within another returns the figures of the outer one.
 
         Raises:
-            BadInputError: If it has not begun, or is that of the process that this one was forked from.
+            BadInputError: If it has not begun, or belongs to the parent of this fork.
         """
         on = self._that_is_on()
         if on is not self:
@@ -173,10 +175,10 @@ class Recording:
             return self._sums.so_far(self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}")
 
     def recent(self, seconds: float = 30.0) -> Run:
-        """The last so many seconds (120 at most) as a Run with all figures and intervals, while it goes on.
+        """The last ``seconds`` (at most 120) as a Run with all figures and intervals, during the recording.
 
         Raises:
-            BadInputError: As ``now``, and if ``seconds`` makes no sense.
+            BadInputError: As ``now``, and if ``seconds`` is invalid.
         """
         if not (is_seconds(seconds) and seconds > 0):
             raise BadInputError(f"record: recent({seconds!r}): must be more than 0 s")
@@ -190,12 +192,12 @@ class Recording:
             return self._sums.recent(seconds)
 
     def leave_to_parent(self) -> None:
-        """In a fork: what is called there is not marked, and nobody would ever take the marks."""
+        """Detach the annotations in a fork, where no marks are collected."""
         if self._annotations is not None:
             self._annotations.detach()
 
     def _that_is_on(self) -> Recording:
-        """What records in place of this one: the one that it is or was a range of, if it never was a Run by itself."""
+        """The recording that collects this one's marks: the outer one if this is only a range, else itself."""
         if self._start_ns == 0 and self._outer is not None:
             return self._outer
         self._check_begun()
@@ -208,14 +210,14 @@ class Recording:
     def _check_mine(self) -> None:
         self._check_begun()
         if os.getpid() != self._owner:
-            raise BadInputError(f"record: {self.label!r} is the recording of process {self._owner}; ask there")
+            raise BadInputError(f"record: {self.label!r} belongs to process {self._owner}; call it there")
 
     def _catch_up(self) -> None:
         if not self._ending.is_set():
             self._flush()
 
     def _checked_place(self) -> Path | None:
-        """Where this process saves its Run, refused if it is taken."""
+        """The place of this process's Run, refused if it exists."""
         if self._whole is None or self.rank is None:
             return check_free(self._whole) if self._whole is not None else None
         parts = parts_of(self._whole)
@@ -265,7 +267,7 @@ class Recording:
             with self._flushing:
                 self._flush()
             if self._annotations is not None:
-                self._annotations.attach()  # to what has been imported since
+                self._annotations.attach()  # covers modules imported since
             try:
                 self._session.recorder.check()
             except RecorderDiedError as error:
@@ -277,13 +279,13 @@ class Recording:
     def _tell(self, on_update: OnUpdate) -> None:
         try:
             on_update(self.now())
-        except BaseException as error:  # whatever the user's own code raises: the recording goes on
+        except BaseException as error:  # no exception of the user's function may end the recording
             self._on_update = None
-            message = f"on_update was called no more, since it failed ({type(error).__name__}: {error})"
+            message = f"on_update failed and was not called again ({type(error).__name__}: {error})"
             self._session.run.warn("update_failed", message)
 
     def _flush(self) -> None:
-        """Write what has ended, and take the readings that have come; ``_flushing`` is held."""
+        """Write ended spans and add new readings; ``_flushing`` is held."""
         spans = self._marks.take()
         self._sums.update(spans, self._marks.still_open())
         if not spans or self._failed is not None:
@@ -294,7 +296,7 @@ class Recording:
             self._failed = error
 
     def _close(self, error: BaseException | None) -> None:
-        """End the recording, whatever ended the loop, and compute what there is."""
+        """End the recording, also after an error, and compute its figures."""
         if os.getpid() != self._owner:
             return
         with self._closing:
@@ -309,7 +311,7 @@ class Recording:
         self._ending.set()
         self._flusher.join(_PATIENCE_S)
         if self._flusher.is_alive():
-            text = f"on_update had not come back {_PATIENCE_S:g} s after the end, and was left behind"
+            text = f"on_update had not returned {_PATIENCE_S:g} s after the end, and was abandoned"
             self._session.run.warn("update_failed", text)
         with self._flushing:
             self._flush()
@@ -339,17 +341,17 @@ class Recording:
     def _save(self, run: Run, error: BaseException | None) -> None:
         if self._place is None:
             return
-        run.settings["ended"] = True  # in the header, which is written last: whoever merges may read it
+        run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
         save(run, self._place, overwrite=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:
             return
         if error is None:
             self.run = merge_when_all_ended(self._whole, self.rank)
-        else:  # the launcher is about to end all others: whoever wants the rest asks for it later
+        else:  # the launcher is about to end all other ranks: later parts need `jouletrace merge`
             with suppress(BadInputError):
                 self.run = merge_when_all_ended(self._whole, self.rank, wait_s=5.0)
 
 
 def is_seconds(value: object) -> bool:
-    """Whether that is a finite number."""
+    """Whether a value is a finite number."""
     return isinstance(value, Real) and math.isfinite(value)
