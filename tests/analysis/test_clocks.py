@@ -31,8 +31,8 @@ def codes(run):
 
 def test_the_counted_clock_is_that_of_the_workloads_windows():
     found = conditions(profile([1640.0, None, 1650.0, 1660.0, float("nan"), None, None, None]))["clocks_mhz"]
-    assert found["sm_counted"] == {"mean": 1650.0, "min": 1640.0, "max": 1660.0}
-    assert found["sm"]["mean"] == 1790.0
+    assert found["sm_measured"] == {"mean": 1650.0, "min": 1640.0, "max": 1660.0}
+    assert found["sm_reported"]["mean"] == 1790.0
 
 
 def test_windows_of_experiments_on_parts_do_not_count():
@@ -40,19 +40,19 @@ def test_windows_of_experiments_on_parts_do_not_count():
     rows = run.windows.to_pylist()
     others = [{**rows[0], "variant": name, "counted_mhz": 1000.0} for name in ("step", "remove", "segment", "flush")]
     run.windows = tables.from_rows(rows + others, "windows")
-    assert conditions(run)["clocks_mhz"]["sm_counted"] == {"mean": 1652.0, "min": 1652.0, "max": 1652.0}
+    assert conditions(run)["clocks_mhz"]["sm_measured"] == {"mean": 1652.0, "min": 1652.0, "max": 1652.0}
 
 
 def test_what_was_not_counted_is_none():
-    assert conditions(profile(None))["clocks_mhz"]["sm_counted"] is None
-    assert conditions(profile(variant="step"))["clocks_mhz"]["sm_counted"] is None
+    assert conditions(profile(None))["clocks_mhz"]["sm_measured"] is None
+    assert conditions(profile(variant="step"))["clocks_mhz"]["sm_measured"] is None
 
 
 def test_windows_are_of_the_first_device():
     run = profile()
     run.devices.append(gpu())
-    assert conditions(run, DEVICE)["clocks_mhz"]["sm_counted"]["mean"] == 1652.0
-    assert conditions(run, gpu().id)["clocks_mhz"]["sm_counted"] is None
+    assert conditions(run, DEVICE)["clocks_mhz"]["sm_measured"]["mean"] == 1652.0
+    assert conditions(run, gpu().id)["clocks_mhz"]["sm_measured"] is None
 
 
 def test_both_sides_of_ab_are_in_the_measured_clock():
@@ -61,7 +61,7 @@ def test_both_sides_of_ab_are_in_the_measured_clock():
     for row in rows:
         row["counted_mhz"] = 1788.0 if row["variant"] == "a" else 1652.0
     run.windows, run.kind = tables.from_rows(rows, "windows"), "ab"
-    assert conditions(run)["clocks_mhz"]["sm_counted"] == {"mean": 1720.0, "min": 1652.0, "max": 1788.0}
+    assert conditions(run)["clocks_mhz"]["sm_measured"] == {"mean": 1720.0, "min": 1652.0, "max": 1788.0}
 
 
 def test_a_reported_clock_that_did_not_run_is_stated_and_asks_for_nothing():

@@ -22,7 +22,7 @@ def run_of(readings, phases=()):
 def test_only_the_energy_phases_count():
     readings = [(t, "clock_sm_mhz", 1000.0 + t) for t in range(10)]
     run = run_of(readings, [("warm-up", 0, 2), ("energy", 3, 4), ("energy", 7, 8), ("latency", 5, 6)])
-    assert conditions(run)["clocks_mhz"]["sm"] == {"mean": 1005.5, "min": 1003.0, "max": 1008.0}
+    assert conditions(run)["clocks_mhz"]["sm_reported"] == {"mean": 1005.5, "min": 1003.0, "max": 1008.0}
 
 
 def test_without_an_energy_phase_the_whole_run_counts():
@@ -44,12 +44,12 @@ def test_not_throttled_and_not_known_are_told_apart():
 
 def test_what_the_device_does_not_tell_is_none():
     assert conditions(cpu_run()) == {
-        "clocks_mhz": {"sm": None, "sm_counted": None, "memory": None},
+        "clocks_mhz": {"sm_reported": None, "sm_measured": None, "memory": None},
         "temperature_c": None,
         "throttle_reasons": None,
         "power_limit_w": None,
     }
-    assert conditions(Run())["clocks_mhz"] == {"sm": None, "sm_counted": None, "memory": None}
+    assert conditions(Run())["clocks_mhz"] == {"sm_reported": None, "sm_measured": None, "memory": None}
 
 
 def test_a_phase_without_readings_is_not_filled_from_outside():
@@ -68,7 +68,7 @@ def test_each_device_has_its_own():
 
 def test_readings_that_are_no_numbers_are_left_out():
     run = run_of([(0, "clock_sm_mhz", float("nan")), (1, "clock_sm_mhz", 1500.0)])
-    assert conditions(run)["clocks_mhz"]["sm"] == {"mean": 1500.0, "min": 1500.0, "max": 1500.0}
+    assert conditions(run)["clocks_mhz"]["sm_reported"] == {"mean": 1500.0, "min": 1500.0, "max": 1500.0}
 
 
 def test_a_profile_has_them_all():

@@ -111,7 +111,7 @@ def clocked(mhz, counted=None):
 
 
 def test_clocks_more_than_a_percent_apart_are_said():
-    text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average, as the driver tells it"
+    text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average, as the driver reports it"
     assert text in compare(clocked(1980.0), clocked(1755.0)).notes
     assert not any("clock" in note for note in compare(clocked(1980.0), clocked(1975.0)).notes)
 
@@ -128,7 +128,7 @@ def test_where_both_sides_are_counted_the_counted_clock_decides():
 
 
 def test_a_counted_clock_is_not_held_against_one_that_is_only_told():
-    told = ["SM clock differs: 1980 MHz in A, 1790 MHz in B, on average, as the driver tells it"]
+    told = ["SM clock differs: 1980 MHz in A, 1790 MHz in B, on average, as the driver reports it"]
     assert clock_notes(clocked(1980.0, 1851.0), clocked(1790.0)) == told
     assert clock_notes(clocked(1980.0), clocked(1790.0, 1652.0)) == told
     assert clock_notes(clocked(1980.0, 1851.0), clocked(1980.0)) == []

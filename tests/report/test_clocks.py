@@ -88,5 +88,5 @@ def test_the_json_object_has_both():
         found = to_json_object(run)
         assert not list(validator.iter_errors(found))
     spread = {"mean": 1652.0, "min": 1652.0, "max": 1652.0}
-    assert to_json_object(profile())["conditions"]["clocks_mhz"]["sm_counted"] == spread
-    assert to_json_object(profile(None))["conditions"]["clocks_mhz"]["sm_counted"] is None
+    assert to_json_object(profile())["conditions"]["clocks_mhz"]["sm_measured"] == spread
+    assert to_json_object(profile(None))["conditions"]["clocks_mhz"]["sm_measured"] is None

@@ -8,7 +8,8 @@ from jsonschema import Draft202012Validator
 
 from compare_runs import side
 from jouletrace.compare import compare
-from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.errors import BadInputError
+from jouletrace.report.contract import json_schema, to_json_object, upgraded
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
 
@@ -44,12 +45,13 @@ def test_a_loaded_run_gives_the_same_object(name, tmp_path):
 def test_the_object_is_that_of_the_design():
     found = to_json_object(profile_run(kernels=2))
     assert list(found["model"]["latency_ms"]) >= ["median"]
-    figure = {"value", "low", "high", "n", "method", "reason"}
+    figure = {"value", "low", "high", "n", "method", "reason", "of", "budget"}
     model = found["model"]
     assert set(model["latency_ms"]) == {
         *("median", "p25", "p75", "iqr", "mean", "std", "min", "max", "p90", "p95", "p99", "n", "reason")
     }
-    assert model["energy_j"]["total"] == Estimate(4.652, 4.652 - 0.021, 4.652 + 0.021, 12, "windows").to_dict()
+    stated = Estimate(4.652, 4.652 - 0.021, 4.652 + 0.021, 12, "windows").to_dict()
+    assert model["energy_j"]["total"] == {**stated, "of": "run", "budget": None}
     for figures in (model["energy_j"], model["baseline_w"], found["closure"]):
         assert all(set(estimate) == figure for estimate in figures.values())
     assert set(model["energy_j"]) == {"total", "active_over_context_idle", "active_over_deep_idle"}
@@ -75,6 +77,29 @@ def test_the_object_is_that_of_the_design():
     assert {"name", "period_ms", "window_ms", "lag_ms", "gapless", "gain_pct"} <= set(found["sensors"][0])
     assert found["sensors"][0]["period_ms"] == 20
     assert set(found["conditions"]) == {"clocks_mhz", "temperature_c", "throttle_reasons", "power_limit_w"}
+
+
+def test_an_interval_of_repeats_is_of_the_workload():
+    run = profile_run()
+    run.settings["repeats"] = 5
+    model = to_json_object(run)["model"]
+    assert model["energy_j"]["total"]["of"] == "workload"
+    assert model["energy_j"]["active_over_deep_idle"]["of"] in ("workload", None)
+
+
+def test_an_object_of_schema_1_is_read():
+    run = profile_run(kernels=2)
+    now = json.loads(json.dumps(to_json_object(run)))
+    clocks = now["conditions"]["clocks_mhz"]
+    old = json.loads(
+        json.dumps(now), object_hook=lambda one: {k: v for k, v in one.items() if k not in ("of", "budget")}
+    )
+    old["schema"] = 1
+    old["conditions"]["clocks_mhz"] = {"sm": clocks["sm_reported"], "memory": clocks["memory"]}
+    assert upgraded(old) == {**now, "conditions": {**now["conditions"], "clocks_mhz": {**clocks, "sm_measured": None}}}
+    assert upgraded(now) == now
+    with pytest.raises(BadInputError, match="this jouletrace reads 1 and 2"):
+        upgraded({"schema": 3})
 
 
 def test_times_are_in_milliseconds_and_energies_in_joules():

@@ -36,9 +36,9 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         device: ``DeviceInfo.id``; the first device if None.
 
     Returns:
-        ``clocks_mhz``: {"sm", "sm_counted", "memory"}, each {"mean", "min", "max"} in MHz: "sm" and "memory" as
-        the driver reports them, "sm_counted" as measured by the SMs' own cycle counters around windows of the whole
-        workload: what ran, where the driver reports what was asked for;
+        ``clocks_mhz``: {"sm_reported", "sm_measured", "memory"}, each {"mean", "min", "max"} in MHz: the
+        first and last as the driver reports them; "sm_measured" by the SMs' cycle counters around windows of the whole
+        workload, the real clock where the driver reports the requested one;
         ``temperature_c``: {"start", "end", "mean", "max"} in °C;
         ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
         ``power_limit_w``: enforced limit in watts.
@@ -48,7 +48,7 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
     info = next((d for d in run.devices if device in (None, d.id)), None)
     if info is None:
         return {
-            "clocks_mhz": {"sm": None, "sm_counted": None, "memory": None},
+            "clocks_mhz": {"sm_reported": None, "sm_measured": None, "memory": None},
             "temperature_c": None,
             "throttle_reasons": None,
             "power_limit_w": None,
@@ -58,8 +58,8 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
     return {
         **({"activity": active} if active else {}),
         "clocks_mhz": {
-            "sm": _spread(_readings(run, info.id, "clock_sm_mhz")),
-            "sm_counted": _spread(measured_mhz(run)) if info is run.devices[0] else None,  # whose windows they are
+            "sm_reported": _spread(_readings(run, info.id, "clock_sm_mhz")),
+            "sm_measured": _spread(measured_mhz(run)) if info is run.devices[0] else None,  # whose windows they are
             "memory": _spread(_readings(run, info.id, "clock_memory_mhz")),
         },
         "temperature_c": _course(_readings(run, info.id, "temperature_c")),

@@ -67,14 +67,14 @@ def _differing(
 
 
 def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    counted = [[setup.clock_mhz(source.run, "sm_counted") for source in side] for side in (a, b)]
-    both = all(clock for side in counted for clock in side)  # else one side's would be held against what was asked for
-    told = [[setup.clock_mhz(source.run, "sm") for source in side] for side in (a, b)]
-    known = [[clock for clock in side if clock] for side in (counted if both else told)]
+    measured = [[setup.clock_mhz(source.run, "sm_measured") for source in side] for side in (a, b)]
+    both = all(clock for side in measured for clock in side)  # a reported clock is the requested one
+    reported = [[setup.clock_mhz(source.run, "sm_reported") for source in side] for side in (a, b)]
+    known = [[clock for clock in side if clock] for side in (measured if both else reported)]
     if not all(known):
         return []
     means = [float(np.mean(side)) for side in known]
     if abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
         return []
-    how = "by the SMs' cycle counters" if both else "as the driver tells it"
+    how = "by the SMs' cycle counters" if both else "as the driver reports it"
     return [f"SM clock differs: {means[0]:.0f} MHz in A, {means[1]:.0f} MHz in B, on average, {how}"]

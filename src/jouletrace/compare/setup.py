@@ -98,7 +98,7 @@ def clock_mhz(run: Run, by: str) -> float | None:
 
     Args:
         run: The Run.
-        by: "sm" for what the driver told, "sm_counted" for what the SMs' own cycle counters say.
+        by: "sm_reported" by the driver, or "sm_measured" by the cycle counters of the SMs.
     """
     found = conditions(run)["clocks_mhz"][by]
     return float(found["mean"]) if found and np.isfinite(found["mean"]) else None

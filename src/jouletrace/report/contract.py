@@ -1,8 +1,8 @@
 """The JSON object of a Run: the contract with other programs, described by ``schema.json``.
 
-Additions are allowed within schema 1; nothing is renamed or removed. Figures are
-``{"value", "low", "high", "n", "method", "reason"}`` with a 95 % interval; the distribution of
-latency, throughput and shares are plain numbers.
+Additions are allowed within schema 2; nothing is renamed or removed. Figures are
+``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the
+distribution of latency, throughput and shares are plain numbers. ``upgraded`` reads schema 1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
+from jouletrace.errors import BadInputError
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.ending import endings, others
@@ -22,7 +23,11 @@ from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 
-SCHEMA = 1
+SCHEMA = 2
+
+_FIGURE = {"value", "low", "high", "n", "method", "reason"}
+_RENAMED = {"sm": "sm_reported", "sm_counted": "sm_measured"}
+"""Clocks of schema 1."""
 
 _MODEL_FLAGGED = {
     "latency_s": "latency_ms",
@@ -77,7 +82,42 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
     }
     if compared is not None:
         found["comparison"] = compared.to_dict()
-    return dict(jsonable(found))
+    return dict(_stated(jsonable(found), measurand(run)))
+
+
+def measurand(run: Run) -> str:
+    """Measurand of a Run's intervals: "run", or "workload" if they contain the scatter between repeats."""
+    repeats = run.settings.get("repeats")
+    return "workload" if isinstance(repeats, int) and repeats > 1 else "run"
+
+
+def upgraded(found: dict[str, Any]) -> dict[str, Any]:
+    """An object of schema 1 as one of schema 2; one of schema 2 as it is.
+
+    Raises:
+        BadInputError: If it is of another schema.
+    """
+    if found.get("schema") == SCHEMA:
+        return found
+    if found.get("schema") != 1:
+        raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 and {SCHEMA}")
+    conditions = dict(found.get("conditions") or {})
+    clocks = conditions.get("clocks_mhz")
+    if isinstance(clocks, dict):
+        known = {"sm_reported": None, "sm_measured": None}
+        conditions["clocks_mhz"] = {**known, **{_RENAMED.get(name, name): value for name, value in clocks.items()}}
+    return dict(_stated({**found, "schema": SCHEMA, "conditions": conditions}, "run"))
+
+
+def _stated(found: Any, of: str) -> Any:
+    """The same with each figure's measurand, and room for its budget."""
+    if isinstance(found, list):
+        return [_stated(one, of) for one in found]
+    if not isinstance(found, dict):
+        return found
+    if set(found) == _FIGURE:
+        return {**found, "of": None if found["low"] is None else of, "budget": None}
+    return {name: _stated(one, of) for name, one in found.items()}
 
 
 def json_text(runs: Sequence[Run], *, top: int | None = None, compared: Sequence[Comparison | None] = ()) -> str:

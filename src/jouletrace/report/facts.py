@@ -140,7 +140,10 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     found = conditions(run)
     lines: list[tuple[str, str]] = []
     clocks = found["clocks_mhz"]
-    named = {"SM": _sm(clocks["sm"], clocks["sm_counted"]), "memory": clocks["memory"] and _range(clocks["memory"])}
+    named = {
+        "SM": _sm(clocks["sm_reported"], clocks["sm_measured"]),
+        "memory": clocks["memory"] and _range(clocks["memory"]),
+    }
     if any(named.values()):
         lines.append(("Clocks", SEPARATOR.join(f"{name} {said}" for name, said in named.items() if said)))
     if "activity" in found:

@@ -60,7 +60,7 @@ RUNS = _schema(
         "power_w": (_NUMBER, "W", "mean power of the board while it ran"),
         "idle_w": (_NUMBER, "W", "deep idle power before"),
         "context_idle_w": (_NUMBER, "W", "idle power with a context"),
-        "clock_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, as the driver tells it"),
+        "clock_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, as the driver reports it"),
         "counted_mhz": (_NUMBER, "MHz", "mean SM clock while it ran, by the SMs' cycle counters; null if not read"),
         "clock_memory_mhz": (_NUMBER, "MHz", "mean memory clock while it ran"),
         "temperature_c": (_NUMBER, "Cel", "mean temperature of the die while it ran"),
@@ -90,7 +90,7 @@ WINDOWS = _schema(
         "iterations": (_WHOLE, "", "iterations in the window"),
         "time_s": (_NUMBER, "s", "time of an iteration"),
         "energy_j": (_NUMBER, "J", "energy of an iteration"),
-        "clock_mhz": (_NUMBER, "MHz", "mean SM clock, as the driver tells it"),
+        "clock_mhz": (_NUMBER, "MHz", "mean SM clock, as the driver reports it"),
         "counted_mhz": (_NUMBER, "MHz", "mean SM clock, by the SMs' cycle counters; null if not read"),
         "temperature_c": (_NUMBER, "Cel", "mean temperature"),
     }
@@ -215,8 +215,8 @@ class Measured:
         why = found["throttle_reasons"]
         cooled = told.get("cool_down") or {}
         return {
-            "clock_mhz": (clocks["sm"] or {}).get("mean"),
-            "counted_mhz": (clocks["sm_counted"] or {}).get("mean"),
+            "clock_mhz": (clocks["sm_reported"] or {}).get("mean"),
+            "counted_mhz": (clocks["sm_measured"] or {}).get("mean"),
             "clock_memory_mhz": (clocks["memory"] or {}).get("mean"),
             "temperature_c": heat.get("mean"),
             "temperature_max_c": heat.get("max"),

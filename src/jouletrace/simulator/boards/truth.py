@@ -28,7 +28,7 @@ class StepTruth:
         time_s: Seconds.
         energy_j: Energy of the board.
         active_j: Energy over context idle.
-        clock_mhz: SM clock as the driver tells it.
+        clock_mhz: SM clock as the driver reports it.
         kernel_s: Seconds of each kernel, shape (kernels,).
         kernel_j: Energy of each kernel, idle power over its time included, shape (kernels,).
         kernel_active_j: Energy of each kernel over context idle, shape (kernels,).
@@ -92,7 +92,7 @@ class Truth:
         return self._engine.trace.held(columns.TEMPERATURE, at_ns)
 
     def clock_mhz(self, start_ns: int, end_ns: int) -> float:
-        """Mean SM clock over a window, as the driver tells it."""
+        """Mean SM clock over a window, as the driver reports it."""
         seconds, _, (clock, _) = self._cells(start_ns, end_ns)
         return float(np.average(clock, weights=seconds))
 
