@@ -24,7 +24,7 @@ def caches(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def own_cache(caches, monkeypatch):
-    """Nothing that is learned about a board reaches another test, or the user's cache."""
+    """Nothing that is learned about a GPU reaches another test, or the user's cache."""
     folder = next(caches)
     folder.mkdir()
     monkeypatch.setenv("JOULETRACE_CACHE", str(folder))
@@ -52,7 +52,7 @@ def fits_once():
 
 @pytest.fixture(scope="module")
 def known_rates():
-    """A module that knows the sample rates of the simulated boards that it records on."""
+    """A module that knows the sample rates of the simulated GPUs that it records on."""
     import fits
 
     with fits.known_rates():

@@ -1,4 +1,4 @@
-"""The examples, each run as a user would run it, on a simulated board."""
+"""The examples, each run as a user would run it, on a simulated GPU."""
 
 import csv
 import re

@@ -1,4 +1,4 @@
-"""The import table of docs/architecture.md, held against the code."""
+"""The import table of docs/architecture.md, compared with the code."""
 
 import ast
 import re

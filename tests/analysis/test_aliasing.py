@@ -11,7 +11,7 @@ from records import channel, iterations, make_run, phases, readings, windows
 
 STEP_S = 0.01
 LOOP_S = 0.0101
-"""Not in tune with the sensor's 20 ms: ranges within the steps can be told apart."""
+"""Not in tune with the sensor's 20 ms: ranges within the steps can be distinguished."""
 
 
 def flagged(run, id, metric="energy_total_j"):

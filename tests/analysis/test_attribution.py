@@ -233,4 +233,4 @@ def test_the_parts_of_a_step_recorded_on_an_h100_close():
     seconds = (ends.max() - starts.min()) / 1e9
     rest_j = watts[inside].mean() * seconds - sum(named.total.value for named in found.values())
     rest_s = seconds - sum(named.time_s for named in found.values())
-    assert 70 < rest_j / rest_s < 150  # the board at rest with a context draws 120 to 135 W
+    assert 70 < rest_j / rest_s < 150  # the GPU at rest with a context draws 120 to 135 W

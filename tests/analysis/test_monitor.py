@@ -25,8 +25,8 @@ def test_levels_and_their_difference():
     assert run.result("power_difference_w", 1).value == pytest.approx(400.0, rel=5e-3)
 
 
-def with_glitches(value, every=50, limits=None, enforced=None, name="a board"):
-    """A board that draws 300 W, every 50th reading of which is something else."""
+def with_glitches(value, every=50, limits=None, enforced=None, name="a GPU"):
+    """A GPU that draws 300 W, every 50th reading of which is something else."""
     rows = readings(300.0, 12.2, noise=0.3)
     for i in range(100, len(rows) - 50, every):
         rows[i]["value"] = value
@@ -55,7 +55,7 @@ def test_readings_that_no_board_draws_are_left_out_counted_and_flagged(value, li
     for metric in ("power_w", "energy_total_j", "power_idle_w"):
         assert "implausible_readings" in run.result_flags(metric, 1)
     (warning,) = [warning for warning in run.warnings if warning.code == "record_implausible"]
-    assert "readings of power were beyond what the board can draw and were left out" in warning.message
+    assert "readings of power were beyond what the GPU can draw and were left out" in warning.message
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_one_level_is_no_two():
 def test_several_devices_are_units_of_their_own():
     rows = readings(100.0, 12.2, noise=0.3) + readings(400.0, 12.2, noise=0.3, device=OTHER)
     run = make_run(rows, kind="monitor", spans=phases(("monitor", 2.0, 12.0)))
-    run.devices.append(DeviceInfo(OTHER, "Other board"))
+    run.devices.append(DeviceInfo(OTHER, "Other GPU"))
     run.channels.append(channel(device=OTHER))
     analyse(run)
     assert [row["module"] for row in run.units.to_pylist() if row["level"] == "device"] == [DEVICE, OTHER]

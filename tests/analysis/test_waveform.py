@@ -1,4 +1,4 @@
-"""Power inside an iteration: it adds up to the rows, holds the truth of simulated boards, and is kept in the Run."""
+"""Power inside an iteration: it adds up to the rows, holds the truth of simulated GPUs, and is kept in the Run."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -91,7 +91,7 @@ def test_a_profile_on_a_simulated_board_validates_and_says_simulated(capsys, pla
     assert all(found["model"]["energy_j"][key]["value"] > 0 for key in found["model"]["energy_j"])
     assert only_run(place).name.endswith("deit-tiny-b8")
     table = command(capsys, "show", str(only_run(place))).out
-    assert "SIMULATED: a simulated board, no hardware was measured" in table
+    assert "SIMULATED: a simulated GPU, no hardware was measured" in table
 
 
 @pytest.mark.thorough
@@ -285,7 +285,7 @@ def recorded(monkeypatch, tmp_path):
 def test_demo_analyses_the_recorded_run_afresh(capsys, recorded, place):
     said = command(capsys, "demo")
     assert said.code == 0
-    assert "Recorded on Board by hand: jouletrace profile toy" in said.err
+    assert "Recorded on GPU by hand: jouletrace profile toy" in said.err
     assert "299.98" in said.out
     assert "4.652" not in said.out
     found = json.loads(command(capsys, "demo", "--json").out)

@@ -101,7 +101,7 @@ def test_an_option_of_b_that_makes_no_sense_is_said_to_be_b_s(capsys, workspace)
 def test_a_sweep_of_a_device_that_is_not_there_runs_nothing(capsys, workspace):
     said = command(capsys, "sweep", "gemm", "memcpy", "-d", "sim:nope", "-o", "s")
     assert said.code == 2
-    assert "no simulated board called 'nope'" in said.complaint
+    assert "no simulated GPU called 'nope'" in said.complaint
     assert not (workspace / "s").exists()
 
 

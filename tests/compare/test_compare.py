@@ -447,7 +447,7 @@ def test_simulated_runs_of_one_seed_are_said_to_repeat_themselves():
     other.samples = other.samples.set_column(0, other.samples.schema.field("time_ns"), moved)
     (warning,) = [line for line in compare([(one, "a")], [(other, "b")]).warnings if "repeats itself" in line]
     assert "sim:h100?run=1" in warning
-    with pytest.raises(BadInputError, match="same readings, since a simulated board repeats itself"):
+    with pytest.raises(BadInputError, match="same readings, since a simulated GPU repeats itself"):
         compare([(one, "a"), (other, "b")], [(thing(), "c")])
 
 

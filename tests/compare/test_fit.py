@@ -138,10 +138,10 @@ def test_a_counted_clock_is_not_held_against_one_that_is_only_told():
 
 def test_a_warning_names_the_runs_that_it_is_of_unless_all_have_it():
     a, b = side(1.0, 1.001), side(1.0, 1.002)
-    a[1][0].warn("hot", "the board was hot")
+    a[1][0].warn("hot", "the GPU was hot")
     for run, _ in b:
-        run.warn("hot", "the board was hot")
-    assert compare(a, b).warnings == ["A (run 1): the board was hot", "B: the board was hot"]
+        run.warn("hot", "the GPU was hot")
+    assert compare(a, b).warnings == ["A (run 1): the GPU was hot", "B: the GPU was hot"]
 
 
 def test_sides_without_a_figure_in_common_are_named_by_their_places():

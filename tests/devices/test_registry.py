@@ -16,7 +16,7 @@ MIG = "MIG-22222222-0000-0000-0000-000000000003"
 
 
 class FakeCuda:
-    """libcuda's calls; ``boards`` are pairs of the board's UUID and the device's own."""
+    """libcuda's calls; ``GPUs`` are pairs of the GPU's UUID and the device's own."""
 
     def __init__(self, *boards, init=0, old=False):
         self.boards = boards
@@ -50,7 +50,7 @@ def whole(name):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Two boards in NVML's order ONE, TWO and in CUDA's order TWO, ONE."""
+    """Two GPUs in NVML's order ONE, TWO and in CUDA's order TWO, ONE."""
     library = FakeNvml(h100(uuid=ONE), h100(uuid=TWO))
     monkeypatch.setattr(api, "_library", lambda: library)
     monkeypatch.setattr(cuda_order, "_load", lambda: FakeCuda(whole(TWO), whole(ONE)))

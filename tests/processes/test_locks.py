@@ -89,7 +89,7 @@ def test_a_gpu_is_free_again_when_its_holder_is_killed(holder):
 
 
 def test_one_lock_is_for_divisions_and_power_limits_alike(capsys, workspace):
-    """The id of a simulated board is the same for both."""
+    """The id of a simulated GPU is the same for both."""
     with hold(open_limiter(MIG).info, "changing the power limit of"):
         said = command(capsys, "mig", "apply", "3g.20gb", "-d", MIG, "--yes")
     assert said.code == 3
@@ -115,7 +115,7 @@ def test_a_lock_left_by_a_process_whose_number_is_taken_again_is_stale():
     path.write_text(json.dumps({"pid": os.getpid(), "started": started(os.getpid()) - 1, "doing": "dividing"}))
     with hold(GPU, "changing"):
         assert json.loads(path.read_text())["doing"] == f"changing {GPU.id}"
-    assert path.read_text() == "", "nobody has it any more"
+    assert path.read_text() == "", "no one has it any more"
 
 
 FORKED = """
@@ -132,7 +132,7 @@ with locks.hold(gpu, "dividing") as held:
 
 
 def test_a_fork_that_outlives_its_holder_is_not_taken_for_the_holder(tmp_path):
-    """The number of the holder has been taken by an innocent process: nobody is told to wait for that one."""
+    """The number of the holder has been taken by an innocent process: no one is told to wait for that one."""
     process = run_script(FORKED.format(ends="os.kill(os.getpid(), 9)"), tmp_path, start_new_session=True)
     try:
         process.wait()

@@ -1,4 +1,4 @@
-"""Calibration end to end on simulated boards whose sensors are hidden, and where its result goes."""
+"""Calibration end to end on simulated GPUs whose sensors are hidden, and where its result goes."""
 
 from dataclasses import replace
 

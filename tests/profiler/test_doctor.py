@@ -50,12 +50,12 @@ def test_a_board_that_cannot_be_opened_does_not_hide_the_others(monkeypatch):
 
     def opened(spec):
         if spec == "GPU-1":
-            raise NotPossibleError("the board is lost")
+            raise NotPossibleError("the GPU is lost")
         return open_simulated("sim:h100")
 
     monkeypatch.setattr(doctor, "open_device", opened)
     one, other = diagnose().devices
-    assert (one.problem, one.capabilities) == ("the board is lost", [])
+    assert (one.problem, one.capabilities) == ("the GPU is lost", [])
     assert other.problem == ""
     assert other.capabilities
 

@@ -1,4 +1,4 @@
-"""Profiles that generate tokens: phases and their operators against the truth of a simulated board."""
+"""Profiles that generate tokens: phases and their operators against the truth of a simulated GPU."""
 
 import json
 from itertools import pairwise

@@ -41,7 +41,7 @@ def test_a_block_of_a_steady_load():
 
 @pytest.mark.thorough
 def test_blocks_hold_what_the_board_drew_meanwhile():
-    """The plan repeats from the Unix epoch on, so a board of our own lives the same life."""
+    """The plan repeats from the Unix epoch on, so a GPU of our own lives the same life."""
     device = open_simulated(SQUARE)
     with jt.measure(devices=SQUARE) as m:
         time.sleep(0.9)
@@ -123,7 +123,7 @@ def test_without_power_the_reason_comes_at_once(no_rapl):
 def test_wrong_devices_are_refused():
     with pytest.raises(NotPossibleError, match="no device was named"):
         jt.measure(devices=[])
-    with pytest.raises(BadInputError, match="no simulated board called"):
+    with pytest.raises(BadInputError, match="no simulated GPU called"):
         jt.measure(devices="sim:nothing")
 
 

@@ -1,4 +1,4 @@
-"""The passes of a profile, each by itself on a simulated board."""
+"""The passes of a profile, each by itself on a simulated GPU."""
 
 import numpy as np
 import pytest

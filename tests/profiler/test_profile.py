@@ -1,4 +1,4 @@
-"""Whole profiles on simulated boards, held against the truth, and on this machine's CPU."""
+"""Whole profiles on simulated GPUs, compared with the truth, and on this machine's CPU."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Profiles by layer and kernel on simulated boards whose sensors sample, against what each kernel drew."""
+"""Profiles by layer and kernel on simulated GPUs whose sensors sample, against what each kernel drew."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ QUICK = {"warmup_s": 2.0, "latency_s": 0.1, "idle_s": 1.0, "detail": "kernel", "
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory, known_rates):
-    """A Run, and the board that it was recorded on."""
+    """A Run, and the GPU that it was recorded on."""
     boards = []
 
     def opened(spec):
@@ -40,7 +40,7 @@ def rows(run, level):
 
 
 def drawn(run, board):
-    """Energy of each kernel in an iteration by name and shapes: what the board drew beside the recording."""
+    """Energy of each kernel in an iteration by name and shapes: what the GPU drew beside the recording."""
     from jouletrace.execution.steps.simulated import simulate_workload
     from jouletrace.workloads import resolve
     from jouletrace.workloads.options import WorkloadOptions

@@ -29,7 +29,7 @@ def one_run(watts, *, simulated=False):
     """A profile of 4 s on a load of so many watts."""
     spans = phases(("energy", 1.0, 3.0)) + iterations(10, 0.01)
     run = make_run(readings(watts, 4, noise=0.3), spans=spans, window_rows=windows([(1.0, 2.0), (2.0, 3.0)]))
-    run.devices = [DeviceInfo(DEVICE, "Board by hand", simulated=simulated)]
+    run.devices = [DeviceInfo(DEVICE, "GPU by hand", simulated=simulated)]
     run.clock_pairs = [
         {"time_ns": START, "monotonic_ns": 0},
         {"time_ns": START + 4_000_000_000, "monotonic_ns": 4 * 10**9},

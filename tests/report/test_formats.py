@@ -87,7 +87,7 @@ def test_an_unknown_code_is_printed_as_it_is():
 def test_flags_are_explained_below():
     text = report.render([profile_run()])
     assert re.search(r"Baseline, deep idle +72.00 ± 0.40 W .*\[a\]", text)
-    assert "[a] from an earlier measurement of the same board" in text
+    assert "[a] from an earlier measurement of the same GPU" in text
 
 
 @pytest.mark.parametrize("form", TEXT)
@@ -236,7 +236,7 @@ def test_methods_say_how_from_the_facts_of_the_run(form):
         "median of 200 iterations",
         "mean over 12 windows (1200 iterations in 8.054 s)",
         "t-intervals over window means",
-        "one reading every 20 ms, each a mean over 25 ms, gapless, response calibrated on this board",
+        "one reading every 20 ms, each a mean over 25 ms, gapless, response calibrated on this GPU",
         "125.00 ± 0.80 W (an idle CUDA context)",
         "deep idle, stored from an earlier measurement",
         "weights were random, seed 0",

@@ -113,7 +113,7 @@ def test_a_simulated_board_is_marked_everywhere():
     together = Page(html.render([run, profile_run()]))
     assert together.data(0)["simulated"] is True
     assert together.data(1)["simulated"] is False
-    assert "some of these are simulated boards" in together.text
+    assert "some of these are simulated GPUs" in together.text
     assert "SIMULATED" not in page(profile_run(kernels=2)).text
 
 
@@ -281,7 +281,7 @@ def test_kernels_of_a_trace_are_counted_by_name_and_device():
     found = page(timeline_run_without_units())
     assert "Kernels by name" in found.text
     labels = found.data()["plots"]["time"]["data"][0]["labels"]
-    assert labels.count("gemm") == 2  # one a device, though both boards have one name
+    assert labels.count("gemm") == 2  # one a device, though both GPUs have one name
     names = {row["name"] for row in timeline_run().spans.to_pylist() if row["kind"] in ("kernel", "memcpy")}
     assert f"Names {len(names)} " in found.text
 

@@ -1,4 +1,4 @@
-"""Comparisons in the HTML report: which Runs are held against which, and what the page says of them."""
+"""Comparisons in the HTML report: which Runs are compared with which, and what the page says of them."""
 
 import re
 from pathlib import Path

@@ -69,7 +69,7 @@ def test_bad_logs_are_refused():
 
 
 def test_a_slope_is_no_surer_for_readings_that_follow_one_another():
-    """A board that warms by 10 K and whose power wanders: the interval of the slope holds it as often as it says."""
+    """A GPU that warms by 10 K and whose power wanders: the interval of the slope holds it as often as it says."""
     temperature = np.round(np.linspace(45, 55, 300))
     hits = 0
     for seed in range(300):

@@ -8,7 +8,7 @@ PERIOD_NS = 20_000_400
 
 
 def stamps(n=600, seed=0):
-    """Places, and stamps as boards make them: four in five on time, every fifth some 3 ms late."""
+    """Places, and stamps as GPUs make them: four in five on time, every fifth some 3 ms late."""
     rng = np.random.default_rng(seed)
     place = np.arange(n)
     late = rng.normal(0, 30e3, n)

@@ -52,7 +52,7 @@ def bert(study):
 
 @pytest.fixture(scope="module")
 def watched(study):
-    """A board that rests for 20 s and works for 60 s, watched in steps of a second."""
+    """A GPU that rests for 20 s and works for 60 s, watched in steps of a second."""
     log = done(
         "monitor", "-d", f"{BOARD}?load=20:{IDLE_W},60:{WORKING_W}", "--duration", "80", "-f", "csv", "-o", "log"
     )

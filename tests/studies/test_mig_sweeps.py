@@ -1,4 +1,4 @@
-"""MIG sweeps: a board is divided, and deep-learning workloads run on slices of several kinds."""
+"""MIG sweeps: a GPU is divided, and deep-learning workloads run on slices of several kinds."""
 
 import csv
 import json
@@ -38,7 +38,7 @@ BEGAN = 1_657_289_500
 
 @pytest.fixture(scope="module")
 def divided(study):
-    """A board with one instance of half of it: what list said before and with it, and what restore left."""
+    """A GPU with one instance of half of it: what list said before and with it, and what restore left."""
     before = json.loads(done("mig", "list", *BOARD, "--json").out)
     applied = done("mig", "apply", "4g.40gb", *BOARD, "--yes")
     during = json.loads(done("mig", "list", *BOARD, "--json").out)
@@ -48,7 +48,7 @@ def divided(study):
 
 @pytest.fixture(scope="module")
 def swept(study):
-    """One model on the smallest slice and on the whole board, both tasks, two batch sizes."""
+    """One model on the smallest slice and on the whole GPU, both tasks, two batch sizes."""
     (study / "model.py").write_text(MODEL)
     asked = ("--profiles", ",".join(KINDS), "--models", "model.py:model", "--tasks", "cv_infer,cv_train")
     said = done("mig", "sweep", *BOARD, *asked, "--batch", "64,1024", "--seconds", "1", "-o", "sweep", "--json")

@@ -32,7 +32,7 @@ KERNEL = "volta_sgemm_128x64_nn"
 
 @pytest.fixture(scope="module")
 def product(study):
-    """1536 x 1536 in single precision, three in an iteration, on the third board of a fleet."""
+    """1536 x 1536 in single precision, three in an iteration, on the third GPU of a fleet."""
     size = ("--config", "size=1536", "--config", "iterations=3")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("__PREFETCH", "off")
@@ -42,7 +42,7 @@ def product(study):
 
 @pytest.fixture(scope="module")
 def traced(study):
-    """What nvprof wrote of that product: a trace with what the board said of itself."""
+    """What nvprof wrote of that product: a trace with what the GPU said of itself."""
     (study / "sgemm.csv").write_text(NVPROF_TRACE_CSV)
     done("import", "sgemm.csv", "-o", "traced")
     return load("traced")
@@ -187,7 +187,9 @@ def test_power_limits_and_persistence_mode_are_said(capsys, monkeypatch):
     monkeypatch.setattr(api, "_library", lambda: FakeNvml(v100(uuid="GPU-first")))
     monkeypatch.setattr(cuda_order, "cuda_uuids", lambda: ["GPU-first"])
     said = " ".join(command(capsys, "doctor", "-d", "cuda:0").out.split())
-    assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in said, "as the stand-in for the driver tells it"
+    assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in said, (
+        "as the stand-in for the driver reports it"
+    )
     assert "persistence on" in said
 
 

@@ -1,4 +1,4 @@
-"""Simulated boards to profile on, steps without torch, and profiles whose truth is at hand."""
+"""Simulated GPUs to profile on, steps without torch, and profiles whose truth is at hand."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def kernels(watts: float = 300.0, seconds: float = 200e-6) -> list[SimKernel]:
 
 
 def board_step(spec: str = "sim:h100?noise=1", **keys: float) -> tuple[SimulatedGpu, SimulatedStep]:
-    """A board and a step on it; a context exists from here on."""
+    """A GPU and a step on it; a context exists from here on."""
     device = open_simulated(spec)
     return device, SimulatedStep(device, kernels(**keys))
 
 
 @contextmanager
 def recording(device: SimulatedGpu, **keys: object):
-    """A session on a board, in memory, that is finished at the end."""
+    """A session on a GPU, in memory, that is finished at the end."""
     with Session("profile", [device], **keys) as session:  # type: ignore[arg-type]
         yield session
         session.finish()
 
 
 def mlp(width: int = 2048, batch: int = 4096):
-    """A small model and its inputs, large enough that a board notices."""
+    """A small model and its inputs, large enough that a GPU notices."""
     import torch
 
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def mlp(width: int = 2048, batch: int = 4096):
 
 
 def profiled(monkeypatch, spec: str, **settings: object) -> tuple[Run, SimulatedGpu]:
-    """A profile of ``mlp`` on a simulated board, and the board, which knows the truth."""
+    """A profile of ``mlp`` on a simulated GPU, and the GPU, which knows the truth."""
     from jouletrace.workloads import ObjectWorkload
 
     opened: list[SimulatedGpu] = []

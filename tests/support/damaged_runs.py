@@ -123,7 +123,7 @@ def _change_value(value: object, draw: random.Random) -> None:
 
 
 def _cells(folder: Path, draw: random.Random) -> None:
-    """Values of a table that no board or program has; its checksum is left as it was."""
+    """Values of a table that no GPU or program has; its checksum is left as it was."""
     name = draw.choice([name for name in tables.TABLES if (folder / f"{name}.parquet").exists()])
     with (folder / f"{name}.parquet").open("rb") as file:
         table = tables.read(file, name)

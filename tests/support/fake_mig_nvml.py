@@ -1,4 +1,4 @@
-"""A stand-in for pynvml on a board that can be divided: what ``SimulatedMig`` knows, through NVML's calls.
+"""A stand-in for pynvml on a GPU that can be divided: what ``SimulatedMig`` knows, through NVML's calls.
 
 Counts and lists come back through pointers, instances are handles, refusals are NVML's codes: all that
 stands between ``NvmlMigBackend`` and the driver.
@@ -30,7 +30,7 @@ class _Place(ctypes.Structure):
 
 
 class FakeMigNvml(FakeNvml):
-    """One board.
+    """One GPU.
 
     Attributes:
         board: It.

@@ -1,4 +1,4 @@
-"""A stand-in for pynvml: boards with known power, the real ring's semantics, and failures on demand."""
+"""A stand-in for pynvml: GPUs with known power, the real ring's semantics, and failures on demand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeClock:
 
 @dataclass
 class FakeBoard:
-    """One board.
+    """One GPU.
 
     Attributes:
         joules: Energy since the clock's start as a function of seconds since then; the truth.

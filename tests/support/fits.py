@@ -48,7 +48,7 @@ def _add(digest, value):
 
 @contextmanager
 def known_rates():
-    """Within it the sample rate of a simulated board is known to 2 Hz, as after another profile of that board."""
+    """Within it the sample rate of a simulated GPU is known to 2 Hz, as after another profile of that GPU."""
     rates = []
     begin = SampledStretch.__init__
 

@@ -1,4 +1,4 @@
-"""Datasets of fleets made from numbers that are known: no board, no process, no time."""
+"""Datasets of fleets made from numbers that are known: no GPU, no process, no time."""
 
 from __future__ import annotations
 

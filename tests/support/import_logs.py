@@ -1,4 +1,4 @@
-"""Small logs and reports as other tools write them, made up for tests: figures are round, so that they can be told."""
+"""Small logs and reports as other tools write them, made up for tests with round figures."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Recordings of a user's own loop: made by hand with known power, or on a simulated board in real time."""
+"""Recordings of a user's own loop: made by hand with known power, or on a simulated GPU in real time."""
 
 from jouletrace.analysis import analyse
 from records import DEVICE, make_run, ns, phases, readings

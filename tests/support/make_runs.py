@@ -195,7 +195,7 @@ def waveform_rows() -> list[dict[str, object]]:
 
 
 def simulated_run() -> Run:
-    """The same on a simulated board."""
+    """The same on a simulated GPU."""
     run = profile_run()
     run.devices = [gpu(id="sim:h100-80", name="H100 80GB", simulated=True, driver=None, host="")]
     run.channels = [power_channel("sim:h100-80", source="simulated power record", origin="exact", gain_pct=None)]

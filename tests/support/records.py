@@ -108,7 +108,7 @@ def make_run(
     """A Run of them."""
     run = Run(
         created_ns=START,
-        devices=[DeviceInfo(DEVICE, "Board by hand", power_limit_w=700.0)],
+        devices=[DeviceInfo(DEVICE, "GPU by hand", power_limit_w=700.0)],
         channels=[channel()] if channels is None else channels,
         **fields,  # type: ignore[arg-type]
     )
@@ -141,6 +141,6 @@ def log_of_gpus(devices: int, rows: int, channels: int = 1) -> Run:
         kind="import",
         created_ns=START,
         samples=pa.table(columns),
-        devices=[DeviceInfo(id, "a board", power_limit_w=700.0) for id in ids],
+        devices=[DeviceInfo(id, "a GPU", power_limit_w=700.0) for id in ids],
         channels=[ChannelInfo(id, name, "", "log", 1.0, **facts[name]) for id in ids for name in names],  # type: ignore[arg-type]
     )

@@ -48,7 +48,7 @@ def spans() -> list[dict[str, object]]:
 
 
 def timeline_run() -> Run:
-    """Two boards; figures of three units, one of them null; counters of two kernels."""
+    """Two GPUs; figures of three units, one of them null; counters of two kernels."""
     units: list[dict[str, object]] = [
         {"id": 0, "level": "model", "name": "deit-base"},
         {"id": 1, "parent": 0, "level": "layer", "name": "encoder.layer.0"},

@@ -89,7 +89,7 @@ def test_wrong_options_are_refused(options, message):
 
 
 def test_a_look_up_moves_the_rows_that_it_reads():
-    """On a simulated board, a table costs what its indices fetch, and not all that it holds."""
+    """On a simulated GPU, a table costs what its indices fetch, and not all that it holds."""
     from jouletrace.execution.steps.counting import count_workload
 
     built, operators = count_workload(resolve("dlrm"), WorkloadOptions(batch=64, dtype="fp16"))

@@ -34,7 +34,7 @@ seen of a swing averages out from there on.
 """
 
 _PART = 0.1
-"""Share of a time from which on what aliases in it can be told in its energy: power swings by a half at most."""
+"""Share of a time from which on what aliases in it can be determined in its energy: power swings by a half at most."""
 
 _FEWEST = 20
 """Periods from which on a few may be of another length."""

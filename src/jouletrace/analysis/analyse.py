@@ -24,7 +24,7 @@ from jouletrace.stats.one_thread import one_thread
 _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",
     "negative": "{n} readings were negative and were left out",
-    "implausible": "{n} readings of power were beyond what the board can draw and were left out",
+    "implausible": "{n} readings of power were beyond what the GPU can draw and were left out",
     "clock_stepped_back": "the clock stepped back {n} times while recording; the time lived twice was left out",
     "conflicting_stamps": "{n} stamps occur twice with different readings; the later reading was kept",
 }

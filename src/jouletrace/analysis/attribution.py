@@ -1,7 +1,7 @@
 """Power given to what ran: energy of every kernel name, operator, range and iteration of a Run that has both.
 
 By the functions and under the flags of a live run: spans that the sensor can follow are integrated
-one by one (``sensor.windows.energy``), shorter ones that repeat are told apart by regression
+one by one (``sensor.windows.energy``), shorter ones that repeat are distinguished by regression
 (``sensor.windows.repeated``) where that is possible, and what neither supports is null with its reason.
 """
 

@@ -1,4 +1,4 @@
-"""Idle levels: what the board draws when nothing runs, without and with a context."""
+"""Idle levels: what the GPU draws when nothing runs, without and with a context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.record import IMPLAUSIBLE
 
 SETTLE_S = 0.3
-"""Left out at the start of an idle phase: the board takes about 80 ms to fall to idle, clocks longer."""
+"""Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
 
 DRIFT = 0.05
 """Levels before and after that differ by more than this, relatively, are flagged."""
@@ -25,7 +25,7 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
     Args:
         run: With the idle phases in ``spans``.
         device: Which device.
-        kind: "deep_idle" (no context on the board) or "context_idle".
+        kind: "deep_idle" (no context on the GPU) or "context_idle".
 
     Returns:
         The mean over the phases of that kind. Half of what they differ by goes into the interval,

@@ -1,9 +1,9 @@
 """Kernels that move data between GPUs (NCCL's), in a stretch of a program whose kernels were traced.
 
 Time is laid out in states that follow one another: communication by itself (which the rest of the step
-waits for), communication beside other kernels, other kernels by themselves. What the board drew in each
+waits for), communication beside other kernels, other kernels by themselves. What the GPU drew in each
 is told by regression over all stretches of each state. What it drew while both ran is of both: it is not
-shared out.
+apportioned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALONE, BESIDE, OTHERS = 1, 2, 3
 """States: communication by itself, beside other kernels; others by themselves."""
 
 _GAP_NS = 50_000
-"""Kernels closer than this follow one another: a board doesn't fall to rest between them."""
+"""Kernels closer than this follow one another: a GPU doesn't fall to rest between them."""
 
 _MOST_STRETCHES = 100_000
 
@@ -155,7 +155,7 @@ def _add(run: Run, figures: Figures, device: str, found: States, id: int) -> Non
 
 
 def _energies(run: Run, device: str, found: States) -> dict[int, Estimate]:
-    """What the board drew in each state, all stretches together."""
+    """What the GPU drew in each state, all stretches together."""
     record = power_record(run, device)
     if record is None:
         return dict.fromkeys((ALONE, BESIDE), Estimate.null(no_power_reason(run, device), METHOD))

@@ -42,7 +42,7 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         ``temperature_c``: {"start", "end", "mean", "max"} in °C;
         ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
         ``power_limit_w``: enforced limit in watts.
-        Each is None where the device doesn't tell. ``activity``, where it has such counters: mean share of
+        Each is None where the device doesn't report it. ``activity``, where it has such counters: mean share of
         time (0 to 1) of each of ``ACTIVITY``.
     """
     info = next((d for d in run.devices if device in (None, d.id)), None)

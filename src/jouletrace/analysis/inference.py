@@ -1,7 +1,7 @@
 """Energy of an inference from a power log and a latency: (working level - idle level) x latency.
 
 The practice of artifacts that were measured with ``nvidia-smi dmon`` beside a latency benchmark.
-It takes the board to be at its working level for the whole latency, with one inference after
+It takes the GPU to be at its working level for the whole latency, with one inference after
 the other; what it yields is active energy, over whatever idle level the log shows.
 """
 

@@ -1,4 +1,4 @@
-"""Figures of the whole model: latency, power, energy, and the idle levels they are held against."""
+"""Figures of the whole model: latency, power, energy, and the idle levels they are compared with."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _without_power(run: Run, figures: Figures, reason: str) -> None:
 
 
 def _counter_ratio(run: Run, device: str) -> Estimate:
-    """Energy of the record over that of the board's counter: one sensor's agreement with itself.
+    """Energy of the record over that of the GPU's counter: one sensor's agreement with itself.
 
     Over the longest stretch without a hole: between runs in fresh processes nothing is recorded.
     """

@@ -57,7 +57,7 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     value, low, high = (float(x[0]) for x in (window.energy_j, window.low_j, window.high_j))
     total = Estimate(value, low, high, len(record), "record")
     # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
-    # And power that no board draws is right only if the unit is.
+    # And power that no GPU draws is right only if the unit is.
     others = {other.id for other in run.devices} - {device.id}
     assumed = [code for code in _DOUBTS if any(w.code == code and w.where not in others for w in run.warnings)]
     flags = [*join(window.flags), *assumed, *of_steps(run, device.id, seconds)]

@@ -8,7 +8,7 @@ PHASE = "recording"
 """Under which ``Run.workload`` says how the recording was made."""
 
 SAMPLE_RATE = "sample_rate_hz"
-"""Metric, and key of what is stored of a board, of the sensor's samples per second."""
+"""Metric, and key of what is stored of a GPU, of the sensor's samples per second."""
 
 IDLE_NAME = "idle"
 """Name of the unit for the time in which no kernel runs."""

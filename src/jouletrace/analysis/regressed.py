@@ -21,13 +21,13 @@ from jouletrace.sensor.readout import Readings, on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR, Sensor
 
 RATE_NEAR_HZ = 2.0
-"""How far from a stored sample rate a board's is looked for: it falls by some 0.3 Hz as a die warms."""
+"""How far from a stored sample rate a GPU's is looked for: it falls by some 0.3 Hz as a die warms."""
 
 ANY_RATE_HZ = (1150.0, 1310.0)
-"""Of eight boards of the kind seven take 1217 to 1254 samples a second, one 1191."""
+"""Of eight GPUs of the kind seven take 1217 to 1254 samples per second, one 1191."""
 
 GAP_SPREAD_W = 6.0
-"""Between kernels boards draw what they draw in context idle: -3 to 9 W more in 16 recordings of three H200s, where the
+"""Between kernels GPUs draw what they draw in context idle: -3 to 9 W more in 16 recordings of three H200s, where the
 readings tell it to 8 W and less; most where the die is hot."""
 
 AROUND_NS = 1_000_000_000
@@ -45,7 +45,7 @@ def fitted(
 ) -> tuple[Fit, str]:
     """The regression of a recording, and why its rows can't be trusted; "" if they can.
 
-    ``rest`` is what the board drew before and after, with a context and nothing running, W.
+    ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
 
     Raises:
         BadInputError: If readings or timeline can't be used.
@@ -78,7 +78,7 @@ def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish
 
 
 def samplers(run: Run) -> list[Sensor]:
-    """A sensor that samples: near the rate of an earlier recording of the board, else where most are, else any."""
+    """A sensor that samples: near the rate of an earlier recording of the GPU, else where most are, else any."""
     known = (run.stored.get(SAMPLE_RATE) or {}).get("value")
     ranges = [HOPPER_SENSOR.rates_hz, ANY_RATE_HZ]
     if isinstance(known, int | float) and ANY_RATE_HZ[0] <= known <= ANY_RATE_HZ[1]:

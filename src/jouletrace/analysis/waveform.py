@@ -18,7 +18,7 @@ BIN_NS, BINS = 100_000, (50, 500)
 """Width of a bin, and how many an iteration has at least and at most."""
 
 AT_REST = 0.02
-"""Share of a bin in which kernels run, below which the board rests in it."""
+"""Share of a bin in which kernels run, below which the GPU rests in it."""
 
 MOST_W = 1e9
 """Beyond any power: what a damaged or foreign Run holds may be any number."""

@@ -35,7 +35,7 @@ class Row:
     Attributes:
         names: One name, or several where they are pooled.
         seconds: Time in which it ran.
-        energy: Energy of the board while it ran, J; null where it isn't resolved.
+        energy: Energy of the GPU while it ran, J; null where it isn't resolved.
         power: Mean power while it ran, W.
         bound: Half-width for independent noise of the same size, J.
         overlapped: Share of its time in which other kinds ran too; it gets an equal share of the energy there.

@@ -1,4 +1,4 @@
-"""Holding Runs against one another: what differs, by how much, and whether that can be told from chance."""
+"""Holding Runs against one another: what differs, by how much, and whether that can be determined from chance."""
 
 from jouletrace.compare.compare import compare
 from jouletrace.compare.options import CompareOptions

@@ -41,7 +41,7 @@ def compare(
 
     Args:
         a: Runs of the one thing. Their spread, with that of ``b`` and ``history``, is what differences are
-            held against.
+            compared with.
         b: Runs of the other.
         options: How.
         history: Earlier runs of A: they tell of the spread between runs, and enter no mean.
@@ -127,7 +127,7 @@ def _on_parts(matched: Matched, a: Parts, b: Parts) -> list[str]:
     if a and not matched.pairs:
         return ["no part of A is a part of B: the list of parts has changed completely (see --map)"]
     if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        return ["more parts are of one side only than of both: sums over parts can't be held against each other"]
+        return ["more parts are of one side only than of both: sums over parts can't be compared with each other"]
     return []
 
 
@@ -149,7 +149,7 @@ def _method(a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], op
     else:
         return "Differences of single runs: the spread between runs is not known, so nothing can be said of chance."
     return (
-        f"Differences of means over {len(a)} and {len(b)} runs, held against {spread}; intervals and verdicts hold "
+        f"Differences of means over {len(a)} and {len(b)} runs, compared with {spread}; intervals and verdicts hold "
         f"with {100 * (1 - options.alpha):g} % over all rows together (half of the error for the model's figures, "
         "half shared by the levels of parts, by Holm within each)."
     )

@@ -26,7 +26,7 @@ def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tu
         notes.append("times back to back and energies are compared per sample, latency per iteration")
     first, second = boards(a), boards(b)
     if set(first) != set(second):
-        notes.append(f"boards differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")
+        notes.append(f"GPUs differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")
     notes += _differing(a, b, setup.boards) + _clocks(a, b)
     notes += _differing(a, b, setup.versions) + _differing(a, b, setup.environment, "not set")
     return notes, scale

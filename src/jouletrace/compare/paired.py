@@ -1,4 +1,4 @@
-"""Two workloads on one board in turn: differences within blocks, in which drift and gain cancel.
+"""Two workloads on one GPU in turn: differences within blocks, in which drift and gain cancel.
 
 A block runs A B B A (or B A A B): whatever rises or falls in a straight line meanwhile is the same for both.
 Its figure is the logarithm of B over A, and blocks are independent of one another.
@@ -143,7 +143,7 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
         simulated=run.simulated,
         checks=evaluate([parse(text) for text in fail_if], checked, options.alpha),
         method=(
-            f"A and B in turn on one board in one process, {count} blocks of A B B A: each block's ratio is one "
+            f"A and B in turn on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
             "figure, so drift and the sensor's gain cancel. What another process would do is not in the intervals; "
             f"they hold with {100 * (1 - options.alpha):g} % over all rows together."
         ),

@@ -1,4 +1,4 @@
-"""How a Run was made: every option, version and setting of its board that may change a figure, in words."""
+"""How a Run was made: every option, version and setting of its GPU that may change a figure, in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORKLOAD = {
     "optimizer": "optimizer",
     "threads": "torch threads",
 }
-"""What was run, by name in ``Run.workload``: as it was in the end, which an option that was left out doesn't tell."""
+"""Facts of the workload by name in ``Run.workload``, as resolved: an option that was left out doesn't state them."""
 
 _TOLD = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
 """Options that ``_WORKLOAD`` tells of."""
@@ -45,7 +45,7 @@ _EVERYWHERE = ("jouletrace", "torch", "cuda")
 """Versions that are said to be unknown where they aren't stated; others may just not be installed."""
 
 _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
-"""Environment variables that say where a process ran, not how: boards are told by themselves."""
+"""Environment variables that say where a process ran, not how: GPUs are told by themselves."""
 
 
 _BOARDS = {"driver": "driver", "power_limit_w": "power limit (W)", "vbios": "VBIOS", "ecc": "ECC"}
@@ -88,7 +88,7 @@ def environment(run: Run) -> Setup:
 
 
 def boards(run: Run) -> Setup:
-    """Settings of its boards."""
+    """Settings of its GPUs."""
     stated = {words: [said(getattr(device, key)) for device in run.devices] for key, words in _BOARDS.items()}
     return {words: ", ".join(dict.fromkeys(filter(None, values))) or None for words, values in stated.items()}
 

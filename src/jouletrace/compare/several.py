@@ -41,7 +41,7 @@ def against_first(runs: Sequence[Runs], options: CompareOptions | None = None) -
 
 
 def _sides(runs: Sequence[Runs]) -> list[list[tuple[Run, str]]]:
-    """Runs of one thing on one board are one side; if all are, each is a side by itself."""
+    """Runs of one thing on one GPU are one side; if all are, each is a side by itself."""
     sides: list[list[tuple[Run, str]]] = []
     for each in runs:
         alike = next((side for side in sides if same_thing(side[0][0], each[0][0])), None)

@@ -1,4 +1,4 @@
-"""The runs of a side: read, told apart, and checked for being runs of one thing."""
+"""The runs of a side: read, distinguished, and checked for being runs of one thing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def boards(found: Sequence[Source]) -> dict[str, DeviceInfo]:
 
 
 def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
-    """Relative gain error between the sensors of two sides: 0 on the same boards, which read alike."""
+    """Relative gain error between the sensors of two sides: 0 on the same GPUs, which read alike."""
     if set(boards(a)) == set(boards(b)):
         return 0.0
     return float(np.hypot(_gain(a), _gain(b)))
@@ -121,7 +121,7 @@ def _gain(found: Sequence[Source]) -> float:
         for device in source.run.devices:
             channel = source.run.channel(device.id, POWER)
             given = channel.gain_pct if channel is not None else None
-            # A simulated board without a gain error says so by not stating one.
+            # A simulated GPU without a gain error says so by not stating one.
             stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
     return max(stated, default=0.0) / 100
 
@@ -197,14 +197,14 @@ def check_one_thing(found: Sequence[Source], name: str) -> None:
 
 
 def same_thing(one: Run, other: Run) -> bool:
-    """Whether two Runs are of the same workload, run in the same way on the same boards."""
+    """Whether two Runs are of the same workload, run in the same way on the same GPUs."""
     if one.kind != other.kind or {d.id for d in one.devices} != {d.id for d in other.devices}:
         return False
     return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
 
 
 def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """A line where a Run is held against itself, whatever it is called on either side; empty otherwise."""
+    """A line where a Run is compared with itself, whatever it is called on either side; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if _is_same(one, other)]
     if not pairs:
         return []
@@ -222,7 +222,7 @@ def repeated_by_seed(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
 
 
 _REPEAT = (
-    "are simulated runs with the same readings, since a simulated board repeats itself: for runs of their own "
+    "are simulated runs with the same readings, since a simulated GPU repeats itself: for runs of their own "
     "add run=1, run=2, ... to the device (sim:h100?run=1)"
 )
 

@@ -1,4 +1,4 @@
-"""How far runs of one thing differ: what every verdict is held against.
+"""How far runs of one thing differ: what every verdict is compared with.
 
 Spread between runs is never taken from within one run. It comes from the runs of both sides, of a
 stored history, or is stated.
@@ -7,7 +7,7 @@ stored history, or is stated.
 same on both sides and pooled, since three runs tell little of a spread. If the two spreads differ
 by more than chance allows (an F test at 5 %), each side keeps its own (Welch 1938).
 
-**Parts.** Of what a run does to its parts some is common to all (the board's clock and heat), some is
+**Parts.** Of what a run does to its parts some is common to all (the GPU's clock and heat), some is
 each part's own. The common part is the run's deviation in the sum of all parts; what remains of each
 part is its own, and those variances are moderated over all parts (``moderated``), though a part's own
 never counts for less. The variance of a part's mean is the sum of both, its degrees of freedom by

@@ -16,10 +16,10 @@ from jouletrace.run import ChannelInfo, DeviceInfo
 
 
 class Clock(Protocol):
-    """Where time comes from: the real one, or that of a simulated board."""
+    """Where time comes from: the real one, or that of a simulated GPU."""
 
     virtual: bool
-    """True if time passes only when somebody sleeps or works on the board."""
+    """True if time passes only when somebody sleeps or works on the GPU."""
 
     def time_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""
@@ -87,7 +87,7 @@ class Process:
     Attributes:
         pid: Process id in this namespace.
         name: Command name, or "" if it can't be seen.
-        memory_bytes: Device memory in use, if the driver tells.
+        memory_bytes: Device memory in use, if the driver reports.
     """
 
     pid: int

@@ -1,4 +1,4 @@
-"""The real clock. A simulated board brings its own."""
+"""The real clock. A simulated GPU brings its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which board is ``cuda:N``: CUDA's own order, asked of the driver without creating a context.
+"""Which GPU is ``cuda:N``: CUDA's own order, asked of the driver without creating a context.
 
-CUDA may order boards otherwise than NVML, hides some by ``CUDA_VISIBLE_DEVICES`` and shows a MIG
+CUDA may order GPUs otherwise than NVML, hides some by ``CUDA_VISIBLE_DEVICES`` and shows a MIG
 instance as a device. All of that is settled in libcuda, so libcuda is asked. A context would
-raise the board's idle power by some 50 W; ``cuInit`` alone creates none.
+raise the GPU's idle power by some 50 W; ``cuInit`` alone creates none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def show_alone(device_uuid: str) -> None:
     """Let CUDA show this process this device and no other; without effect once CUDA has started in it.
 
     A process can use one MIG instance, and which one is settled by ``CUDA_VISIBLE_DEVICES`` alone:
-    without it CUDA shows the first of the first board.
+    without it CUDA shows the first of the first GPU.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = device_uuid
 

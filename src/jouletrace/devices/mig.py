@@ -1,4 +1,4 @@
-"""Partitioning of a board (MIG), as any driver offers it: what ``MigBackend`` says and does.
+"""Partitioning of a GPU (MIG), as any driver offers it: what ``MigBackend`` says and does.
 
 NVIDIA's words: a *GPU instance* is a share of the memory (memory slices) with its SMs and engines; a
 *compute instance* is a share of a GPU instance's SMs, and what CUDA shows as a device.
@@ -16,7 +16,7 @@ from jouletrace.run import DeviceInfo
 
 @dataclass(frozen=True, order=True)
 class Placement:
-    """Slices that an instance occupies: memory slices of the board, or compute slices of a GPU instance."""
+    """Slices that an instance occupies: memory slices of the GPU, or compute slices of a GPU instance."""
 
     start: int
     size: int
@@ -31,7 +31,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Profile:
-    """A kind of GPU instance that a board can have.
+    """A kind of GPU instance that a GPU can have.
 
     Attributes:
         name: As the driver writes it, without "MIG " ("3g.40gb", "1g.10gb+me").
@@ -41,8 +41,8 @@ class Profile:
         multiprocessors: SMs.
         copy, decoders, encoders, jpeg, ofa: Engines of each kind.
         p2p: Whether it can reach other GPUs directly.
-        total: Instances of it that an empty board can have.
-        free: Instances of it that can be created now; None where the driver doesn't tell (MIG is off).
+        total: Instances of it that an empty GPU can have.
+        free: Instances of it that can be created now; None where the driver doesn't report it (MIG is off).
         placements: Where it can be.
     """
 
@@ -69,7 +69,7 @@ class ComputeInstance:
     Attributes:
         id: Number within its GPU instance.
         slices: Compute slices that it has.
-        placement: Which; None where the driver doesn't tell.
+        placement: Which; None where the driver doesn't report it.
         uuid: "MIG-...", by which CUDA knows it; None where there is none (MIG is being changed).
     """
 
@@ -81,10 +81,10 @@ class ComputeInstance:
 
 @dataclass(frozen=True)
 class GpuInstance:
-    """A share of the board that exists.
+    """A share of the GPU that exists.
 
     Attributes:
-        id: Number on the board.
+        id: Number on the GPU.
         profile: Name of its profile.
         placement: Its memory slices.
         compute: Its compute instances, by id.
@@ -98,14 +98,14 @@ class GpuInstance:
 
 @dataclass(frozen=True)
 class MigMode:
-    """Whether the board is partitioned now, and whether it will be after its next reset."""
+    """Whether the GPU is partitioned now, and whether it will be after its next reset."""
 
     current: bool
     pending: bool
 
     @property
     def needs_reset(self) -> bool:
-        """Whether a change waits for a reset of the board."""
+        """Whether a change waits for a reset of the GPU."""
         return self.current != self.pending
 
 
@@ -122,10 +122,10 @@ class MigRefusedError(NotPossibleError):
 
 
 class MigBackend(Protocol):
-    """One board whose partitioning can be seen and changed. Reading changes nothing.
+    """One GPU whose partitioning can be seen and changed. Reading changes nothing.
 
-    All methods raise ``NotPossibleError`` if the board is gone, and ``MigRefusedError`` if it has no MIG,
-    the user may not, or the board is in use.
+    All methods raise ``NotPossibleError`` if the GPU is gone, and ``MigRefusedError`` if it has no MIG,
+    the user may not, or the GPU is in use.
     """
 
     info: DeviceInfo
@@ -140,7 +140,7 @@ class MigBackend(Protocol):
         """What it is divided into, by placement; empty if MIG is off."""
 
     def processes(self) -> list[Process]:
-        """Who uses the board or an instance of it."""
+        """Who uses the GPU or an instance of it."""
 
     def set_mode(self, on: bool) -> MigMode:
         """Turn MIG on or off; what it is afterwards, which may be pending until a reset."""
@@ -162,5 +162,5 @@ class MigBackend(Protocol):
 
 
 def board_facts(info: DeviceInfo) -> dict[str, Any]:
-    """What a listing says of a board."""
+    """What a listing says of a GPU."""
     return {"id": info.id, "name": info.name, "index": info.index, "simulated": info.simulated}

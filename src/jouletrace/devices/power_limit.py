@@ -1,4 +1,4 @@
-"""Setting a board's power limit, whoever made the board: the one way in which jouletrace changes what is measured."""
+"""Setting a GPU's power limit, whoever made the board: the one way in which jouletrace changes what is measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jouletrace.run import DeviceInfo
 
 
 class PowerLimiter(Protocol):
-    """The power limit of one board. Reading changes nothing."""
+    """The power limit of one GPU. Reading changes nothing."""
 
     info: DeviceInfo
 
@@ -17,14 +17,14 @@ class PowerLimiter(Protocol):
         """The limit in force, in watts.
 
         Raises:
-            NotPossibleError: If the board doesn't tell.
+            NotPossibleError: If the GPU doesn't report it.
         """
 
     def set_limit(self, watts: float) -> None:
-        """Change it, for everybody who uses the board.
+        """Change it, for everybody who uses the GPU.
 
         Raises:
-            NotPossibleError: If the user may not, or the board can't.
+            NotPossibleError: If the user may not, or the GPU can't.
         """
 
     def spec(self, device: str) -> str:
@@ -35,7 +35,7 @@ class PowerLimiter(Protocol):
 
 
 def check_limit(info: DeviceInfo, watts: float) -> None:
-    """Refuse a limit that the board doesn't allow.
+    """Refuse a limit that the GPU doesn't allow.
 
     Raises:
         BadInputError: With what it allows.

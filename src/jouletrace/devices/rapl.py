@@ -142,7 +142,7 @@ class RaplSource:
         self._total_uj += used_uj
         self._last_uj, self._last_ns = now_uj, stamp
         samples = [one_sample(CHANNEL, stamp, self._total_uj / 1e6)]
-        if elapsed_ns > 0:  # else the host's clock was set back, and no power can be told
+        if elapsed_ns > 0:  # else the host's clock was set back, and no power can be determined
             samples.append(one_sample(POWER, stamp, used_uj * 1e3 / elapsed_ns))
         return samples
 

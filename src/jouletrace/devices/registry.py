@@ -18,7 +18,7 @@ from jouletrace.errors import WITHOUT_GPU, BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 
 _SIMULATOR = "jouletrace.simulator.boards"
-"""Stands above this package and is loaded by name when a simulated board is asked for."""
+"""Stands above this package and is loaded by name when a simulated GPU is asked for."""
 
 FORMS = "auto, cuda:N, a GPU or MIG UUID, cpu, sim:NAME"
 
@@ -125,7 +125,7 @@ def _open_auto() -> Device:
     reason = no_gpu_reason()
     if reason is None:
         uuids = cuda_order.cuda_uuids()
-        if uuids is None:  # no libcuda to ask: the boards can be watched all the same
+        if uuids is None:  # no libcuda to ask: the GPUs can be watched all the same
             uuids = [info.id for info in _nvidia()]
         if uuids:
             return _open_uuid(uuids[0])
@@ -146,7 +146,7 @@ def _cuda_uuid(index: int) -> str:
     uuids = cuda_order.cuda_uuids()
     if uuids is None:
         raise NotPossibleError(
-            f"cuda:{index} can't be told from other GPUs: the CUDA driver library (libcuda.so.1) is missing or "
+            f"cuda:{index} can't be determined from other GPUs: the CUDA driver library (libcuda.so.1) is missing or "
             f"doesn't start; name the GPU by its UUID: {_named(_nvidia())}"
         )
     if index >= len(uuids):

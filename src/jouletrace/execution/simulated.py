@@ -1,4 +1,4 @@
-"""Tracing a step on a simulated board, whose power sensor then samples as real ones do."""
+"""Tracing a step on a simulated GPU, whose power sensor then samples as real ones do."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BEFORE_S, _AFTER_S = 0.3, 0.3
 
 
 class SimulatedProgram:
-    """A step on a simulated board.
+    """A step on a simulated GPU.
 
     Args:
         step: The step.
-        device: Its board.
+        device: Its GPU.
         phases: Of each kernel of an iteration; those of an inference or a training step if None.
     """
 

@@ -62,7 +62,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
     found = Document(f"{len(runs)} runs")
     if any(run.simulated for run in runs):
         every = all(run.simulated for run in runs)
-        found.simulated = facts.SIMULATED if every else "SIMULATED: some of these are simulated boards"
+        found.simulated = facts.SIMULATED if every else "SIMULATED: some of these are simulated GPUs"
     found.subtitle = [facts.SEPARATOR.join(common)] if common else []
     found.caption = ": ".join([found.title, *found.subtitle])
     found.subtitle.extend(dict.fromkeys(words for run in runs if (words := facts.weights(run))))

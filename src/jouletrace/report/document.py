@@ -122,7 +122,7 @@ class Document:
 
     Attributes:
         title: What was run.
-        simulated: How it is marked where a board was simulated; "" where none was.
+        simulated: How it is marked where a GPU was simulated; "" where none was.
         unfinished: How what did not end by itself is marked: a line each.
         caption: What was run on what, in one line: enough for a reader of a paper.
         subtitle: On what exactly, when, with which weights: a line each.

@@ -10,13 +10,13 @@ Spec = dict[str, Any]
 """A figure or a part of one, as plotly's JSON has it."""
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
-"""Okabe and Ito's colours, which most colour-blind readers tell apart (jfly.uni-koeln.de/color)."""
+"""Okabe and Ito's colours, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
 
 PALE = ("#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd")
 """Of Paul Tol's light colours, on which black text reads (personal.sron.nl/~pault)."""
 
 BLUES = [[0, "#eef4fa"], [0.5, "#a6cbe6"], [1, "#4f97cc"]]
-"""Light to dark, in one hue: told apart by everybody, also in grey."""
+"""Light to dark, in one hue: distinguished by everybody, also in grey."""
 
 _LABEL, _LINE, _WHOLE = 60, 80, 800
 """Characters of a label, of a line, and of a name in full."""

@@ -16,7 +16,7 @@ SEPARATOR = " · "
 _EARLIEST_NS = 631_152_000 * 10**9
 """1990-01-01: times before it count from the start of a program or a machine."""
 
-SIMULATED = "SIMULATED: a simulated board, no hardware was measured"
+SIMULATED = "SIMULATED: a simulated GPU, no hardware was measured"
 
 
 def title(run: Run) -> str:

@@ -23,7 +23,7 @@ def methods(run: Run) -> str:
     results = Results(run)
     sentences = [_what(run)]
     if run.simulated:
-        sentences.insert(0, "SIMULATED: the figures are of a simulated board; no hardware was measured.")
+        sentences.insert(0, "SIMULATED: the figures are of a simulated GPU; no hardware was measured.")
     for part in (_latency(results), _energy(run, results), _baselines(results), _gain(run), _random(run)):
         if part:
             sentences.append(part)
@@ -74,7 +74,7 @@ def _energy(run: Run, results: Results) -> str:
     source = f", integrated from {sensors}" if sensors else ""
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     if not len(windows):
-        return f"Energy is that of the board{source}."
+        return f"Energy is that of the GPU{source}."
     replays = pc.sum(windows["replays"]).as_py() or 0
     nanoseconds = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py()
     kind = _INTERVALS.get(energy.method) or f"intervals ({reasons.method(energy.method)})"
@@ -95,7 +95,7 @@ def _sensor(channel: ChannelInfo) -> str:
     if channel.gapless:
         facts.append("gapless")
     response = {
-        "calibrated": "response calibrated on this board",
+        "calibrated": "response calibrated on this GPU",
         "nominal": "nominal response, not calibrated",
         "exact": "exact response",
     }
@@ -105,7 +105,7 @@ def _sensor(channel: ChannelInfo) -> str:
 
 def _baselines(results: Results) -> str:
     parts = []
-    for name, words in (("context_idle", "an idle CUDA context"), ("deep_idle", "the board in deep idle")):
+    for name, words in (("context_idle", "an idle CUDA context"), ("deep_idle", "the GPU in deep idle")):
         found = results.figure(f"baseline_{name}_w")
         if found.estimate.value is not None:
             stored = ", stored from an earlier measurement" if "stored" in found.flags else ""
@@ -122,9 +122,7 @@ def _gain(run: Run) -> str:
     if not gains:
         return ""
     values = " or ".join(f"±{gain:g}{NBSP}%" for gain in gains)
-    return (
-        f"The board's own gain error, {values} proportionally, cannot be seen by software and is not in the intervals."
-    )
+    return f"The GPU's own gain error, {values} proportionally, cannot be seen by software and is not in the intervals."
 
 
 def _random(run: Run) -> str:

@@ -269,7 +269,7 @@ def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footn
 
 
 def _units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:
-    """A unit for each column; energies share one, and times, so that columns can be held against one another."""
+    """A unit for each column; energies share one, and times, so that columns can be compared."""
     found: dict[str, Unit] = {}
     for name in names:
         unit = metric(name).unit

@@ -2,7 +2,7 @@
 
 What the units of a Run say of themselves is kept; what they lack to make a tree is put together:
 modules around operators that were measured without layers, operators within layers, kernels by
-name where a trace is all there is, and the idle board's part where nothing was broken down.
+name where a trace is all there is, and the idle GPU's part where nothing was broken down.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Node:
 
 
 def tree(run: Run, results: Results) -> list[Node]:
-    """All parts that have energy or time, each behind the one around it; the root alone if nothing was told apart."""
+    """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
     twice = _told_twice(results, root)
@@ -211,7 +211,7 @@ def _of_trace(traced: Sequence[Traced]) -> list[Node]:
 
 
 def _of_baselines(results: Results) -> list[Node]:
-    """How much of a step's energy an idle board would have drawn anyway."""
+    """How much of a step's energy an idle GPU would have drawn anyway."""
     total = results.get(ENERGY).value
     figures = {name: results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep")}
     context, deep = (figures[name].estimate for name in ("context", "deep"))
@@ -222,7 +222,7 @@ def _of_baselines(results: Results) -> list[Node]:
         "work", ROOT, "work", "part", context, detail="active over context idle", remarks=figures["context"].flags
     )
     idle = Estimate(total - floor, method="derived")
-    rest = Node("idle", ROOT, "idle board" if deep.value is not None else "idle board with its context", "part", idle)
+    rest = Node("idle", ROOT, "idle GPU" if deep.value is not None else "idle GPU with its context", "part", idle)
     if deep.value is None:
         return [work, rest]
     kept = Estimate(deep.value - context.value, method="derived")

@@ -13,7 +13,7 @@ MOST_WORK = 1e21
 """Largest plausible value of a work counter; a larger value isn't a count."""
 
 GAIN_PCT = 5.0
-"""Proportional gain error of a board's power sensor by published work, in percent; software can't detect it."""
+"""Proportional gain error of a GPU's power sensor by published work, in percent; software can't detect it."""
 
 CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     POWER: ("W", "board power, the best record that the device provides"),

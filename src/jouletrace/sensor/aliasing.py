@@ -2,7 +2,7 @@
 
 A reading of an H100 is made of samples taken every 0.80 to 0.83 ms, not of all that happens in between. A load just as
 long is seen at one phase again and again: of DeiT-B at batch 1, 0.797 to 0.798 ms, single windows of 0.8 s came out
-between 194 and 249 mJ an iteration on one board. The energy counter says the same, as it adds up the same samples.
+between 194 and 249 mJ an iteration on one GPU. The energy counter says the same, as it adds up the same samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOW = 3.5
 """Turns of a swing from one sample to the next up to which it counts as strong: what is faster swings less."""
 
 SURE = 0.025
-"""How far the time between samples may be from what is stated, relative: each board has its own."""
+"""How far the time between samples may be from what is stated, relative: each GPU has its own."""
 
 _HARMLESS = 0.05
 """Share of a swing that a mean may keep: power swings by a tenth within an iteration, or by a half."""

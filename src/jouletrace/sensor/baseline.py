@@ -27,7 +27,7 @@ def quiet_level(power_w: ArrayLike, *, method: str = "baseline") -> Estimate:
 
 
 def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
-    """Watts per kelvin of a quiet board, by regression of its power on its temperature.
+    """Watts per kelvin of a quiet GPU, by regression of its power on its temperature.
 
     Null with reason "too_few_values" below eight readings, or "temperature_did_not_vary" if it
     covers less than 2 K: thermometers count in whole degrees.
@@ -87,7 +87,7 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
         power_w: Readings in watts, shape (n,).
 
     Returns:
-        The levels; all null with "one_level" if the log doesn't fall into two that are told apart
+        The levels; all null with "one_level" if the log doesn't fall into two that are distinguished
         by four times their spread, or with "too_few_values" if it is too short to say.
 
     Raises:

@@ -70,7 +70,7 @@ def find_steps(
         energy_j: What they said, in joules, shape (n,).
         wrap_j: Value at which the counter starts over (RAPL's ``max_energy_range_uj``); None if it
             never does. A fall that isn't explained by one wrap is a reset.
-        most_w: The most that the board can draw: a wrap that would mean more is a reset, and so is a rise. Reads
+        most_w: The most that the GPU can draw: a wrap that would mean more is a reset, and so is a rise. Reads
             that jump so and come back are left out.
 
     Raises:
@@ -114,7 +114,7 @@ def find_steps(
 
 
 def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
-    """Whether a board can have drawn so much between two reads; same shape."""
+    """Whether a GPU can have drawn so much between two reads; same shape."""
     return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + _STEP_S)))
 
 
@@ -174,7 +174,7 @@ def record_over_counter(record: Record, response: Response, steps: CounterSteps)
     """Energy of the record over the counter's, between two steps as far apart as there are.
 
     Its interval holds the uncertain times of both steps at the power that was drawn then, the
-    uneven times of the readings wherever the power changed, and ``FLOOR``. The gain of the board's
+    uneven times of the readings wherever the power changed, and ``FLOOR``. The gain of the GPU's
     sensor is in both readings and can't show.
 
     Returns:

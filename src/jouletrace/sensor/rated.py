@@ -1,4 +1,4 @@
-"""Rated power of boards by their names, for logs that state no limit: enough to tell a glitch, not more."""
+"""Rated power of GPUs by their names, for logs that state no limit: enough to tell a glitch, not more."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ _NAMES = [(re.compile(rf"\b({names})\b", re.I), rated_w) for names, rated_w in _
 
 
 def rated_w(name: str) -> float | None:
-    """The power in watts that a board of this name is rated for, or the largest of its family; None if unknown."""
+    """The power in watts that a GPU of this name is rated for, or the largest of its family; None if unknown."""
     return next((float(watts) for form, watts in _NAMES if form.search(name)), None)

@@ -20,7 +20,7 @@ _MOST_SPARSE = 20
 """A record with fewer than one in so many of its readings is none."""
 
 _MOST_DOUBLE = 0.8
-"""Of the readings, at least, are of a time of their own; a board whose readout slips has one in 700 of another's."""
+"""Of the readings, at least, are of a time of their own; a GPU whose readout slips has one in 700 of another's."""
 
 _LEAST_STEPS = 20
 _BINS = 400

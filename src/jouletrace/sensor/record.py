@@ -15,14 +15,14 @@ HOLE_PERIODS = 2.5
 """Stamps farther apart than this many periods leave time that no reading speaks for."""
 
 MOST_W = 20_000.0
-"""More than any board draws."""
+"""More than any GPU draws."""
 
 _TIMES_LARGEST, _TIMES_ENFORCED = 3.0, 10.0
-"""No board draws so many times the largest limit that it takes; or its limit of the moment, which may have been
+"""No GPU draws so many times the largest limit that it takes; or its limit of the moment, which may have been
 another one before."""
 
 IMPLAUSIBLE = "implausible_readings"
-"""Flag of figures near which readings were left out since no board draws so much."""
+"""Flag of figures near which readings were left out since no GPU draws so much."""
 
 _STEP_RUN = 3
 """So many readings in order after a backward stamp mean that the clock stepped, not that one came late."""
@@ -40,7 +40,7 @@ class Record:
         issues: Code of each thing found wrong with the raw readings, and how many were touched:
             "nan", "negative", "implausible", "out_of_order", "duplicate", "conflicting_stamps", "skipped",
             "hole", "clock_stepped_back", "no_samples", "one_sample".
-        implausible_ns: Stamps of readings that were left out since no board draws so much, int64, sorted.
+        implausible_ns: Stamps of readings that were left out since no GPU draws so much, int64, sorted.
     """
 
     time_ns: NDArray[np.int64]
@@ -80,12 +80,12 @@ class Record:
 
 
 def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
-    """The most that a reading of a board can be, in watts: glitches of a sensor or its driver are far beyond.
+    """The most that a reading of a GPU can be, in watts: glitches of a sensor or its driver are far beyond.
 
     Args:
-        largest_limit_w: The largest power limit that the board takes; None if unknown.
+        largest_limit_w: The largest power limit that the GPU takes; None if unknown.
         enforced_limit_w: The one that is in force; None if unknown.
-        name: Of the board, by which its power is rated where neither is known.
+        name: Of the GPU, by which its power is rated where neither is known.
     """
     if largest_limit_w:
         return min(MOST_W, _TIMES_LARGEST * max(largest_limit_w, enforced_limit_w or 0.0))
@@ -108,7 +108,7 @@ def clean(
         value: Readings in watts, shape (n,).
         period_s: Update period of the sensor; the median spacing if None.
         hole_periods: Stamps farther apart than this many periods are a hole.
-        most_w: The most that the board can draw, see ``most_power_w``.
+        most_w: The most that the GPU can draw, see ``most_power_w``.
 
     Returns:
         The record. Readings that are NaN, infinite, negative or beyond ``most_w`` are dropped, not replaced. Where a

@@ -24,7 +24,7 @@ _EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the gri
 def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Keep the first read of every run of equal values: what a polled sensor really published.
 
-    Two equal successive readings of the sensor look like one; on an idle board some updates are
+    Two equal successive readings of the sensor look like one; on an idle GPU some updates are
     lost so, and nothing with them.
 
     Args:

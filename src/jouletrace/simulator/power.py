@@ -72,14 +72,14 @@ class Board:
 
     @staticmethod
     def ideal(kinds: int) -> Board:
-        """A board on which each kernel draws its steady power from its start to its end."""
+        """A GPU on which each kernel draws its steady power from its start to its end."""
         one = np.ones(kinds)
         after = np.zeros((kinds, kinds))
         return Board(one, 0 * one, one, 0 * one, after, (), 0.0, heat=0.0, heat_w=0.0, ramp=0.0, overlap=1.0)
 
     @staticmethod
     def draw(rng: np.random.Generator, kinds: int, seconds: float) -> Board:
-        """A board as H100s are: heads up to 1.4, tails down to 0.5, the clock's two regimes.
+        """A GPU as H100s are: heads up to 1.4, tails down to 0.5, the clock's two regimes.
 
         Its scatter leaves what a regression leaves on real H100s: 4 to 9 W between readings of long kernels.
         """
@@ -159,7 +159,7 @@ class Drawn:
 
 
 def play(rng: np.random.Generator, scene: Scene, board: Board) -> tuple[Scene, Power, Drawn]:
-    """Run a scene on a board.
+    """Run a scene on a GPU.
 
     Args:
         rng: What happens by chance.

@@ -270,7 +270,7 @@ class WindowSensor:
 
 
 def _hidden(rng: np.random.Generator, period_ns: float, window_ns: float) -> tuple[float, float, float, float]:
-    """Period, window, offset and delay of a board, near the nominal ones."""
+    """Period, window, offset and delay of a GPU, near the nominal ones."""
     return (
         period_ns * rng.uniform(0.9999, 1.0001),
         window_ns * rng.uniform(0.98, 1.02),

@@ -1,6 +1,6 @@
 """95 % intervals: of means and medians, under autocorrelation, of differences, ratios and sums.
 
-An interval here is what chance and the sensor's model leave open. The gain of a board's sensor,
+An interval here is what chance and the sensor's model leave open. The gain of a GPU's sensor,
 which no software can see, is in none of them: it is stated apart.
 """
 

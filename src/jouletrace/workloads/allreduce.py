@@ -46,7 +46,7 @@ class AllReduce:
         size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
         on = require_device(device)
         if not holds_values(on):
-            raise NotPossibleError("allreduce: simulated boards have no links to one another")
+            raise NotPossibleError("allreduce: simulated GPUs have no links to one another")
         how = precision(options.dtype or self.own_dtype, device)
         ranks = join(on)
         with memory_guard(f"allreduce, {size} MiB on {device}"), seeded(options.seed, on):

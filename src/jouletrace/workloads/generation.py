@@ -85,7 +85,7 @@ def check_generation(name: str, options: WorkloadOptions) -> None:
     if options.input_sets != 1:
         raise BadInputError(f"--input-sets {options.input_sets}: --task generate takes one prompt")
     if options.own_loop is not None and options.early_stop:
-        raise BadInputError("--early-stop: a loop in a CUDA graph, or on a simulated board, can't look at its tokens")
+        raise BadInputError("--early-stop: a loop in a CUDA graph, or on a simulated GPU, can't look at its tokens")
     assert options.own_loop in (None, *KINDS)
 
 

@@ -70,7 +70,7 @@ def knots(first: int, last: int, most: int = LENGTHS) -> list[int]:
 def weights(first: int, last: int, at: Sequence[int]) -> list[float]:
     """How often each of some lengths counts, if every length from ``first`` to ``last`` occurs once.
 
-    What lies between two of them is interpolated linearly: each length is shared out between its neighbours.
+    What lies between two of them is interpolated linearly: each length is apportioned between its neighbours.
 
     Args:
         first: The smallest length that occurs.

@@ -15,7 +15,7 @@ _IMAGE_SIZE = 224
 _SEQ_LEN = 128
 _TEXT = (
     "The power that a processor draws depends on what it computes. A product of two large matrices keeps every unit "
-    "busy, and the clock falls when the board reaches its limit. A sum of two vectors waits for memory, so that most "
+    "busy, and the clock falls when the GPU reaches its limit. A sum of two vectors waits for memory, so that most "
     "of the chip is idle while the bill goes on. Whoever wants to know where the energy of a program goes has to look "
     "at each of its parts: how long it ran, how often, and at what power. In 2024 a single reply of a large model took "
     "between one and ten kilojoules, which is as much as a lamp of 10 watts uses in two to fifteen minutes. "

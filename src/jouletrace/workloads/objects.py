@@ -29,7 +29,7 @@ class ObjectWorkload:
     """A model (or any callable) and the inputs to call it with.
 
     The model is used where it is: it is moved to the device, put in eval mode and, if a dtype is
-    asked for, cast in place; the inputs are copied over. On a simulated board, which needs shapes
+    asked for, cast in place; the inputs are copied over. On a simulated GPU, which needs shapes
     alone, it is as it was before afterwards.
 
     Attributes:

@@ -85,7 +85,7 @@ def make_optimizer(name: str, model: torch.nn.Module, on: torch.device) -> torch
 def loss_on_labels(labels: list[Any], inputs: list[Inputs], smoothing: float) -> Loss:
     """Cross entropy of logits against labels drawn beside the inputs.
 
-    Logits of shape (batch, classes) are held against the labels of their input set, shape (batch,); those of
+    Logits of shape (batch, classes) are compared with the labels of their input set, shape (batch,); those of
     a language model, (batch, tokens, vocabulary), against the next token; one logit a sample, (batch, 1), against
     labels 0 and 1.
     """

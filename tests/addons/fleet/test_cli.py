@@ -1,4 +1,4 @@
-"""``jouletrace fleet`` from end to end, on simulated boards in processes of their own."""
+"""``jouletrace fleet`` from end to end, on simulated GPUs in processes of their own."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ from jouletrace.run import load
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """A fleet of two boards: what was printed, and where the results are."""
+    """A fleet of two GPUs: what was printed, and where the results are."""
     pytest.importorskip("torch")
     import contextlib
     import io
@@ -176,7 +176,7 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
         (("gemm", "--device", "sim:h100?seed=1", "--gpus", "2"), "a fleet chooses itself"),
         (("gemm", "--device", "sim:h100?realtime=1"), "live in their own time"),
         (("gemm", "--device", "cuda:1"), "choose GPUs by --gpus"),
-        (("gemm", "--device", "sim:h100", "--noise", "gemm@0"), "simulated boards don't feel what others do"),
+        (("gemm", "--device", "sim:h100", "--noise", "gemm@0"), "simulated GPUs don't feel what others do"),
         (("gemm", "--device", "sim:h100", "--placement", "at-once"), "together, in-turn"),
         (("gemm", "--device", "sim:h100", "--repeats", "0"), "must be at least 1"),
         (("gemm", "--device", "sim:h100", "--engine", "slurm"), "local, ray"),
@@ -200,7 +200,7 @@ def test_what_makes_no_sense_is_refused_in_a_line_before_anything_runs(arguments
 def test_sums_between_simulated_boards_are_refused_before_anything_runs(engine, capsys, workspace):
     said = command(capsys, "fleet", "run", "allreduce", "--device", "sim:h100", "--gpus", "2", "--engine", engine)
     assert said.code == 3
-    assert said.complaint.endswith("allreduce needs real GPUs: simulated boards have no links to one another")
+    assert said.complaint.endswith("allreduce needs real GPUs: simulated GPUs have no links to one another")
     assert not (workspace / "runs").exists()
 
 

@@ -1,4 +1,4 @@
-"""Studies that others made: traces of a GPU each, read in and held against one another."""
+"""Studies that others made: traces of a GPU each, read in and compared."""
 
 import json
 

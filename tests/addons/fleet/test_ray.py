@@ -1,4 +1,4 @@
-"""Fleets over Ray: a real one, started here, with simulated boards."""
+"""Fleets over Ray: a real one, started here, with simulated GPUs."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def fleet_run(capsys, gpus: int) -> dict:
 def test_a_fleet_runs_over_ray(ray, capsys, workspace):
     found = fleet_run(capsys, 2)
     assert [gpu["gpu"] for gpu in found["gpus"]] == ["SIM-h100-80-0", "SIM-h100-80-1"]
-    assert found["spread"]["energy_j"]["range"]["value"] > 0, "boards differ"
+    assert found["spread"]["energy_j"]["range"]["value"] > 0, "GPUs differ"
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_eight_boards_over_ray(ray, capsys, workspace):
 
 @pytest.mark.slow
 def test_a_host_that_is_lost_costs_its_results_only_and_a_second_run_resumes(ray, tmp_path, monkeypatch):
-    """Two hosts of two boards each, in turn; the second is killed when it has its first result."""
+    """Two hosts of two GPUs each, in turn; the second is killed when it has its first result."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

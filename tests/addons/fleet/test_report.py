@@ -1,4 +1,4 @@
-"""What a fleet's report says, held against fleets made from known numbers."""
+"""What a fleet's report says, compared with fleets made from known numbers."""
 
 import csv
 import io
@@ -52,7 +52,7 @@ def test_the_spread_holds_the_truth_and_the_slow_gpu_stands_out(one):
     assert last.outlier == "high"
     assert (last.rank.low, last.rank.high) == (8, 8)
     assert sum(bool(place.outlier) for place in spread.places) == 1
-    assert all(place.rank.low < place.rank.high for place in spread.places[:-1]), "they can't be told apart"
+    assert all(place.rank.low < place.rank.high for place in spread.places[:-1]), "they can't be distinguished"
 
 
 def test_the_variance_is_split_over_hosts_gpus_runs_and_windows(one):

@@ -180,7 +180,7 @@ def test_what_is_not_known_of_the_correlation_widens_the_interval_between_runs()
 
 
 def test_a_course_that_all_runs_have_in_common_is_no_correlation():
-    """As boards that warm up in each run: it moves the means of runs alike."""
+    """As GPUs that warm up in each run: it moves the means of runs alike."""
     rng = np.random.default_rng(4)
     node, gpu, run = labels(1, 4, 10, 20)
     plain = 1 + rng.normal(0, 0.001, 40)[run] + rng.normal(0, 0.002, 800)

@@ -236,7 +236,7 @@ def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeyp
     crashes = refusals = 0
     for run in range(500):
         backend = SimulatedMig(DEVICE)
-        if run % 2:  # a board that was divided before
+        if run % 2:  # a GPU that was divided before
             divide(backend, *PLANS[rng.integers(len(PLANS))])
             forget(backend)
         old = layout_of(backend)

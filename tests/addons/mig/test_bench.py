@@ -132,7 +132,7 @@ class Steady:
 
 
 class Gone:
-    """A source whose board has fallen off the bus."""
+    """A source whose GPU has fallen off the bus."""
 
     interval_s = 0.02
 

@@ -54,7 +54,7 @@ class _Request:
 class GpmCalls:
     """GPM as the driver has it: counters that go on with time; a sample holds what they stood at.
 
-    ``busy`` is the share in per cent that a metric counts; an instance counts a tenth of the board's.
+    ``busy`` is the share in per cent that a metric counts; an instance counts a tenth of the GPU's.
     """
 
     c_nvmlGpmMetricsGet_t = _Request
@@ -235,7 +235,7 @@ def test_an_instance_has_activity_and_memory_of_its_own_and_power_only_of_the_bo
     sources = device.sources()
     owners = {(channel.device, channel.name) for one in sources for channel in one.channels}
     assert (fake.board.uuid, "power_w") in owners
-    assert (fake.board.uuid, "graphics_active") not in owners, "MIG is on: the board as a whole isn't counted"
+    assert (fake.board.uuid, "graphics_active") not in owners, "MIG is on: the GPU as a whole isn't counted"
     assert (uuid, "power_w") not in owners
     assert {(uuid, "graphics_active"), (uuid, "memory_used_bytes")} <= owners
     fake.clock.sleep(0.2)
@@ -253,7 +253,7 @@ def test_each_instance_of_a_board_is_asked_by_its_number():
 
 
 def test_activity_is_shown_beside_power():
-    device = DeviceInfo("GPU-1", "a board")
+    device = DeviceInfo("GPU-1", "a GPU")
     rows = [(0.1 * n, "graphics_active", 0.9 + 0.02 * (n % 2)) for n in range(10)] + [(0.5, "sm_active", 0.75)]
     samples = [{"time_ns": int(t * 1e9), "device": "GPU-1", "channel": c, "value": v} for t, c, v in rows]
     run = Run(devices=[device], samples=tables.from_rows(samples, "samples"))

@@ -1,4 +1,4 @@
-"""Planning a division: what fits, where, and what is left, against the placement rules of real boards."""
+"""Planning a division: what fits, where, and what is left, against the placement rules of real GPUs."""
 
 from itertools import product
 

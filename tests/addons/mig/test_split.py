@@ -1,4 +1,4 @@
-"""The board's power split over slices: exact sums, honest intervals, and truth on simulated boards."""
+"""The GPU's power split over slices: exact sums, honest intervals, and truth on simulated GPUs."""
 
 import math
 
@@ -73,7 +73,7 @@ def test_idle_power_is_shared_by_slices_or_shown_apart():
     model = fit([200.0], IDLE_W, [[1.0, 1.0]], [3, 2])
     shared = split(model, board(200.0), IDLE_W, [1.0, 1.0])
     assert shared.idle == pytest.approx([IDLE_W * 3 / 7, IDLE_W * 2 / 7])
-    assert shared.rest_idle_w == pytest.approx(IDLE_W * 2 / 7), "of the two slices that nobody has"
+    assert shared.rest_idle_w == pytest.approx(IDLE_W * 2 / 7), "of the two slices that no one has"
     apart = split(model, board(200.0), IDLE_W, [1.0, 1.0], share_idle=False)
     assert apart.idle == [0.0, 0.0]
     assert apart.rest_idle_w == IDLE_W
@@ -121,7 +121,7 @@ MIXED = [
 
 @pytest.mark.parametrize(("spec", "loads"), MIXED)
 def test_the_split_is_within_10_percent_of_truth_on_mixed_loads(spec, loads):
-    # The split sees the board's power and how active each slice is; what a slice draws is the simulator's secret.
+    # The split sees the GPU's power and how active each slice is; what a slice draws is the simulator's secret.
     pytest.importorskip("transformers")
     gpu = SimulatedGpu(spec)
     table = {one.name: one for one in profiles(gpu.info.details["preset"])}

@@ -1,4 +1,4 @@
-"""Sweeps over slices of a simulated board: what rows say, what fails, what resumes, and packing."""
+"""Sweeps over slices of a simulated GPU: what rows say, what fails, what resumes, and packing."""
 
 import csv
 import json
@@ -104,7 +104,7 @@ def test_a_sweep_resumes_where_it_was_cut_off(tmp_path):
     backend = SimulatedMig(DEVICE)
     with pytest.raises(KeyboardInterrupt):
         swept(tmp_path, wanted, backend, begin=interrupt)
-    assert layout_of(backend) == Layout(False), "the board is as before"
+    assert layout_of(backend) == Layout(False), "the GPU is as before"
     assert written_down(backend.info) is None
     begun = []
     store = swept(tmp_path, wanted, backend, begin=lambda number, count, what: begun.append((number, count)))

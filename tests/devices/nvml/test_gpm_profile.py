@@ -1,4 +1,4 @@
-"""Activity by GPM counters beside power, in a profile: on a simulated board whose library has such counters."""
+"""Activity by GPM counters beside power, in a profile: on a simulated GPU whose library has such counters."""
 
 import json
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ SHARES = {"graphics_active": 100.0, "sm_active": 80.0, "pipe_tensor_active": 37.
 
 
 class Counters:
-    """The calls of NVML that GPM needs: counters go on while a kernel runs on a simulated board."""
+    """The calls of NVML that GPM needs: counters go on while a kernel runs on a simulated GPU."""
 
     def __init__(self, board):
         self.board = board
@@ -87,7 +87,7 @@ def test_activity_is_in_the_json_object_as_shares(run):
     found = to_json_object(run)
     Draft202012Validator(json.loads(json_schema())).validate(found)
     activity = found["conditions"]["activity"]
-    assert list(activity) == ["graphics", "sm", "tensor", "memory"], "what the board doesn't count is left out"
+    assert list(activity) == ["graphics", "sm", "tensor", "memory"], "what the GPU doesn't count is left out"
     assert activity["sm"] == pytest.approx(0.8 * activity["graphics"], rel=1e-6)
     names = {sensor["name"]: sensor for sensor in found["sensors"]}
     assert names["pipe_tensor_active"]["source"] == "nvmlGpmMetricsGet"

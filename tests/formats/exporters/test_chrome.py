@@ -157,7 +157,7 @@ def test_energy_across_a_hole_says_so(tmp_path):
 def test_arrows_lead_from_a_launch_to_its_kernels(document):
     ends = {(e["id"], e["ph"]): ns(document, e["ts"]) - START for e in document["traceEvents"] if e["ph"] in "sf"}
     arrows = {(ends[id, "s"], at) for (id, phase), at in ends.items() if phase == "f"}
-    # Two launches share a correlation, and are told apart by device; a graph launch starts two kernels.
+    # Two launches share a correlation, and are distinguished by device; a graph launch starts two kernels.
     assert arrows == {(100, 1_001), (120, 1_500), (200, 2_003), (200, 2_400)}
 
 
@@ -166,7 +166,7 @@ def test_an_arrow_that_could_come_from_two_launches_is_not_drawn(tmp_path):
     rows.append(span(2, "kernel", "gemm", 10, 20, correlation=5))
     document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
     assert not of_phase(document, "s")
-    assert document["otherData"]["leftOut"] == {"arrows from launches that can't be told apart": 1}
+    assert document["otherData"]["leftOut"] == {"arrows from launches that can't be distinguished": 1}
 
 
 def test_a_launch_after_its_kernel_is_no_launch_of_it(tmp_path):

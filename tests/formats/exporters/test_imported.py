@@ -11,7 +11,7 @@ from timeline_runs import OTHER, span
 
 
 def imported(**changes):
-    """Kernels of two names on two boards; of one name a figure, of the other none."""
+    """Kernels of two names on two GPUs; of one name a figure, of the other none."""
     run = Run(kind="import", devices=[DeviceInfo(GPU, "NVIDIA H100", index=0)])
     run.spans = tables.from_rows(
         [

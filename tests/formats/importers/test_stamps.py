@@ -103,7 +103,7 @@ def test_an_unknown_unit_is_none_and_no_unit_is_one():
     assert units.unit("furlong") is None
     assert units.unit("") is units.NO_UNIT
     assert units.unit("mW").factor == 1e-3
-    assert units.unit("MW") is None  # a megawatt is more likely a slip than a board
+    assert units.unit("MW") is None  # a megawatt is more likely a slip than a GPU
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Logs of tegrastats: rails in milliwatts, now and in the mean, on boards of several generations."""
+"""Logs of tegrastats: rails in milliwatts, now and in the mean, on GPUs of several generations."""
 
 import pytest
 

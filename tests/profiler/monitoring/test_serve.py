@@ -20,7 +20,7 @@ SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\} -?[0-9.
 
 
 def reading(id="GPU-1", **values):
-    info = DeviceInfo(id, 'Board "A"\\\n', index=3, simulated=True, power_limit_w=700.0)
+    info = DeviceInfo(id, 'GPU "A"\\\n', index=3, simulated=True, power_limit_w=700.0)
     return Reading(id, info.name, info, 1_763_676_000_500_000_000, {"power_w": 310.5, **values}, 1234.5)
 
 
@@ -66,7 +66,7 @@ def test_the_page_is_valid_and_says_energy_and_power_of_each_device():
     assert types["jouletrace_energy_joules_total"] == "counter"
     assert types["jouletrace_power_watts"] == "gauge"
     assert value(page, "jouletrace_power_watts", uuid="GPU-2") == 99.0
-    labels = {"gpu": "3", "uuid": "GPU-1", "name": 'Board "A"\\\n', "simulated": "true"}
+    labels = {"gpu": "3", "uuid": "GPU-1", "name": 'GPU "A"\\\n', "simulated": "true"}
     assert value(page, "jouletrace_energy_joules_total", **labels) == 1234.5
     assert value(page, "jouletrace_last_reading_timestamp_seconds", uuid="GPU-1") == 1_763_676_000.5
 

@@ -1,4 +1,4 @@
-"""The examples of recorded loops, each run as a user would run it, on a simulated board in real time."""
+"""The examples of recorded loops, each run as a user would run it, on a simulated GPU in real time."""
 
 import runpy
 import sys

@@ -84,7 +84,7 @@ def test_the_launcher_says_which_rank_this_is(told, found):
 def test_a_rank_records_the_gpu_of_its_local_number(monkeypatch):
     monkeypatch.setattr(ranks, "cuda_uuids", lambda: ["GPU-a", "GPU-b"])
     assert [device_of(Rank(2 + local, 4, local)) for local in (0, 1)] == ["GPU-a", "GPU-b"]
-    assert device_of(Rank(1, 2)) == "visible", "a launcher that doesn't tell"
+    assert device_of(Rank(1, 2)) == "visible", "a launcher that doesn't report it"
     with pytest.raises(BadInputError, match="LOCAL_RANK is 2, and CUDA shows 2 GPUs"):
         device_of(Rank(2, 4, 2))
 
@@ -300,8 +300,8 @@ def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
         "import jouletrace as jt\n"
         "rank = int(os.environ['RANK'])\n"
         "dist.init_process_group('gloo')\n"
-        "board = f'sim:h100?realtime=1&seed={rank + 1}&noise=0&load=0.5:{300 + 100 * rank}'\n"
-        f"with jt.record('ddp', devices=board, save_to={str(tmp_path / 'run')!r}) as recording:\n"
+        "GPU = f'sim:h100?realtime=1&seed={rank + 1}&noise=0&load=0.5:{300 + 100 * rank}'\n"
+        f"with jt.record('ddp', devices=GPU, save_to={str(tmp_path / 'run')!r}) as recording:\n"
         "    for i in range(10):\n"
         "        with torch.profiler.record_function('work'):\n"
         "            time.sleep(0.04)\n"

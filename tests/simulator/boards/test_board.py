@@ -1,4 +1,4 @@
-"""The simulated board: time, energy, heat, clocks and noise, and that its truth is exact."""
+"""The simulated GPU: time, energy, heat, clocks and noise, and that its truth is exact."""
 
 import itertools
 import time
@@ -17,7 +17,7 @@ HEAVY = [SimKernel("a", 60e-6, 900.0), SimKernel("b", 40e-6, 700.0, clocked=0.2,
 
 
 def quiet(preset="h100", **keys):
-    """A board without noise."""
+    """A GPU without noise."""
     return open_simulated(f"sim:{preset}?noise=0" + "".join(f"&{key}={value}" for key, value in keys.items()))
 
 
@@ -399,7 +399,7 @@ def test_work_in_real_time_takes_as_long_as_it_says():
 
 
 def readings(spec):
-    """What a board's own record holds after some work, and when each reading was stamped."""
+    """What a GPU's own record holds after some work, and when each reading was stamped."""
     gpu = open_simulated(spec)
     source = gpu.sources()[0]
     gpu.board.load(400.0, 1.3)

@@ -1,4 +1,4 @@
-"""Real models on a simulated board: operators counted on fake tensors, kernels by the roofline."""
+"""Real models on a simulated GPU: operators counted on fake tensors, kernels by the roofline."""
 
 import pytest
 

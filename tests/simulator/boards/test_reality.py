@@ -1,4 +1,4 @@
-"""A simulated board with the calibrated parameters of a real one does what the real one did."""
+"""A simulated GPU with the calibrated parameters of a real one does what the real one did."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The sensors of simulated boards: what they show of the truth, and what they hide."""
+"""The sensors of simulated GPUs: what they show of the truth, and what they hide."""
 
 from dataclasses import asdict
 
@@ -11,7 +11,7 @@ from jouletrace.simulator.boards import Schedule, SimKernel, open_simulated
 
 
 def source(gpu, channel):
-    """A new source of the board that yields ``channel``."""
+    """A new source of the GPU that yields ``channel``."""
     return next(s for s in gpu.sources() if channel in [c.name for c in s.channels])
 
 

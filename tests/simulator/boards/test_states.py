@@ -1,4 +1,4 @@
-"""The states that a simulated board jumps between, and the cycle counter that tells them apart."""
+"""The states that a simulated GPU jumps between, and the cycle counter that tells them apart."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from jouletrace.simulator.boards.states import STATES, States
 KERNELS = [SimKernel("a", 70e-6, 550.0), SimKernel("b", 30e-6, 350.0, clocked=0.3, core=0.5)]
 HEAVY = [SimKernel("a", 60e-6, 950.0, clocked=0.9), SimKernel("b", 40e-6, 700.0, clocked=0.2, core=0.4)]
 STAYS = "states=100000"
-"""A board that stays in its first state for longer than any test."""
+"""A GPU that stays in its first state for longer than any test."""
 
 _, UPPER = STATES
 
@@ -22,13 +22,13 @@ def state_of(gpu):
 
 
 def in_state(index, query="noise=0&cap=off"):
-    """A board that stays in that state."""
+    """A GPU that stays in that state."""
     boards = (open_simulated(f"sim:h100?{query}&{STAYS}&run={run}") for run in range(20))
     return next(gpu for gpu in boards if state_of(gpu) == index)
 
 
 def counted(gpu, do):
-    """Clock in MHz by the cycle counter while the board does something, and when it did."""
+    """Clock in MHz by the cycle counter while the GPU does something, and when it did."""
     cycles, start = gpu.board.cycles()
     do()
     after, end = gpu.board.cycles()

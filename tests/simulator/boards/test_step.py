@@ -1,4 +1,4 @@
-"""Steps on simulated boards: variants, and how the naive way of leaving one out fails."""
+"""Steps on simulated GPUs: variants, and how the naive way of leaving one out fails."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def step(spec="sim:h100?noise=0", kernels=KERNELS, **keys):
 
 
 def energy(which, n=4000, skip=500):
-    """True energy and time of an iteration, after the board has settled."""
+    """True energy and time of an iteration, after the GPU has settled."""
     truth = which._device.truth
     which.replay(skip)
     interval = which.replay(n)
@@ -39,7 +39,7 @@ def energy(which, n=4000, skip=500):
 
 
 def saving(one, other):
-    """Energy and time that ``other`` saves of ``one``, between two references on a warm board."""
+    """Energy and time that ``other`` saves of ``one``, between two references on a warm GPU."""
     before, changed, after = energy(one), energy(other), energy(one)
     return (before[0] + after[0]) / 2 - changed[0], (before[1] + after[1]) / 2 - changed[1]
 

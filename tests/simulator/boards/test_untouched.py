@@ -1,4 +1,4 @@
-"""A simulated board needs shapes alone: the user's model is afterwards what it was before."""
+"""A simulated GPU needs shapes alone: the user's model is afterwards what it was before."""
 
 import pytest
 

@@ -39,7 +39,7 @@ class Action:
     Attributes:
         node, gpu: Host and UUID.
         name: What the report calls it.
-        serial, slot: To find it by: serial number and PCI bus; "" where the driver doesn't tell.
+        serial, slot: To find it by: serial number and PCI bus; "" where the driver doesn't report it.
         action: "inspect", "keep" or "undecided".
         evidence: Why.
         slower, low, high: Relative to the median of its group, with interval; None where not measured.

@@ -96,7 +96,7 @@ def inflation(rho: ArrayLike, n: Codes) -> Floats:
 def autocorrelation(residuals: Floats, run: Codes) -> Autocorrelation:
     """Estimate rho from how windows lie about the mean of their run.
 
-    Sums of products of neighbours and of squares, over all runs, are held against what they are expected to be for
+    Sums of products of neighbours and of squares, over all runs, are compared with what they are expected to be for
     windows less their own mean, which makes neighbours look less alike than they are (Marriott and Pope 1954,
     Biometrika 41:390).
 

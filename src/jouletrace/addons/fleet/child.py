@@ -54,7 +54,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """How a disk says that it takes no more; most errors reach us as a text."""
 
 _LOST = ("GPU is lost", "fallen off the bus", "uncorrectable ECC error")
-"""How the driver and CUDA say that a board is gone."""
+"""How the driver and CUDA say that a GPU is gone."""
 
 
 class Talk:
@@ -131,7 +131,7 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
 
 
 def _remember_step(run: Run, found: Measured) -> None:
-    """Keep what the board did when the load began, for ``doctor``, which loads nothing."""
+    """Keep what the GPU did when the load began, for ``doctor``, which loads nothing."""
     step = {name: found.row[name] for name in COLUMNS}
     if step["step_settled_w"] is not None:
         told = {**step, "load": found.row["workload"], "time_ns": time.time_ns()}
@@ -179,7 +179,7 @@ def best_size(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait_until(at_ns: int, clock: Clock) -> None:
-    """Wait for a moment on the host's clock; a simulated board with a time of its own has none to wait for."""
+    """Wait for a moment on the host's clock; a simulated GPU with a time of its own has none to wait for."""
     if clock.virtual:
         return
     clock.sleep((at_ns - _SPIN_NS - clock.time_ns()) / 1e9)

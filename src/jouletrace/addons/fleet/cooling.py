@@ -1,4 +1,4 @@
-"""Letting a board cool down before it is measured: heat raises leakage, and lowers clocks under a cap."""
+"""Letting a GPU cool down before it is measured: heat raises leakage, and lowers clocks under a cap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jouletrace.profiler.progress import Progress
 
 CHANNEL = "temperature_c"
 MARGIN_C = 5.0
-"""Above the temperature that a board had when it was first seen."""
+"""Above the temperature that a GPU had when it was first seen."""
 
 _LOOK_S = 0.5
 
@@ -18,13 +18,13 @@ def wait_until_cool(device: Device, cool_to_c: float | None, limit_s: float, pro
     """Wait until the die is no hotter than asked for, or the time is up.
 
     Args:
-        device: The board, opened.
+        device: The GPU, opened.
         cool_to_c: Temperature to wait for, in °C; None for not at all.
         limit_s: Longest wait in seconds.
         progress: Told that it waits.
 
     Returns:
-        ``from_c``, ``to_c`` (None where the board doesn't tell), ``seconds`` waited, and ``reached``: whether
+        ``from_c``, ``to_c`` (None where the GPU doesn't report it), ``seconds`` waited, and ``reached``: whether
         it was as cool in the end; None if nothing was to be waited for.
     """
     first = now = temperature(device)
@@ -41,7 +41,7 @@ def wait_until_cool(device: Device, cool_to_c: float | None, limit_s: float, pro
 
 
 def temperature(device: Device) -> float | None:
-    """Temperature of the die in °C, read now; None where the device doesn't tell."""
+    """Temperature of the die in °C, read now; None where the device doesn't report it."""
     for source in device.sources():
         if any(channel.name == CHANNEL for channel in source.channels):
             for found in source.poll():

@@ -227,8 +227,8 @@ def _energy_note(found: Findings) -> list[str]:
         return []
     hides = "energies here are no further apart than that alone may make them"
     return [
-        "ranks by energy are by what each board's own sensor says: the gain of a board's power sensor is known to "
-        f"±{found.gain_pct:g} % only and differs from board to board; "
+        "ranks by energy are by what each GPU's own sensor says: the gain of a GPU's power sensor is known to "
+        f"±{found.gain_pct:g} % only and differs from GPU to GPU; "
         + (hides if found.hides_in_gain else "part of the distance may be that")
     ]
 
@@ -262,7 +262,7 @@ def gpu_heading(found: Findings) -> str:
 
 
 def slowness_table(found: Findings) -> Section | None:
-    """What goes with slowness; None where nothing can be told."""
+    """What goes with slowness; None where nothing can be determined."""
     known = [one for one in found.correlates if one.r.value is not None]
     if not known:
         return None
@@ -291,7 +291,7 @@ def _worth(found: Findings) -> str:
     group, worth = found.group, found.worth
     if worth is None:
         return ""
-    answer = {"yes": "yes", "no": "no", "undecided": "can't be told yet"}[worth.verdict]
+    answer = {"yes": "yes", "no": "no", "undecided": "can't be determined yet"}[worth.verdict]
     takes = [] if group.shares_time else [_less(worth.time, "time")]
     if worth.energy.value is not None:
         takes.append(f"{_less(worth.energy, 'energy')} (sensor gain apart)")
@@ -318,7 +318,7 @@ def _limits(found: Findings) -> str:
 
 
 def _step(found: Findings) -> str:
-    """What the boards' power did when the load began; "" where it couldn't be seen."""
+    """What the GPUs' power did when the load began; "" where it couldn't be seen."""
     runs = found.group.runs
     seen = {n: runs[f"step_{n}"][np.isfinite(runs[f"step_{n}"])] for n in ("settled_w", "peak_w", "rise_s", "return_s")}
     if not len(seen["settled_w"]):
@@ -344,7 +344,7 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
     """What is missing, and what touches the figures."""
     lines = []
     if len(found) > 1:
-        lines.append(f"{len(found)} kinds of GPUs or loads are here: each is held against its own kind only")
+        lines.append(f"{len(found)} kinds of GPUs or loads are here: each is compared with its own kind only")
     missing: dict[tuple[str, str, str], int] = {}
     for failure in fleet.failures:
         key = str(failure.get("node")), str(failure.get("gpu")), str(failure.get("text"))
@@ -355,7 +355,7 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
         hot = int(one.group.runs["hot"].sum())
         if hot:
             n = len(one.group.runs["hot"])
-            lines.append(f"{hot} of {n} runs: the board was not as cool as asked for when it began")
+            lines.append(f"{hot} of {n} runs: the GPU was not as cool as asked for when it began")
     return [*lines, *fleet.damaged]
 
 

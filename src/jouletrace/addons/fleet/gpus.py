@@ -17,16 +17,16 @@ from jouletrace.run import DeviceInfo
 
 ALL = "all"
 _AIR_C = (24.0, 36.0)
-"""Where the air that a simulated host takes in may lie: hosts differ in that, and boards in everything else."""
+"""Where the air that a simulated host takes in may lie: hosts differ in that, and GPUs in everything else."""
 
 
 def find_gpus(device: str = "auto", gpus: str = ALL, nodes: int = 1) -> tuple[list[FleetGpu], list[FleetGpu]]:
     """The GPUs that are measured, and the others here.
 
     Args:
-        device: "auto" for the GPUs that CUDA shows, "cpu", or "sim:NAME" for simulated boards.
-        gpus: "all", numbers as CUDA counts or UUIDs with commas between; of simulated boards, how many.
-        nodes: Hosts with so many simulated boards each.
+        device: "auto" for the GPUs that CUDA shows, "cpu", or "sim:NAME" for simulated GPUs.
+        gpus: "all", numbers as CUDA counts or UUIDs with commas between; of simulated GPUs, how many.
+        nodes: Hosts with so many simulated GPUs each.
 
     Raises:
         BadInputError: If there is no such GPU.
@@ -99,21 +99,21 @@ def busy(gpus: Sequence[FleetGpu]) -> dict[str, str]:
 
 
 def simulated(device: str, gpus: str, nodes: int) -> list[FleetGpu]:
-    """Boards that differ by seed, in hosts that differ by the air that they take in; nothing tells how.
+    """GPUs that differ by seed, in hosts that differ by the air that they take in; nothing tells how.
 
     Raises:
-        BadInputError: If the number makes no sense, or the spec says itself which board it is.
+        BadInputError: If the number makes no sense, or the spec says itself which GPU it is.
     """
     count = 1 if gpus == ALL else int(gpus) if gpus.isascii() and gpus.isdecimal() else 0
     if count < 1 or nodes < 1:
-        raise BadInputError(f"--gpus {gpus}, --nodes {nodes}: of simulated boards, give their number")
+        raise BadInputError(f"--gpus {gpus}, --nodes {nodes}: of simulated GPUs, give their number")
     name, _, query = device.partition("?")
     parts = [part for part in query.split("&") if part]
     if any(part.startswith(("seed=", "run=")) for part in parts):
         raise BadInputError(f"--device {device}: which board and run it is, a fleet chooses itself")
     if any(part.startswith("realtime=") for part in parts):
-        # the process that records would open a board of its own, on which nothing runs
-        raise BadInputError(f"--device {device}: boards of a fleet live in their own time, not in real time")
+        # the process that records would open a GPU of its own, on which nothing runs
+        raise BadInputError(f"--device {device}: GPUs of a fleet live in their own time, not in real time")
     found = []
     for number in range(count * nodes):
         node = number // count

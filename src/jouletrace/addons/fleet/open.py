@@ -25,8 +25,8 @@ class Request:
 
     Attributes:
         device: "auto", "cpu" or "sim:NAME".
-        gpus: "all", numbers or UUIDs; of simulated boards, how many a host.
-        nodes: Hosts of simulated boards.
+        gpus: "all", numbers or UUIDs; of simulated GPUs, how many a host.
+        nodes: Hosts of simulated GPUs.
         engine: "local" or "ray".
         address: Of the Ray cluster.
         allow_busy: Measure GPUs that others use, too.
@@ -103,7 +103,7 @@ def _check(settings: FleetSettings, request: Request) -> None:
         if settings.placement != TOGETHER:
             raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
         if simulated:
-            raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated boards have no links to one another")
+            raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated GPUs have no links to one another")
         if settings.profile.mode != "eager":
             mode = settings.profile.mode
             raise BadInputError(f"--mode {mode}: calls of {COLLECTIVE} are announced one by one: use eager")
@@ -130,7 +130,7 @@ def _free(
 
 
 def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
-    """Refuse noise that would run nowhere, or on boards that don't feel it.
+    """Refuse noise that would run nowhere, or on GPUs that don't feel it.
 
     Args:
         settings: What is asked for.
@@ -141,7 +141,7 @@ def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
     """
     for noise in settings.noise:
         if any(gpu.simulated for gpu in gpus):
-            raise BadInputError(f"--noise {noise}: simulated boards don't feel what others do")
+            raise BadInputError(f"--noise {noise}: simulated GPUs don't feel what others do")
         there = {gpu.index for gpu in gpus}
         missing = [place for place in noise.gpus if place not in there]
         if missing:

@@ -51,7 +51,7 @@ class FleetGpu:
 
     @property
     def simulated(self) -> bool:
-        """Whether it is a simulated board."""
+        """Whether it is a simulated GPU."""
         return self.device.startswith("sim:")
 
 

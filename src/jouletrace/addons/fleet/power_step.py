@@ -1,6 +1,6 @@
-"""What a board's power does when a load begins: how fast it rises, how far beyond, when it is back.
+"""What a GPU's power does when a load begins: how fast it rises, how far beyond, when it is back.
 
-Under a power cap the load is there at once and the governor answers some 100 ms later: until then the board draws more
+Under a power cap the load is there at once and the governor answers some 100 ms later: until then the GPU draws more
 than its limit. What is seen is seen through the sensor, so that rise and return hold its lag.
 """
 

@@ -127,8 +127,8 @@ def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: st
         settings: What to do.
         address: Of the cluster's head ("HOST:6379"); None for the one that this host is in.
         device: "auto" or "sim:NAME".
-        gpus: "all", or numbers as CUDA counts on each host; of simulated boards, how many a host.
-        nodes: Hosts of simulated boards; they are shared out among those of the cluster.
+        gpus: "all", or numbers as CUDA counts on each host; of simulated GPUs, how many a host.
+        nodes: Hosts of simulated GPUs; they are apportioned among those of the cluster.
 
     Raises:
         BadInputError: If there is no such GPU.
@@ -160,7 +160,7 @@ def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: st
 
 
 def alive_hosts() -> list[Host]:
-    """Hosts of the cluster that are alive, by name; those of one name are told apart by Ray's id."""
+    """Hosts of the cluster that are alive, by name; those of one name are distinguished by Ray's id."""
     ray = _ray()
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
     names = [str(node["NodeManagerHostname"]) for node in nodes]

@@ -43,14 +43,14 @@ class Gpu:
 
 @dataclass
 class Group:
-    """GPUs that can be held against one another.
+    """GPUs that can be compared.
 
     Attributes:
         title: What they are and did.
         facts: What they have in common, by the names of ``rows.RUNS``.
         gpus: In the order of their codes.
         runs: Columns of the rows of runs: "gpu" and "node" are codes; figures are floats, NaN where there is none;
-            "hot" is whether the board was not as cool as asked for.
+            "hot" is whether the GPU was not as cool as asked for.
         windows: Columns of windows: "gpu", "run" are codes, "time_s" and "energy_j" floats.
     """
 
@@ -92,7 +92,7 @@ class Fleet:
 
     @property
     def simulated(self) -> bool:
-        """Whether any board is a simulated one."""
+        """Whether any GPU is a simulated one."""
         return any(group.facts["simulated"] for group in self.groups)
 
 

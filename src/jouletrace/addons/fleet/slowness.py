@@ -15,7 +15,7 @@ from jouletrace.stats.quantiles import student
 Floats = NDArray[np.float64]
 
 COUNTED = "counted_mhz"
-"""Shown where ``is_counted``: not every board's counters can be read."""
+"""Shown where ``is_counted``: not every GPU's counters can be read."""
 
 CONDITIONS = {
     "clock_mhz": "SM clock",

@@ -12,9 +12,9 @@ PERCENT = Unit(0.01, "%")
 
 REASONS: dict[str, str] = {
     "one_node": "there is one host",
-    "one_gpu_a_node": "no host has two GPUs: GPUs and hosts can't be told apart",
-    "one_run_a_gpu": "every GPU ran once: runs and GPUs can't be told apart; use --repeats",
-    "one_window_a_run": "a run has one reading: it can't be told from its rest",
+    "one_gpu_a_node": "no host has two GPUs: GPUs and hosts can't be distinguished",
+    "one_run_a_gpu": "every GPU ran once: runs and GPUs can't be distinguished; use --repeats",
+    "one_window_a_run": "a run has one reading: it can't be determined from its rest",
     "one_gpu": "there is one GPU",
     "no_spread": "nothing differs",
     "few_gpus": "fewer than five",
@@ -22,7 +22,7 @@ REASONS: dict[str, str] = {
     "did_not_vary": "it did not vary",
     "no_temperature": "the temperature isn't known",
     "temperature_did_not_vary": "the temperature of a GPU's runs did not vary enough",
-    "virtual_time": "simulated boards have a time of their own",
+    "virtual_time": "simulated GPUs have a time of their own",
     "collective": "GPUs wait for one another in every call",
     "in_turn": "GPUs ran in turn",
 }

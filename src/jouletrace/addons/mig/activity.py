@@ -83,7 +83,7 @@ class Activity:
                 try:
                     for device, samples in source.poll():
                         self.add(device, samples)
-                except JouletraceError as error:  # an instance or board that vanished: the others go on
+                except JouletraceError as error:  # an instance or GPU that vanished: the others go on
                     self.failures.append(str(error))
                     self._sources.remove(source)
             self._end.wait(min((source.interval_s for source in self._sources), default=0.1))

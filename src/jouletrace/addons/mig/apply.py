@@ -26,23 +26,23 @@ Say = Callable[[str], None]
 
 
 class PendingResetError(NotPossibleError):
-    """MIG is turned on or off only by the next reset of the board; what was written down is kept."""
+    """MIG is turned on or off only by the next reset of the GPU; what was written down is kept."""
 
 
 def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a board by a plan, for good; it is as before if this process is killed on the way.
+    """Divide a GPU by a plan, for good; it is as before if this process is killed on the way.
 
     Args:
-        plan: For this board.
-        backend: The board.
+        plan: For this GPU.
+        backend: The GPU.
         device: What the user calls it, for messages.
         say: Called with each step.
 
     Returns:
-        What the board is now.
+        What the GPU is now.
 
     Raises:
-        NotPossibleError: As ``divide``, and if another jouletrace changes this board.
+        NotPossibleError: As ``divide``, and if another jouletrace changes this GPU.
     """
     with hold(backend.info, "dividing") as held:
         before = layout_of(backend)
@@ -55,22 +55,22 @@ def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: 
 
 
 def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a board by a plan, the old division written down first.
+    """Divide a GPU by a plan, the old division written down first.
 
     If it is refused half way, or interrupted by Ctrl-C, the old division is brought back.
 
     Args:
-        held: The hold on the board.
-        plan: For this board.
-        backend: The board.
+        held: The hold on the GPU.
+        plan: For this GPU.
+        backend: The GPU.
         device: What the user calls it, for messages.
         say: Called with each step.
 
     Returns:
-        What the board is now.
+        What the GPU is now.
 
     Raises:
-        NotPossibleError: If processes use the board (named), the user may not, or it needs a reset.
+        NotPossibleError: If processes use the GPU (named), the user may not, or it needs a reset.
         BadInputError: If what an earlier command has written down can't be read.
     """
     refuse_if_used(backend)
@@ -90,10 +90,10 @@ def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = 
 
 
 def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
-    """Bring back what a board was before jouletrace first divided it.
+    """Bring back what a GPU was before jouletrace first divided it.
 
     Returns:
-        What the board is now; None if jouletrace has changed nothing.
+        What the GPU is now; None if jouletrace has changed nothing.
 
     Raises:
         NotPossibleError: As ``apply``; what was written down is kept then.
@@ -139,14 +139,14 @@ def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Lay
 
 
 def put_back(held: Hold, device: str, before: dict[str, Any]) -> str | None:
-    """Bring back the division of a board whose holder has died; for ``watcher``."""
+    """Bring back the division of a GPU whose holder has died; for ``watcher``."""
     with closing(open_backend(device)) as backend:
         layout = Layout.from_dict(before)
         return f"it is divided as before again ({layout})" if return_to(held, layout, backend) else None
 
 
 def written_down(board: DeviceInfo) -> Layout | None:
-    """What a board was before jouletrace first divided it; None if jouletrace has changed nothing.
+    """What a GPU was before jouletrace first divided it; None if jouletrace has changed nothing.
 
     Raises:
         BadInputError: If it can't be read: whoever overwrote it would lose the old layout.
@@ -160,7 +160,7 @@ def written_down(board: DeviceInfo) -> Layout | None:
 
 
 def refuse_if_used(backend: MigBackend) -> None:
-    """Raise if processes use the board.
+    """Raise if processes use the GPU.
 
     Raises:
         NotPossibleError: Names them.
@@ -172,7 +172,7 @@ def refuse_if_used(backend: MigBackend) -> None:
 
 
 def converge(backend: MigBackend, target: Layout, say: Say) -> None:
-    """Make a board what it is to be, from whatever it is.
+    """Make a GPU what it is to be, from whatever it is.
 
     Raises:
         PendingResetError: If the mode changes only with a reset.
@@ -237,7 +237,7 @@ def _create(backend: MigBackend, target: Layout, say: Say) -> None:
 
 
 def _go_back(held: Hold, backend: MigBackend, device: str, before: Layout, cause: BaseException, say: Say) -> None:
-    """What the board was before this command; an earlier one's journal stays."""
+    """What the GPU was before this command; an earlier one's journal stays."""
     try:
         converge(backend, before, say)
     except JouletraceError as error:

@@ -1,4 +1,4 @@
-"""From what a user calls a board to its partitioning."""
+"""From what a user calls a GPU to its partitioning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jouletrace.simulator.boards.mig_state import SimulatedMig
 
 
 def open_backend(device: str) -> MigBackend:
-    """Open the partitioning of a board.
+    """Open the partitioning of a GPU.
 
     Args:
-        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance means its board. What is done
-            to a simulated board is kept in the cache folder, from command to command.
+        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance means its GPU. What is done
+            to a simulated GPU is kept in the cache folder, from command to command.
 
     Raises:
         BadInputError: If there is no such device, or it is a CPU.

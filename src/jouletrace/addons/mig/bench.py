@@ -24,7 +24,7 @@ class Slice:
         uuid: By which CUDA knows it.
         profile: Its kind.
         instance: Number of its GPU instance.
-        board_slices: Compute slices of the whole board.
+        board_slices: Compute slices of the whole GPU.
     """
 
     uuid: str
@@ -60,10 +60,10 @@ class JobFailedError(NotPossibleError):
 
 
 class Bench(ABC):
-    """Slices of one board with jobs on them.
+    """Slices of one GPU with jobs on them.
 
     Attributes:
-        board: The whole board, whose power is measured.
+        board: The whole GPU, whose power is measured.
         slices: Its slices.
         activity: What is known of what the slices do.
     """
@@ -97,7 +97,7 @@ class Bench(ABC):
         """End all jobs; their memory is free when this returns."""
 
     def close(self) -> None:
-        """End all jobs, ask for activity no more, and release the board."""
+        """End all jobs, ask for activity no more, and release the GPU."""
         self.unload()
         self.activity.stop()
         self.board.close()

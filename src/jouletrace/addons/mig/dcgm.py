@@ -1,6 +1,6 @@
 """Activity and memory of MIG instances from a dcgm-exporter that is asked over HTTP.
 
-For boards without GPM (A100). What the exporter says is held against what can be: shares lie between 0 and 1,
+For GPUs without GPM (A100). What the exporter says is compared with what can be: shares lie between 0 and 1,
 memory in use within the instance. What doesn't fit is left out and counted, never rescaled by guess.
 """
 
@@ -27,7 +27,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "DCGM_FI_PROF_DRAM_ACTIVE": ("memory_active", 1.0),
     "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", float(1 << 20)),
 }
-"""Field, channel, and what its value (a share, MiB) is multiplied by. Power is the board's and not taken."""
+"""Field, channel, and what its value (a share, MiB) is multiplied by. Power is the GPU's and not taken."""
 
 _LINE = re.compile(r'^(?P<name>DCGM_FI_\w+)\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\}\s+(?P<value>\S+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -37,11 +37,11 @@ _SHARE_SLACK = 1.01
 
 
 class DcgmExporter:
-    """One exporter, for the instances of one board.
+    """One exporter, for the instances of one GPU.
 
     Args:
         url: Of the metrics ("http://localhost:9400/metrics"; without a path, /metrics is added).
-        board: UUID of the board.
+        board: UUID of the GPU.
         index: Its number, for exporters whose labels lack the UUID.
         instances: Number of each GPU instance, its id and its memory in bytes.
         timeout_s: Longest wait for an answer.
@@ -83,7 +83,7 @@ class DcgmExporter:
         if not self.parse(text, time.time_ns()):
             raise NotPossibleError(
                 f"dcgm-exporter at {self.url} says nothing of the instances of {self._board}: start it with -d i and "
-                "the profiling fields (DCGM_FI_PROF_GR_ENGINE_ACTIVE), after the board was divided"
+                "the profiling fields (DCGM_FI_PROF_GR_ENGINE_ACTIVE), after the GPU was divided"
             )
 
     def poll(self) -> list[tuple[str, Samples]]:

@@ -36,7 +36,7 @@ class Job:
         workload: What ``profile`` calls it.
         task: "infer" or "train".
         batch: Samples a request.
-        seq_len: Tokens a sample; None for the model's own.
+        seq_len: Tokens per sample; None for the model's own.
         dtype: Number format; None for the workload's own.
         mode: "eager" or "graph".
     """

@@ -1,4 +1,4 @@
-"""How a board is divided, as plain data: what a plan asks for and what a journal remembers."""
+"""How a GPU is divided, as plain data: what a plan asks for and what a journal remembers."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class Layout:
 
 
 def layout_of(backend: MigBackend) -> Layout:
-    """How a board is divided now.
+    """How a GPU is divided now.
 
     Raises:
-        NotPossibleError: If this user may not see it, or the board has no MIG.
+        NotPossibleError: If this user may not see it, or the GPU has no MIG.
     """
     return Layout(backend.mode().current, ordered([Part.of(one) for one in backend.instances()]))
 

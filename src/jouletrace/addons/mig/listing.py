@@ -1,4 +1,4 @@
-"""What a board can be divided into, and is: as data, and as a table for a terminal."""
+"""What a GPU can be divided into, and is: as data, and as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def listing(backend: MigBackend) -> dict[str, Any]:
     """Everything that ``mig list`` shows. Reads only.
 
     Raises:
-        NotPossibleError: If the board has no MIG.
+        NotPossibleError: If the GPU has no MIG.
     """
     mode = backend.mode()
     found: dict[str, Any] = {

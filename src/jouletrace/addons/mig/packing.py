@@ -1,7 +1,7 @@
 """Which slices for which jobs, so that all of them together take the least energy.
 
 From the rows of a sweep: each job, a number of samples of some model and batch, gets one slice of a division
-that fits on the board; all run at once. The board's idle power counts until the last is done, so a slice too
+that fits on the GPU; all run at once. The GPU's idle power counts until the last is done, so a slice too
 small costs idle energy, and one too large keeps others small. All assignments are tried.
 """
 
@@ -55,7 +55,7 @@ class Packing:
         options: What each of them runs on.
         placements: Where each slice is.
         seconds: Until the last is done.
-        energy_j: Of the board until then: idle, and above idle of all jobs.
+        energy_j: Of the GPU until then: idle, and above idle of all jobs.
         idle_w: Idle power that was taken.
         one_by_one_j: Energy of the same jobs one after another on the largest slice that was swept; None
             where one of them was not run on it.
@@ -118,14 +118,14 @@ def pack(orders: Sequence[Order], rows: Sequence[dict[str, Any]], profiles: Sequ
     Args:
         orders: The jobs, at most one a slice.
         rows: Of a sweep; those of one slice at a time are used.
-        profiles: What the board can be divided into.
+        profiles: What the GPU can be divided into.
 
     Raises:
         BadInputError: If a job was not swept, or there are more jobs than slices.
         NotPossibleError: If no division has a slice for each of them, or the sweep has no power.
     """
     if len(orders) >= MOST:
-        raise BadInputError(f"{len(orders)} jobs: a board has at most {MOST - 1} slices")
+        raise BadInputError(f"{len(orders)} jobs: a GPU has at most {MOST - 1} slices")
     idle = [row["idle_power_w"] for row in rows if row["idle_power_w"] is not None]
     if not idle:
         raise NotPossibleError("the sweep has no power: nothing can be said of energy")
@@ -133,7 +133,7 @@ def pack(orders: Sequence[Order], rows: Sequence[dict[str, Any]], profiles: Sequ
     options = [_options(order, rows, profiles) for order in orders]
     best = _search(orders, options, profiles, idle_w)
     if best is None:
-        raise NotPossibleError("no division of the board has a slice for each of these jobs")
+        raise NotPossibleError("no division of the GPU has a slice for each of these jobs")
     chosen, places = best
     seconds, energy = _cost(orders, chosen, idle_w)
     return Packing(
@@ -171,7 +171,7 @@ def _search(
 
 
 def _cost(orders: Sequence[Order], chosen: Sequence[Option], idle_w: float) -> tuple[float, float]:
-    """Seconds until the last of the jobs that have a slice is done, and the board's energy until then."""
+    """Seconds until the last of the jobs that have a slice is done, and the GPU's energy until then."""
     pairs = list(zip(orders, chosen, strict=False))
     seconds = max((option.seconds(order) for order, option in pairs), default=0.0)
     return seconds, idle_w * seconds + sum(option.active_j(order) for order, option in pairs)

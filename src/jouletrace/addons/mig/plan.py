@@ -18,7 +18,7 @@ from jouletrace.devices.mig import MigBackend, Placement, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
 
 MOST = 8
-"""GPU instances that no board can have more of."""
+"""GPU instances that no GPU can have more of."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Plan:
     """A division that fits.
 
     Attributes:
-        board: Id of the board.
+        board: Id of the GPU.
         wishes: What was asked for, in its order.
         placements: Where each of them goes.
         left: How many more of each profile there could be, each by itself, by name.
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def layout(self) -> Layout:
-        """What the board is to be."""
+        """What the GPU is to be."""
         pairs = zip(self.wishes, self.placements, strict=True)
         return Layout(True, ordered([Part(w.profile.name, p, tuple(map(Share, w.compute))) for w, p in pairs]))
 
@@ -67,18 +67,18 @@ class Plan:
 
 
 def make_plan(items: Sequence[str], backend: MigBackend) -> Plan:
-    """Fit what is asked for on a whole board, whatever it is divided into now.
+    """Fit what is asked for on a whole GPU, whatever it is divided into now.
 
     Raises:
         BadInputError: If a profile doesn't exist, or they don't fit together.
-        NotPossibleError: If the driver doesn't tell the placements.
+        NotPossibleError: If the driver doesn't report it the placements.
     """
     profiles = backend.profiles()
     wishes = read_wishes(items, profiles)
     for wish in wishes:
         if not wish.profile.placements:
             raise NotPossibleError(
-                f"{backend.info.name}: the driver doesn't tell where {wish.profile.name} can be; it may need root"
+                f"{backend.info.name}: the driver doesn't report it where {wish.profile.name} can be; it may need root"
             )
     places = place([wish.profile for wish in wishes], profiles)
     if places is None:
@@ -91,7 +91,7 @@ def place(wanted: Sequence[Profile], profiles: Sequence[Profile]) -> list[Placem
 
     Args:
         wanted: Profiles, also several times the same.
-        profiles: All of the board, for what is left.
+        profiles: All of the GPU, for what is left.
     """
     if len(wanted) > MOST or any(sum(w == one for w in wanted) > one.total for one in wanted):
         return None
@@ -139,7 +139,7 @@ def _arrangements(wanted: Sequence[Profile], taken: list[Placement]) -> Iterator
 
 def _why(wishes: Sequence[Wish], profiles: Sequence[Profile]) -> str:
     if len(wishes) > MOST:
-        return f"a board has at most {MOST - 1} instances, and {len(wishes)} are asked for"
+        return f"a GPU has at most {MOST - 1} instances, and {len(wishes)} are asked for"
     for wish in wishes:
         count = sum(one.profile == wish.profile for one in wishes)
         if count > wish.profile.total:

@@ -1,4 +1,4 @@
-"""One measurement: a job on one slice or several at once, with the board's power split among them.
+"""One measurement: a job on one slice or several at once, with the GPU's power split among them.
 
 Idle before and after; where there are several slices, each alone for a moment, which tells the split what
 each of them draws; then all together, which is what is reported.
@@ -115,7 +115,7 @@ def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
 
 
 def _idle(session: Session, seconds: float) -> tuple[int, int]:
-    """Contexts alive, nothing running; the beginning is left out, in which the board settles."""
+    """Contexts alive, nothing running; the beginning is left out, in which the GPU settles."""
     settle_s = min(0.5, seconds / 3)
     with session.phase("idle"):
         session.clock.sleep(settle_s)
@@ -133,13 +133,13 @@ class _Measured:
     stretches: list[Stretch]
 
     def powers(self, board: str) -> tuple[list[Estimate], list[Estimate]]:
-        """Mean power of the board while idle, and while at work."""
+        """Mean power of the GPU while idle, and while at work."""
         found = _powers(self.run, board, [*self.idle, *(one.window for one in self.stretches)])
         return found[: len(self.idle)], found[len(self.idle) :]
 
 
 def _split(found: _Measured, bench: Bench, share_idle: bool) -> tuple[float | None, Estimate, PowerSplit]:
-    """Idle power, power of the board while all were at work, and its parts, which are null where it isn't known."""
+    """Idle power, power of the GPU while all were at work, and its parts, which are null where it isn't known."""
     resting, working = found.powers(bench.board.info.id)
     known = [one.value for one in resting if one.value is not None]
     idle_w, board = sum(known) / len(known) if known else None, working[-1]
@@ -209,7 +209,7 @@ def _rows(
 
 
 def _powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> list[Estimate]:
-    """Mean power of the board in each window."""
+    """Mean power of the GPU in each window."""
     start, end = np.array(windows, np.int64).T
     found = energies(run, board, start, end)
     if found is None:

@@ -23,10 +23,10 @@ _HEAD_START_S = 0.05
 
 
 class RealBench(Bench):
-    """Slices of a real board.
+    """Slices of a real GPU.
 
     Args:
-        board: The whole board.
+        board: The whole GPU.
         slices: Its slices.
         activity: Knows how to ask what they do; begun and ended here.
         torch_device: What a worker runs on. Only tests have another than "cuda:0", the slice that CUDA shows.

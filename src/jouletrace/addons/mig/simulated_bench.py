@@ -1,4 +1,4 @@
-"""Jobs on the slices of a simulated board, in virtual time; several at once share its power and its cap."""
+"""Jobs on the slices of a simulated GPU, in virtual time; several at once share its power and its cap."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class _Loaded:
 
 
 class SimulatedBench(Bench):
-    """Slices of a simulated board.
+    """Slices of a simulated GPU.
 
     Args:
-        board: The board.
+        board: The GPU.
         slices: Its slices.
 
     Attributes:

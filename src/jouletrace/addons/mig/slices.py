@@ -1,4 +1,4 @@
-"""The slices that a board has now, and the bench that runs jobs on them."""
+"""The slices that a GPU has now, and the bench that runs jobs on them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | Non
     """A bench on these slices.
 
     Args:
-        backend: The board.
-        slices: Of that board.
+        backend: The GPU.
+        slices: Of that GPU.
         dcgm_url: A dcgm-exporter to ask; None for GPM.
-        gpu: The simulated board, if it is one.
+        gpu: The simulated GPU, if it is one.
 
     Raises:
         NotPossibleError: If the exporter doesn't answer or knows nothing of the slices.

@@ -1,6 +1,6 @@
-r"""The board's power split over its slices by their activity: pure, and always a model.
+r"""The GPU's power split over its slices by their activity: pure, and always a model.
 
-A MIG instance has no power of its own; what is measured is the board. Above idle, a slice i that is active
+A MIG instance has no power of its own; what is measured is the GPU. Above idle, a slice i that is active
 for a share a_i of the time is taken to draw c_i a_i watts, where c_i depends on what runs on it. So
 
     board power − idle power = Σ c_i a_i + noise
@@ -10,7 +10,7 @@ Machine Learning, 2006, section 3.3): a priori every slice draws as much for eac
 a half (``PRIOR_SD``); windows in which activities differ, best of all one slice after the other alone, tell
 them apart. Where all windows are alike, the prior is all there is, and the interval says so.
 
-The parts are then scaled to what the board drew in the window, so that they add up to it exactly.
+The parts are then scaled to what the GPU drew in the window, so that they add up to it exactly.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PowerSplit:
         rest_idle_w: Idle power that no slice has: of compute slices without an instance, or all of it where
             it is shown apart.
         unattributed_w: Power above idle while no slice is active, or where activities aren't known;
-            None where the board's isn't.
+            None where the GPU's isn't.
     """
 
     slices: list[Estimate]
@@ -76,7 +76,7 @@ def fit(board_w: ArrayLike, idle_w: float, activity: ArrayLike, slices: Sequence
     """Find what each slice draws, from windows.
 
     Args:
-        board_w: Mean power of the board in each window, shape (n,).
+        board_w: Mean power of the GPU in each window, shape (n,).
         idle_w: Its power with contexts alive and nothing running.
         activity: Share of time in which each slice was active, shape (n, slices).
         slices: Compute slices of each.
@@ -110,17 +110,17 @@ def split(
 
     Args:
         model: What each slice draws.
-        board: Mean power of the board in the window, with its interval; it must have a value.
+        board: Mean power of the GPU in the window, with its interval; it must have a value.
         idle_w: Idle power.
         activity: Of each slice in the window, shape (slices,); NaN where it isn't known.
         share_idle: Share idle power by compute slices, or show it apart.
-        whole: Compute slices of the board.
+        whole: Compute slices of the GPU.
 
     Raises:
-        ValueError: If the board's power has no value.
+        ValueError: If the GPU's power has no value.
     """
     if board.value is None:
-        raise ValueError("the power of a board that isn't known can't be split")
+        raise ValueError("the power of a GPU that isn't known can't be split")
     a = np.asarray(activity, float)
     active_w = board.value - idle_w
     known = bool(np.isfinite(a).all())
@@ -142,7 +142,7 @@ def split(
 
 
 def _intervals(model: SplitModel, board: Estimate, idle_w: float, a: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """95 % intervals of the parts: by draws of the model's coefficients and of the board's power."""
+    """95 % intervals of the parts: by draws of the model's coefficients and of the GPU's power."""
     rng = np.random.default_rng(0)
     watts = np.maximum(rng.multivariate_normal(model.watts, model.covariance, _DRAWS, method="cholesky"), 0.0)
     drawn = watts * a

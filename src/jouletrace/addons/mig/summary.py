@@ -29,7 +29,7 @@ _HEADS = (
 
 def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False) -> str:
     """All rows; those of slices at work together are one line: means, and sums of rates."""
-    parts = ["SIMULATED: a simulated board, no hardware was measured"] if simulated else []
+    parts = ["SIMULATED: a simulated GPU, no hardware was measured"] if simulated else []
     for model, task, seq_len in dict.fromkeys((row["model"], row["task"], row["seq_len"]) for row in rows):
         mine = [row for row in rows if (row["model"], row["task"], row["seq_len"]) == (model, task, seq_len)]
         length = f" · seq {seq_len}" if seq_len else ""
@@ -42,7 +42,7 @@ def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False) -> str:
         parts.append("\n".join(failures))
     if any(row["power_w"] is not None for row in rows):
         parts.append(
-            "Power of a slice is modelled: the board's power above idle, split by activity; intervals are 95 %. "
+            "Power of a slice is modelled: the GPU's power above idle, split by activity; intervals are 95 %. "
             "Rates of slices together are sums, other figures means."
         )
     return "\n\n".join(parts).replace(NBSP, " ")

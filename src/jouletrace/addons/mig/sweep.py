@@ -54,12 +54,12 @@ def sweep(
 ) -> RowStore:
     """Measure every job on every kind of slice; points that the folder has already are not run again.
 
-    The board is divided for each kind, what it was written down first, and is as before when this returns or
+    The GPU is divided for each kind, what it was written down first, and is as before when this returns or
     is interrupted. A job that doesn't fit in memory, or fails otherwise, is a row that says so.
 
     Args:
-        device: What the user calls the board.
-        backend: The board.
+        device: What the user calls the GPU.
+        backend: The GPU.
         settings: What to sweep over.
         folder: Where the rows go.
         say: Told each step.
@@ -67,7 +67,7 @@ def sweep(
 
     Raises:
         BadInputError: If a profile doesn't exist or doesn't fit so often.
-        NotPossibleError: If the board can't be divided, the exporter doesn't answer, or another sweep is running
+        NotPossibleError: If the GPU can't be divided, the exporter doesn't answer, or another sweep is running
             into the folder.
     """
     groups, folder = _groups(backend, settings), folder.absolute()
@@ -111,7 +111,7 @@ def _swept(
 
 @contextmanager
 def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
-    """The board, which nobody else changes meanwhile, and which is divided as before in the end."""
+    """The GPU, which nobody else changes meanwhile, and which is divided as before in the end."""
     with hold(backend.info, "sweeping over slices of") as held:
         before = layout_of(backend)
         with restored_if_killed(held, backend, device, before) as watch:
@@ -123,7 +123,7 @@ def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
 
 
 def _simulated(device: str, backend: MigBackend) -> AbstractContextManager[SimulatedGpu | None]:
-    """The simulated board, if it is one."""
+    """The simulated GPU, if it is one."""
     return closing(SimulatedGpu(device)) if backend.info.simulated else nullcontext()
 
 

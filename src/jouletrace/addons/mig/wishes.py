@@ -1,4 +1,4 @@
-"""What a user wants a board divided into: ``3g.40gb``, ``1g.10gb+me``, ``2x1c.3g``."""
+"""What a user wants a GPU divided into: ``3g.40gb``, ``1g.10gb+me``, ``2x1c.3g``."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def read_wishes(items: Sequence[str], profiles: Sequence[Profile]) -> list[Wish]
         items: ``PROFILE`` (one compute instance with all its SMs), ``Kc.PROFILE`` (one compute instance of K
             slices) or ``NxKc.PROFILE`` (N of them). A profile is its name, its beginning where no other has
             it (``3g``), or its id. Commas part items too.
-        profiles: What the board can be divided into.
+        profiles: What the GPU can be divided into.
 
     Raises:
-        BadInputError: If one is no profile of the board, or its compute slices don't fit.
+        BadInputError: If one is no profile of the GPU, or its compute slices don't fit.
     """
     names = [name for item in items for name in item.split(",") if name.strip()]
     if not names:
@@ -85,7 +85,7 @@ def _profile(name: str, text: str, profiles: Sequence[Profile]) -> Profile:
             raise BadInputError(f"{text} may be {' or '.join(one.name for one in short)}: say which")
     near = get_close_matches(name, [one.name for one in profiles], 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise BadInputError(f"{text}: this board has no such profile{hint} There are: {_named(profiles)}")
+    raise BadInputError(f"{text}: this GPU has no such profile{hint} There are: {_named(profiles)}")
 
 
 def _named(profiles: Sequence[Profile]) -> str:

@@ -1,4 +1,4 @@
-"""From torch to ONNX: in evaluation mode, named, folded, and held against the original."""
+"""From torch to ONNX: in evaluation mode, named, folded, and compared with the original."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def profile_engine(
     """Time an engine (or an ``.onnx`` file, which trtexec builds first) and record power beside it.
 
     trtexec's own latencies (GPU, host, enqueue, copies) and its throughput are kept as it states them. Its
-    queries overlap, so that one takes a throughput's inverse of the board's time: that, times the
+    queries overlap, so that one takes a throughput's inverse of the GPU's time: that, times the
     difference of the working and the idle level, is the energy of a query.
 
     Args:

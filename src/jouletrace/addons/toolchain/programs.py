@@ -97,7 +97,7 @@ def run(
         command: Program and arguments.
         log: Where its output goes, both streams.
         limit_s: Seconds after which it is ended.
-        check: Called a few times a second; what it raises ends the program.
+        check: Called a few times per second; what it raises ends the program.
         cwd: Its working directory.
 
     Raises:

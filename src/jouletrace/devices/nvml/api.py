@@ -1,7 +1,7 @@
 """NVML behind one call: the library is loaded here, and all of its errors end here.
 
-A call either returns a value, raises ``Unavailable`` (this board, driver or user can't have that
-reading; the rest still works) or raises ``NotPossibleError`` (the board or the driver is gone).
+A call either returns a value, raises ``Unavailable`` (this GPU, driver or user can't have that
+reading; the rest still works) or raises ``NotPossibleError`` (the GPU or the driver is gone).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOT_FOUND = 6
 # NVML's return codes are part of its ABI; pynvml has names only for those that it is new enough for.
 _ABSENT: dict[int, str] = {
     2: "not known to this driver (invalid argument)",
-    3: "not supported by this board",
+    3: "not supported by this GPU",
     4: "not permitted: needs root, or a driver that lets users read it",
     NOT_FOUND: "not found",
     10: "the driver timed out",
@@ -78,7 +78,7 @@ class Nvml:
 
         Raises:
             Unavailable: If the reading can't be had here.
-            NotPossibleError: If the board or the driver is gone.
+            NotPossibleError: If the GPU or the driver is gone.
         """
         entry = getattr(self._lib, function, None)
         if entry is None:
@@ -122,7 +122,7 @@ class Nvml:
         return getattr(self._lib, name, None)
 
     def handles(self) -> Iterable[Any]:
-        """The handles of all boards that can be opened, in NVML's order (by PCI bus).
+        """The handles of all GPUs that can be opened, in NVML's order (by PCI bus).
 
         One that is lost must not hide the others; why it is left out goes to ``unreachable``.
         """

@@ -35,10 +35,10 @@ NAMES = {
 
 
 def list_capabilities(nvml: Nvml, handle: Any, sensors: Sensors, clock: Clock) -> list[Capability]:
-    """Every sensor of a board, read and timed now; takes about a second.
+    """Every sensor of a GPU, read and timed now; takes about a second.
 
     Raises:
-        NotPossibleError: If the board is gone.
+        NotPossibleError: If the GPU is gone.
     """
     found = [_ring(nvml, handle, sensors)]
     watched = [r for r in [sensors.power, *sensors.readings] if r is not None and r.channel.startswith("power_")]
@@ -100,7 +100,7 @@ def _activity(nvml: Nvml, handle: Any) -> Capability:
         supported = bool(nvml.call(function, handle).isSupportedDevice)
     except Unavailable as error:
         return Capability(name, False, function, note=str(error))
-    return Capability(name, supported, function, note="" if supported else "needs a Hopper board or later")
+    return Capability(name, supported, function, note="" if supported else "needs a Hopper GPU or later")
 
 
 def _mig(nvml: Nvml, handle: Any) -> Capability:

@@ -61,7 +61,7 @@ class EnergyCounter:
         """One reading.
 
         Raises:
-            NotPossibleError: If the board is gone.
+            NotPossibleError: If the GPU is gone.
         """
         before = self._clock.time_ns()
         try:

@@ -1,4 +1,4 @@
-"""Activity of a board or MIG instance by its GPM counters (Hopper and later), which need no root.
+"""Activity of a GPU or MIG instance by its GPM counters (Hopper and later), which need no root.
 
 GPM compares two samples: shares of the time between them. Less than 100 ms apart they say zero or nothing
 at all, so a source keeps its last sample and compares it with the next.
@@ -55,10 +55,10 @@ class GpmSource:
 
     Args:
         nvml: The library.
-        board: Handle of the board.
-        device: Id of the board or instance, for the channels.
+        board: Handle of the GPU.
+        device: Id of the GPU or instance, for the channels.
         clock: Where stamps come from.
-        instance: Number of the GPU instance; None for the whole board.
+        instance: Number of the GPU instance; None for the whole GPU.
         memory: Handle of the MIG device, whose memory in use is read too; None to leave that out.
 
     Raises:
@@ -101,7 +101,7 @@ class GpmSource:
         """Shares of the time since the last poll, stamped at its middle; empty if that was too short.
 
         Raises:
-            NotPossibleError: If the board is gone.
+            NotPossibleError: If the GPU is gone.
         """
         since_ns = self._last_ns
         if self._clock.time_ns() - since_ns < LEAST_S * 1e9:
@@ -144,6 +144,6 @@ class GpmSource:
 
 
 def _free(nvml: Nvml, samples: list[Any]) -> None:
-    with suppress(NotPossibleError):  # the library may have been closed first, or the board be gone
+    with suppress(NotPossibleError):  # the library may have been closed first, or the GPU be gone
         for sample in samples:
             nvml.get("nvmlGpmSampleFree", sample)

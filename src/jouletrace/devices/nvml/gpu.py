@@ -1,4 +1,4 @@
-"""A whole NVIDIA board."""
+"""A whole NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 
 GPM_SWITCH = "JOULETRACE_GPM"
-"""Set to 0, GPM counters of whole boards are not recorded. They are by default: reading them five times a second
+"""Set to 0, GPM counters of whole GPUs are not recorded. They are by default: reading them five times per second
 slowed no step that it was tried on (docs/results/mig-h100.md)."""
 
 
 class NvmlGpu:
-    """A board with a power sensor of its own; implements ``devices.base.Gpu``.
+    """A GPU with a power sensor of its own; implements ``devices.base.Gpu``.
 
-    If the board doesn't tell its power after all, ``info.details`` has "no_power" (a reason code)
+    If the GPU doesn't report it its power after all, ``info.details`` has "no_power" (a reason code)
     and "no_power_note".
 
     Args:
@@ -36,8 +36,8 @@ class NvmlGpu:
         sensors: What answers on it.
 
     Raises:
-        BadInputError: If there is no such board.
-        NotPossibleError: If nvidia-ml-py or the driver is missing, or the board is lost.
+        BadInputError: If there is no such GPU.
+        NotPossibleError: If nvidia-ml-py or the driver is missing, or the GPU is lost.
     """
 
     def __init__(self, uuid: str, nvml: Nvml | None = None, clock: Clock | None = None) -> None:
@@ -53,17 +53,17 @@ class NvmlGpu:
             raise
         if not self.sensors.has_power:
             self.info.details["no_power"] = "no_power_sensor"
-            self.info.details["no_power_note"] = f"this board doesn't tell its power: {self.sensors.ring.reason}"
+            self.info.details["no_power_note"] = f"this GPU doesn't report it its power: {self.sensors.ring.reason}"
 
     def sources(self) -> list[Source]:
-        """The power record first, then state at 10 Hz, the energy counter, and activity where the board has GPM."""
+        """The power record first, then state at 10 Hz, the energy counter, and activity where the GPU has GPM."""
         sources = self.sensors.sources(self._nvml, self._handle, self.info.id, self.clock)
         if os.environ.get(GPM_SWITCH) == "0" or self._in_slices():
             return sources
         return [*sources, *gpm_sources(self._nvml, self._handle, self.info.id, self.clock)]
 
     def _in_slices(self) -> bool:
-        """Whether MIG is on: GPM then counts for instances, not for the board."""
+        """Whether MIG is on: GPM then counts for instances, not for the GPU."""
         mode = self._nvml.get("nvmlDeviceGetMigMode", self._handle)
         return mode is not None and bool(mode[0])
 
@@ -72,7 +72,7 @@ class NvmlGpu:
         return list_capabilities(self._nvml, self._handle, self.sensors, self.clock)
 
     def processes(self) -> list[Process]:
-        """Compute and graphics processes on this board."""
+        """Compute and graphics processes on this GPU."""
         return list_processes(self._nvml, self._handle)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class NvmlGpu:
 
 
 def find_board(nvml: Nvml, uuid: str) -> Any:
-    """The handle of the board with this UUID.
+    """The handle of the GPU with this UUID.
 
     Raises:
         BadInputError: If there is none.

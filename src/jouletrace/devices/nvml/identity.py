@@ -1,4 +1,4 @@
-"""Which board it is: everything about it that doesn't change from reading to reading."""
+"""Which GPU it is: everything about it that doesn't change from reading to reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOCK_SM, _CLOCK_MEMORY = 1, 2
 
 
 def uuid_of(nvml: Nvml, handle: Any) -> str:
-    """UUID of a board or MIG instance.
+    """UUID of a GPU or MIG instance.
 
     Raises:
         NotPossibleError: If the driver won't tell it.
@@ -42,10 +42,10 @@ def compute_capability(nvml: Nvml, handle: Any) -> tuple[int, int] | None:
 
 
 def describe(nvml: Nvml, handle: Any) -> DeviceInfo:
-    """Identity and limits of a whole board; what the driver doesn't tell is None.
+    """Identity and limits of a whole GPU; what the driver doesn't report it is None.
 
     Raises:
-        NotPossibleError: If the board is gone.
+        NotPossibleError: If the GPU is gone.
     """
     pci = nvml.get("nvmlDeviceGetPciInfo", handle)
     ecc = nvml.get("nvmlDeviceGetEccMode", handle)

@@ -1,4 +1,4 @@
-"""A MIG instance: a slice of a board, which has memory and processes but no power of its own."""
+"""A MIG instance: a slice of a GPU, which has memory and processes but no power of its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from jouletrace.run import DeviceInfo
 class NvmlMig:
     """A slice of a GPU; implements ``devices.base.MigInstance``.
 
-    Its sources are those of the whole board and their channels are named as the board's: NVML
-    repeats the board's power for a slice, which would be a quiet wrong number.
+    Its sources are those of the whole board and their channels are named as the GPU's: NVML
+    repeats the GPU's power for a slice, which would be a quiet wrong number.
 
     Args:
         uuid: UUID of the instance ("MIG-...").
@@ -28,7 +28,7 @@ class NvmlMig:
 
     Raises:
         BadInputError: If there is no such instance.
-        NotPossibleError: If nvidia-ml-py or the driver is missing, or the board is lost.
+        NotPossibleError: If nvidia-ml-py or the driver is missing, or the GPU is lost.
     """
 
     def __init__(self, uuid: str, nvml: Nvml | None = None, clock: Clock | None = None) -> None:
@@ -44,7 +44,7 @@ class NvmlMig:
         self.info: DeviceInfo = describe_mig(self._nvml, self._handle, self._board.info)
 
     def sources(self) -> list[Source]:
-        """The sources of the whole board, named as the board's, then activity and memory of the slice itself."""
+        """The sources of the whole GPU, named as the GPU's, then activity and memory of the slice itself."""
         instance = self.info.details["gpu_instance"]
         if instance is None:
             return self._board.sources()
@@ -53,11 +53,11 @@ class NvmlMig:
         return [*self._board.sources(), *own]
 
     def capabilities(self) -> list[Capability]:
-        """The board's, after a line that says what the slice itself lacks."""
+        """The GPU's, after a line that says what the slice itself lacks."""
         own = Capability(
             "power of the instance",
             False,
-            note=f"MIG instances have no power sensor; what is recorded is the whole board {self.parent}",
+            note=f"MIG instances have no power sensor; what is recorded is the whole GPU {self.parent}",
         )
         return [own, *self._board.capabilities()]
 
@@ -71,7 +71,7 @@ class NvmlMig:
 
 
 def mig_handles(nvml: Nvml, board: Any) -> Iterator[Any]:
-    """Handles of the MIG instances of a board; none if MIG is off."""
+    """Handles of the MIG instances of a GPU; none if MIG is off."""
     for index in range(int(nvml.get("nvmlDeviceGetMaxMigDeviceCount", board) or 0)):
         handle = nvml.get("nvmlDeviceGetMigDeviceHandleByIndex", board, index)
         if handle is not None:
@@ -79,11 +79,11 @@ def mig_handles(nvml: Nvml, board: Any) -> Iterator[Any]:
 
 
 def describe_mig(nvml: Nvml, handle: Any, board: DeviceInfo) -> DeviceInfo:
-    """Identity of an instance. The power limits stay the board's and are not repeated here."""
+    """Identity of an instance. The power limits stay the GPU's and are not repeated here."""
     memory = nvml.get("nvmlDeviceGetMemoryInfo", handle)
     details: dict[str, Any] = {
         "no_power": "mig_no_power",
-        "no_power_note": f"a MIG instance has no power sensor of its own; its board is {board.id}",
+        "no_power_note": f"a MIG instance has no power sensor of its own; its GPU is {board.id}",
         "parent": board.id,
         "parent_name": board.name,
         "gpu_instance": nvml.get("nvmlDeviceGetGpuInstanceId", handle),

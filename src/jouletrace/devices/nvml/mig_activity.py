@@ -26,7 +26,7 @@ class InstanceActivity:
         """What is new.
 
         Raises:
-            NotPossibleError: If the board is gone.
+            NotPossibleError: If the GPU is gone.
         """
         return [(self._uuid, samples) for samples in self._source.poll()]
 
@@ -37,7 +37,7 @@ def instance_activity(
     """A source for each instance that has GPM counters; empty before Hopper.
 
     Args:
-        board: UUID of the board.
+        board: UUID of the GPU.
         instances: Number of the GPU instance, by UUID.
         nvml: The library, kept open as long as the sources live; None opens it.
         clock: Where stamps come from.

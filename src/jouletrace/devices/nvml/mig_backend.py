@@ -1,4 +1,4 @@
-"""Partitioning of an NVIDIA board through NVML: profiles, placements, instances, and changing them."""
+"""Partitioning of an NVIDIA GPU through NVML: profiles, placements, instances, and changing them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _SHARED_ENGINES = 0
 _REASONS = {4: "no_permission", 3: "not_supported", 19: "in_use", 23: "no_room", 20: "no_room"}
 _ADVICE = {
     "no_permission": "changing MIG needs root on the host (or CAP_SYS_ADMIN in the container): run it with sudo",
-    "not_supported": "this board or driver has no MIG, or MIG is off",
-    "in_use": "something uses the board or an instance: end it (monitoring services too) and try again",
+    "not_supported": "this GPU or driver has no MIG, or MIG is off",
+    "in_use": "something uses the GPU or an instance: end it (monitoring services too) and try again",
     "no_room": "there is no room for it: see jouletrace mig list",
     "failed": "",
 }
 
 
 class NvmlMigBackend:
-    """A board's partitioning; implements ``devices.mig.MigBackend``.
+    """A GPU's partitioning; implements ``devices.mig.MigBackend``.
 
     Args:
-        uuid: UUID of the board.
+        uuid: UUID of the GPU.
         nvml: The library; this object closes it. None opens it.
 
     Raises:
-        BadInputError: If there is no such board.
-        NotPossibleError: If nvidia-ml-py or the driver is missing, or the board is lost.
+        BadInputError: If there is no such GPU.
+        NotPossibleError: If nvidia-ml-py or the driver is missing, or the GPU is lost.
     """
 
     def __init__(self, uuid: str, nvml: Nvml | None = None) -> None:
@@ -55,7 +55,7 @@ class NvmlMigBackend:
         """Whether MIG is on.
 
         Raises:
-            MigRefusedError: If the board has no MIG.
+            MigRefusedError: If the GPU has no MIG.
         """
         current, pending = self._ask("nvmlDeviceGetMigMode", self._handle)
         return MigMode(bool(current), bool(pending))
@@ -111,13 +111,13 @@ class NvmlMigBackend:
         return sorted(found, key=lambda one: one.placement)
 
     def processes(self) -> list[Process]:
-        """Who uses the board or an instance of it, each once."""
+        """Who uses the GPU or an instance of it, each once."""
         handles = [self._handle, *mig_handles(self._nvml, self._handle)]
         seen = {process.pid: process for handle in handles for process in list_processes(self._nvml, handle)}
         return [seen[pid] for pid in sorted(seen)]
 
     def set_mode(self, on: bool) -> MigMode:
-        """Turn MIG on or off; on an A100 the driver resets the board for it, if nothing uses it."""
+        """Turn MIG on or off; on an A100 the driver resets the GPU for it, if nothing uses it."""
         status = self._ask("nvmlDeviceSetMigMode", self._handle, int(on))
         mode = self.mode()
         if status and not mode.needs_reset and mode.current != on:

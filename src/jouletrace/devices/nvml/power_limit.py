@@ -1,4 +1,4 @@
-"""The power limit of an NVIDIA board."""
+"""The power limit of an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class NvmlPowerLimit:
     """Implements ``devices.power_limit.PowerLimiter``.
 
     Args:
-        uuid: Of the board.
+        uuid: Of the GPU.
         nvml: The library; this object closes it. None opens it.
 
     Raises:
-        BadInputError: If there is no such board.
-        NotPossibleError: If the driver is missing, or the board is lost.
+        BadInputError: If there is no such GPU.
+        NotPossibleError: If the driver is missing, or the GPU is lost.
     """
 
     def __init__(self, uuid: str, nvml: Nvml | None = None) -> None:
@@ -37,7 +37,7 @@ class NvmlPowerLimit:
         try:
             return float(self._nvml.call("nvmlDeviceGetPowerManagementLimit", self._handle)) / 1e3
         except Unavailable as error:
-            raise NotPossibleError(f"{self.info.name} doesn't tell its power limit: {error}") from None
+            raise NotPossibleError(f"{self.info.name} doesn't report it its power limit: {error}") from None
 
     def set_limit(self, watts: float) -> None:
         """``nvmlDeviceSetPowerManagementLimit``, as ``nvidia-smi -pl``."""

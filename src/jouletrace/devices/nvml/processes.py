@@ -10,13 +10,13 @@ from jouletrace.devices.nvml.api import Nvml
 
 
 def list_processes(nvml: Nvml, handle: Any) -> list[Process]:
-    """Processes on a board or MIG instance, each once, by pid.
+    """Processes on a GPU or MIG instance, each once, by pid.
 
     The pids are those of this namespace where the driver can tell; the name is "" for one that
     can't be seen from here.
 
     Raises:
-        NotPossibleError: If the board is gone.
+        NotPossibleError: If the GPU is gone.
     """
     memory: dict[int, int | None] = {}
     for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):

@@ -1,8 +1,8 @@
-"""The quantities of a board that are read one at a time, and what each is known to be.
+"""The quantities of a GPU that are read one at a time, and what each is known to be.
 
-Two tables: the power readings of ``POWER_INSTANT`` and the like, and the state of the board.
+Two tables: the power readings of ``POWER_INSTANT`` and the like, and the state of the GPU.
 What is nominal here (periods, windows) is from documentation and published measurements of each
-generation; ``calibrate`` replaces it by what the board at hand does.
+generation; ``calibrate`` replaces it by what the GPU at hand does.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PolledSource:
         """One sample a channel; a reading that fails this once leaves a hole in its channel.
 
         Raises:
-            NotPossibleError: If the board is gone.
+            NotPossibleError: If the GPU is gone.
         """
         samples = []
         for reading in self._readings:

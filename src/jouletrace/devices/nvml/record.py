@@ -1,7 +1,7 @@
-"""The driver's own power record: a ring of samples, gapless where the board keeps a good one.
+"""The driver's own power record: a ring of samples, gapless where the GPU keeps a good one.
 
 On an H100 the ring holds 119 means of 20 ms, 2.4 s in all, and one call every second takes
-everything. Other boards keep other things there, so what is in the ring is looked at before it
+everything. Other GPUs keep other things there, so what is in the ring is looked at before it
 is believed.
 """
 
@@ -51,14 +51,14 @@ class RingCheck:
 
 
 _SAMPLING_S = {"H100": 1 / 1230}
-"""Seconds between the samples that readings are made of, by what the board's name holds.
+"""Seconds between the samples that readings are made of, by what the GPU's name holds.
 
-In the middle of six H100s, 1207 to 1253 a second (docs/results/sampling-h100.md). Of other boards it isn't known.
+In the middle of six H100s, 1207 to 1253 a second (docs/results/sampling-h100.md). Of other GPUs it isn't known.
 """
 
 
 def sampling_s(board: str) -> float | None:
-    """Seconds between the samples of a board with this name; None where it isn't known."""
+    """Seconds between the samples of a GPU with this name; None where it isn't known."""
     return next((seconds for part, seconds in _SAMPLING_S.items() if part in board), None)
 
 
@@ -96,7 +96,7 @@ class RingRecord:
         """What is new in the ring.
 
         Raises:
-            NotPossibleError: If the board is gone, or the ring can't be read three times running
+            NotPossibleError: If the GPU is gone, or the ring can't be read three times running
                 (by then it has overrun).
         """
         try:
@@ -123,7 +123,7 @@ def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
     moment and looked at once more.
 
     Raises:
-        NotPossibleError: If the board is gone.
+        NotPossibleError: If the GPU is gone.
     """
     check = _look(nvml, handle, clock)
     if not check.usable and 2 <= check.unbroken < _MIN_SAMPLES:

@@ -1,4 +1,4 @@
-"""Which of a board's sensors answer, which one is its power record, and the sources made of them."""
+"""Which of a GPU's sensors answer, which one is its power record, and the sources made of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring, sa
 from jouletrace.run.channels import POWER
 
 POLLED_POWER_S = 0.005
-"""A read costs microseconds, and how well its time is known decides what short blocks can be told."""
+"""A read costs microseconds, and how well its time is known decides what short blocks can be determined."""
 
 STATE_S = 0.1
 
 
 @dataclass
 class Sensors:
-    """What answers on a board.
+    """What answers on a GPU.
 
     Attributes:
         ring: What the driver's own power record is like.
@@ -41,7 +41,7 @@ class Sensors:
 
     @property
     def has_power(self) -> bool:
-        """Whether the board tells its power in any way."""
+        """Whether the GPU tells its power in any way."""
         return self.ring.usable or self.power is not None
 
     def sources(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> list[Source]:
@@ -62,7 +62,7 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     """Try everything once.
 
     Raises:
-        NotPossibleError: If the board is gone.
+        NotPossibleError: If the GPU is gone.
     """
     board = text(nvml.get("nvmlDeviceGetName", handle)) or ""
     sensors = Sensors(check_ring(nvml, handle, clock), sampling_s(board))
@@ -98,5 +98,5 @@ def _refusal(reading: Reading) -> str | None:
         value = reading.read()
     except Unavailable as error:
         return str(error)
-    # A live board never draws nothing: such an answer is a sensor that isn't there.
+    # A live GPU never draws nothing: such an answer is a sensor that isn't there.
     return "it reads 0 W" if reading.channel.startswith("power_") and value <= 0 else None

@@ -1,7 +1,7 @@
 """What every pass of a profile runs: something that can be run again and again and timed.
 
 A step is one iteration of a workload made ready on a device: a captured CUDA graph, an eager
-call, a call on the CPU, or a schedule of kernels on a simulated board.
+call, a call on the CPU, or a schedule of kernels on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -76,4 +76,4 @@ class CountsCycles(Protocol):
     """A step on a device whose cycle counters can be read."""
 
     def cycles(self) -> Cycles | None:
-        """Where they stand, once the device has done what it was given; None if it doesn't tell."""
+        """Where they stand, once the device has done what it was given; None if it doesn't report it."""

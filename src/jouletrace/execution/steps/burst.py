@@ -14,7 +14,7 @@ from jouletrace.devices.base import Device
 from jouletrace.execution.steps.base import Interval
 
 SHARE_OF_LIMIT = 0.55
-"""Power of the load on a simulated board, relative to its limit."""
+"""Power of the load on a simulated GPU, relative to its limit."""
 
 _COPY_BYTES = 256 * 2**20
 

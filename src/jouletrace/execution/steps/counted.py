@@ -1,4 +1,4 @@
-"""Replays with the clock at which they really ran: the driver tells the one that was asked for."""
+"""Replays with the clock at which they really ran: the driver reports the one that was asked for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def counted_replay(step: Replays[Ran_co], n: int, counter: object = None) -> tup
         counter: A step on the same device whose counters are read; None for those of ``step``.
 
     Returns:
-        What ``replay`` does, and the mean SM clock from reading to reading in MHz; None where it can't be told.
+        What ``replay`` does, and the mean SM clock from reading to reading in MHz; None where it can't be determined.
     """
     counter = step if counter is None else counter
     if not isinstance(counter, CountsCycles):

@@ -91,7 +91,7 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
     with fake_tensors():
         built = workload.build("cpu", options)
         try:
-            with user_code(built, "; a simulated board calls it with tensors that have shapes and no values"):
+            with user_code(built, "; a simulated GPU calls it with tensors that have shapes and no values"):
                 # an optimiser makes its state in the first iteration, and not again
                 count_operators(lambda: check_ran(built.call(0), workload.name), built.module)
                 operators = count_operators(lambda: built.call(0), built.module)

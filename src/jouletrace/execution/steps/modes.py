@@ -9,8 +9,8 @@ L2 = ("warm", "cold")
 
 _REFUSED: dict[str, dict[tuple[str, str], str]] = {
     "simulated": {
-        ("mode", "compile"): "a simulated board runs eager or graph",
-        ("l2", "cold"): "a simulated board has no cache to flush",
+        ("mode", "compile"): "a simulated GPU runs eager or graph",
+        ("l2", "cold"): "a simulated GPU has no cache to flush",
     },
     "cpu": {
         ("mode", "graph"): "CUDA graphs need a GPU; on the CPU use eager or compile",

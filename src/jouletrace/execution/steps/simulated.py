@@ -1,4 +1,4 @@
-"""A step on a simulated board: kernels whose truth is known."""
+"""A step on a simulated GPU: kernels whose truth is known."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from jouletrace.workloads.options import WorkloadOptions
 
 
 class SimulatedStep:
-    """Iterations of kernels on a simulated board.
+    """Iterations of kernels on a simulated GPU.
 
     Args:
-        device: The board; a context exists on it from here on.
+        device: The GPU; a context exists on it from here on.
         kernels: The kernels of one iteration, in order.
         launch: "graph", or "eager" where the host launches each operator.
 
@@ -47,7 +47,7 @@ class SimulatedStep:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """What runs on the board, for the truth about it."""
+        """What runs on the GPU, for the truth about it."""
         return self._device.board.schedule(self._kernels, self._launch == "eager")
 
     def replay(self, n: int) -> Interval:
@@ -59,7 +59,7 @@ class SimulatedStep:
         return self._device.board.run_timed(self.schedule, n)
 
     def cycles(self) -> Cycles:
-        """See ``CountsCycles``: of one SM, as all of a board run at one clock."""
+        """See ``CountsCycles``: of one SM, as all of a GPU run at one clock."""
         count, time_ns = self._device.board.cycles()
         return Cycles(np.array([0]), np.array([count]), np.array([time_ns]))
 
@@ -68,7 +68,7 @@ class SimulatedStep:
         return {"mode": self.mode, "launch": self._launch, "kernels": len(self._kernels)}
 
     def close(self) -> None:
-        """Nothing to free; the context stays until the device is closed, as on a real board."""
+        """Nothing to free; the context stays until the device is closed, as on a real GPU."""
 
     def repeated(self, place: int, times: int) -> Self:
         """A step in which the kernel at one place runs so often in place; copies find their data in the cache."""
@@ -81,23 +81,23 @@ class SimulatedStep:
 def simulate_workload(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep]:
-    """Count a workload without running it and make it a step on a simulated board.
+    """Count a workload without running it and make it a step on a simulated GPU.
 
     Args:
         workload: What to run. It is built with fake tensors, so its weights take no memory.
         options: How it is to be built; without a dtype, models made here take fp16, as on CUDA.
-        device: The board.
+        device: The GPU.
         mode: "graph" or "eager".
 
     Raises:
         BadInputError: If the options don't fit, the mode or the device is no simulated one.
-        NotPossibleError: If its operators can't be counted without values, the board has too little
+        NotPossibleError: If its operators can't be counted without values, the GPU has too little
             memory, or torch is missing.
     """
     from jouletrace.execution.steps.counting import count_workload
 
     if not isinstance(device, SimulatedGpu):
-        raise BadInputError(f"{device.info.name} is no simulated board")
+        raise BadInputError(f"{device.info.name} is no simulated GPU")
     check_options("simulated", mode)
     built, operators = count_workload(workload, with_usual_dtype(workload, options))
     if not operators:
@@ -124,7 +124,7 @@ def with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOp
 
 
 def check_memory(built: Built, device: Device) -> None:
-    """Refuse what no board of that memory could run, as a real one would.
+    """Refuse what no GPU of that memory could run, as a real one would.
 
     Raises:
         NotPossibleError: With what it needs at least, and what there is.
@@ -138,15 +138,15 @@ def check_memory(built: Built, device: Device) -> None:
 
 
 def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool = False) -> list[SimKernel]:
-    """A kernel for each operator, by the board's roofline.
+    """A kernel for each operator, by the GPU's roofline.
 
     Args:
-        device: The board.
+        device: The GPU.
         operators: In order.
         tf32: Whether single-precision products are computed in TF32.
 
     Raises:
-        BadInputError: If the board has no pipes for a dtype.
+        BadInputError: If the GPU has no pipes for a dtype.
     """
     roofline = device.board.roofline
     return [

@@ -1,4 +1,4 @@
-"""A generating iteration on a simulated board: forwards counted at some lengths of the cache, all of them run."""
+"""A generating iteration on a simulated GPU: forwards counted at some lengths of the cache, all of them run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Operators = list[Operator]
 
 @dataclass(frozen=True)
 class CountedGeneration:
-    """A workload that generates, counted without running it: what it is on any simulated board.
+    """A workload that generates, counted without running it: what it is on any simulated GPU.
 
     Attributes:
         built: The workload.
@@ -44,7 +44,7 @@ class CountedGeneration:
         """An iteration and its pieces.
 
         Raises:
-            NotPossibleError: If the board has too little memory.
+            NotPossibleError: If the GPU has too little memory.
         """
         check_memory(self.built, device)
         generation, mode = self.built.generation, self.mode
@@ -70,12 +70,12 @@ class CountedGeneration:
 def simulate_generation(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """Count a workload that generates without running it, and make it and its pieces steps on a simulated board.
+    """Count a workload that generates without running it, and make it and its pieces steps on a simulated GPU.
 
     Args:
         workload: What to run; it is built with fake tensors.
         options: How it is to be built.
-        device: The board.
+        device: The GPU.
         mode: "graph" or "eager".
 
     Returns:
@@ -85,7 +85,7 @@ def simulate_generation(
         BadInputError, NotPossibleError: As ``simulate_workload``.
     """
     if not isinstance(device, SimulatedGpu):
-        raise BadInputError(f"{device.info.name} is no simulated board")
+        raise BadInputError(f"{device.info.name} is no simulated GPU")
     counted = count_generation(workload, options, mode)
     steps = counted.on(device)
     counted.built.facts["device"] = device.info.name
@@ -93,7 +93,7 @@ def simulate_generation(
 
 
 def count_generation(workload: Workload, options: WorkloadOptions, mode: str) -> CountedGeneration:
-    """Count a workload that generates, for any simulated board; see ``simulate_generation``."""
+    """Count a workload that generates, for any simulated GPU; see ``simulate_generation``."""
     check_options("simulated", mode)
     options = replace(with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
     built, pieces = _count(workload, options)
@@ -117,7 +117,7 @@ def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Op
         if generation is None:
             raise BadInputError(f"--task generate: {workload.name} is no model that generates")
         try:
-            with user_code(built, "; a simulated board calls it with tensors that have shapes and no values"):
+            with user_code(built, "; a simulated GPU calls it with tensors that have shapes and no values"):
                 counted = [_once(built, segment) for segment in generation.segments]
                 built.facts["least_memory_bytes"] = least_memory(
                     built, count_operators(lambda: generation.forwards(0), built.module)

@@ -19,7 +19,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.names import short_names
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's, which most colour-blind readers tell apart (jfly.uni-koeln.de/color)."""
+"""Okabe and Ito's, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
 
 _OTHER, _PALE = "#888888", "#bbbbbb"
 _PERCENT = (("Compute", ""), ("Memory", ""), ("Achieved occupancy", "Theoretical occupancy"))
@@ -130,7 +130,7 @@ def _power(sheet: Sheet, run: Run, stretch: Stretch, process: Process, line: Cou
     gain = channel.gain_pct if channel is not None else None
     band = (gain or 0.0) / 100
     axis, top = Axis(start, end), nice(float(value.max()) * (1 + band))
-    words = f"band: gain of the board's sensor, ±{gain:g} %" if gain else "the sensor's own gain error is not known"
+    words = f"band: gain of the GPU's sensor, ±{gain:g} %" if gain else "the sensor's own gain error is not known"
     sheet.heading(y, "Power, W", _POWER_HIGH, 0, top)
     sheet.text(WIDTH - RIGHT, y - 4, f"a reading every {scaled(period)}; {words}", grey=True, end=True)
     if band:

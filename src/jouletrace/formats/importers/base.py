@@ -37,7 +37,7 @@ class ImportOptions:
             is one), where ``offsets_s`` doesn't name it.
         map: Column mapping for tables, target -> column ("time" -> "Timestamp", "power_w" -> "P [W]").
         latency_s: Latency of an iteration in seconds, where it comes from elsewhere.
-        device: Name of the device, where the file doesn't tell it.
+        device: Name of the device, where the file doesn't report it it.
         time_zone: IANA zone ("Europe/Berlin") of local times in files without a zone; None for UTC,
             which is then flagged.
     """

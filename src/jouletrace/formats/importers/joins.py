@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.signedinteger[Any]]
 
 NONE, AMBIGUOUS = -1, -2
-"""No row, or several rows that can't be told apart."""
+"""No row, or several rows that can't be distinguished."""
 
 _AT_ONCE = 1 << 18
 """Spans whose containers are searched for in one go: the search takes ten arrays of their size."""

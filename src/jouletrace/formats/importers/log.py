@@ -40,7 +40,7 @@ class Log:
 
         Args:
             stamp: Its time as printed; "" if none is.
-            of: What has a row at a time, where several take turns: rows without times are told apart by it.
+            of: What has a row at a time, where several take turns: rows without times are distinguished by it.
         """
         tick = self._counts[of] = self._counts.get(of, -1) + 1
         self._times.append(stamp)
@@ -62,7 +62,7 @@ class Log:
         return id
 
     def gpu(self, number: str) -> str:
-        """The id of a board of which only the number is told."""
+        """The id of a GPU of which only the number is told."""
         index = int(number)
         return self.device(f"imported:{index}", self._options.device or f"device {index}", index=index)
 

@@ -17,7 +17,7 @@ from jouletrace.formats.importers.ncu.match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 
 _ANONYMOUS = "imported:"
-"""How ids of devices begin whose UUID the file doesn't tell; the number follows."""
+"""How ids of devices begin whose UUID the file doesn't report it; the number follows."""
 
 CORRELATIONS_OF_A_FILE = 1 << 52
 """More than any file has, its processes counted."""
@@ -185,7 +185,7 @@ def _once(units: pa.Table) -> pa.Table:
 def _bring_counters(runs: list[Run], paths: list[str]) -> None:
     """Move counters of launches without times onto the kernels of the timeline among the files.
 
-    Launches that can't be told apart, or that the timeline doesn't have, stay as spans of their own.
+    Launches that can't be distinguished, or that the timeline doesn't have, stay as spans of their own.
     """
     timelines = [run for run in runs if about(run)["clock"] != NO_CLOCK and len(run.spans)]
     kernels = join("spans", [run.spans for run in timelines])

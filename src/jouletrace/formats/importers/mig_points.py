@@ -14,7 +14,7 @@ from jouletrace.formats.importers.delimited import read_delimited
 NEEDED = ("model_name", "batch_size", "latency", "start_timestamp", "end_timestamp")
 
 _BY_ID = {0: "7g", 5: "4g", 9: "3g", 14: "2g", 15: "1g", 19: "1g", 20: "1g"}
-"""Compute slices of a GPU instance profile by its id, the same on all boards."""
+"""Compute slices of a GPU instance profile by its id, the same on all GPUs."""
 
 _LATEST_S = 1 << 33
 """No window is as late, in seconds since 1970: 64 bits of nanoseconds end before."""
@@ -35,7 +35,7 @@ class Point:
     Attributes:
         model: Name of the model.
         batch: Samples a request.
-        seq_len: Tokens a sample; None where the file has none.
+        seq_len: Tokens per sample; None where the file has none.
         start_s, end_s: Window in seconds since the Unix epoch, both ends inside; None for a failed run.
         figures: Stated figures by column, in the file's units; missing cells are absent.
         slices, memory_gb: Of the instance, as far as column or name of a file tell: "3g", 20.

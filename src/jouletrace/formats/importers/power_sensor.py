@@ -1,7 +1,7 @@
 """What a power reading in a log is a mean of: told from the GPU's name and the field that was read.
 
 By documentation and published work (Yang, Adamek and Armour, SC 2024) and by measurement on an H100;
-the same facts that ``devices.nvml.readings`` goes by on live boards.
+the same facts that ``devices.nvml.readings`` goes by on live GPUs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PowerSensor:
 
 
 UNKNOWN = PowerSensor(0.1, None)
-"""A board of NVIDIA's of which nobody knows which: its readings may be means over up to a second."""
+"""A GPU of NVIDIA's of which nobody knows which: its readings may be means over up to a second."""
 
 METER = PowerSensor(None, None, most_s=None, gain_pct=None)
 """A meter of which nothing is known: each reading may be a mean since the one before, or of that moment."""

@@ -31,7 +31,7 @@ SensorOf = Callable[[DeviceInfo, str], PowerSensor]
 
 
 def nvidia(device: DeviceInfo, source: str) -> PowerSensor:
-    """The sensor of an NVIDIA board; the field's last word ("average") may say more."""
+    """The sensor of an NVIDIA GPU; the field's last word ("average") may say more."""
     return nvidia_sensor(device.name, source.rpartition(".")[2])
 
 
@@ -116,7 +116,7 @@ class Readings:
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
 
     def _note_limits(self, device: DeviceInfo) -> None:
-        """What a log tells of the limits of a board's power: readings are held against them."""
+        """What a log tells of the limits of a GPU's power: readings are compared with them."""
         if device.power_limit_w is None:
             device.power_limit_w = self.median(device.id, LIMIT)
         for channel, name in _LIMITS.items():
@@ -164,8 +164,8 @@ def _possible(
 
 def _warn_of_window(run: Run, device: DeviceInfo, source: str, sensor: PowerSensor) -> None:
     if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
-        text = f"nothing tells which board's sensor is behind {source}"
-        means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the board with --device"
+        text = f"nothing tells which GPU's sensor is behind {source}"
+        means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the GPU with --device"
         run.warn("sensor_unknown", f"{text}: {means}", device.id)
     elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
         text = f"{source} is a mean over the last {sensor.window_s:g} s on this board: shorter bursts read too low"

@@ -1,4 +1,4 @@
-"""Logs of ``tegrastats`` on Jetson boards: a line a reading, with the power of each supply rail in milliwatts."""
+"""Logs of ``tegrastats`` on Jetson GPUs: a line a reading, with the power of each supply rail in milliwatts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
 MODULE_RAILS = ("VDD_IN", "POM_5V_IN", "VIN")
-"""What feeds a whole module, by the boards that have such a sensor."""
+"""What feeds a whole module, by the GPUs that have such a sensor."""
 
 _LINE = re.compile(r"^(?P<stamp>.{0,40}?)\s*\bRAM (?P<used>\d{1,9})/(?P<total>\d{1,9})MB\b(?P<rest>.*)$")
 _KNOWN = re.compile(r"\bRAM \d{1,9}/\d{1,9}MB\b.*(GR3D_FREQ|EMC_FREQ|CPU \[)")

@@ -58,7 +58,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
         shown.facts.append((f"Check {check.text}", f"{check.outcome.upper()}: {check.says}"))
     shown.facts += [("Note", note) for note in found.notes]
     if found.gain:
-        text = f"the boards' sensors may differ by {percent(found.gain)}: that is in the intervals of power and energy"
+        text = f"the GPUs' sensors may differ by {percent(found.gain)}: that is in the intervals of power and energy"
         shown.facts.append(("Sensor gain", text))
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
     shown.facts.append(("Method", found.method))

@@ -37,7 +37,7 @@ class Row:
         difference: B - A, with the same confidence as ``change``.
         change: B / A - 1; null with a reason where A may be nothing.
         confidence: Of both intervals: 95 % over all rows together.
-        p: Probability of such a difference by chance, if there is none; None where it can't be told.
+        p: Probability of such a difference by chance, if there is none; None where it can't be determined.
         verdict: One of the verdicts.
         reason: Why it is inconclusive, by code; None otherwise.
         detectable: Smallest relative change that would be found 9 times in 10; None where unknown.
@@ -73,7 +73,7 @@ class Side:
         name: "A" or "B".
         title: Workload, batch, dtype and so on.
         runs: Where the runs are from.
-        devices: Names and ids of the boards.
+        devices: Names and ids of the GPUs.
         count: Independent runs.
     """
 
@@ -119,8 +119,8 @@ class Comparison:
         warnings: Known failures that touch the figures.
         margin: Relative difference below which sides count as equal.
         alpha: Probability of a false alarm over all rows.
-        gain: Relative gain error between different boards' sensors; 0 on one board.
-        simulated: Whether some board was simulated.
+        gain: Relative gain error between different GPUs' sensors; 0 on one GPU.
+        simulated: Whether some GPU was simulated.
         method: How the figures came about, in one sentence.
         checks: Outcomes of ``--fail-if``.
     """

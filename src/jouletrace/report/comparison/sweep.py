@@ -187,7 +187,7 @@ def _csv(entries: Sequence[Entry]) -> str:
 
 
 def _memory(run: Run) -> Estimate:
-    """Most device memory in use while it ran; on a simulated board, what it needs at least."""
+    """Most device memory in use while it ran; on a simulated GPU, what it needs at least."""
     for device in run.devices:
         _, used = run.series(device.id, "memory_used_bytes")
         if len(used) and np.isfinite(used).any():

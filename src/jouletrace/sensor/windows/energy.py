@@ -1,8 +1,8 @@
 """Energy of windows, corrected for the sensor's response, with an uncertainty budget.
 
 A record as is smears the edges of a burst out of its window. What is sought is the energy that the
-load asked for in the window: in a steady state what the board drew; of an isolated burst, the
-board's settling after it too. Near its edges it is inferred from the readings there, the response
+load asked for in the window: in a steady state what the GPU drew; of an isolated burst, the
+GPU's settling after it too. Near its edges it is inferred from the readings there, the response
 and the times of the edges (``sensor.windows.posterior``); in between readings are summed.
 """
 
@@ -48,7 +48,7 @@ class WindowEnergies:
         low_j, high_j: 95 % interval, shape (m,).
         reason: Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
             "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the
-            energy), "edges_too_dense" (more edges near than the sensor can tell apart).
+            energy), "edges_too_dense" (more edges near than the sensor can distinguish).
         flags: Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at
             the mean power, its energy in the interval), "unmodelled" (readings around it don't fit
             the model, or the calibration said so), "implausible_readings" (some in it were left out),
@@ -168,7 +168,7 @@ class _Edges:
             self.time_sd[grid.late_s > 0.45 * response.period_s] = response.period_s / 4
         self.power = record.power_w
         edges = np.unique(record.seconds(edges_ns))
-        # Edges that the sensor can't tell apart are one.
+        # Edges that the sensor can't distinguish are one.
         self.edges = edges[np.append(True, np.diff(edges) > 0.02 * response.period_s)[: len(edges)]]
         self.stretches: Stretches = stretches(self.time, self.power, self.edges, response)
 

@@ -12,7 +12,7 @@ from jouletrace.sensor.windows.response import Response
 Floats = NDArray[np.float64]
 
 _USUAL_TAU_S, _TAU_SPREAD = 0.05, 0.5
-"""Correlation time that boards have, and its spread as a logarithm: a sensor that is slow can't tell."""
+"""Correlation time that GPUs have, and its spread as a logarithm: a sensor that is slow can't tell."""
 
 _PIECES = 64
 

@@ -5,7 +5,7 @@ A reading stamped ``t`` is the load's power, smoothed by a causal response ``r``
     y(t) = ∫ r(d) p(t - d) dd + noise,
     r = delay(lag) * boxcar(window) * [(1 - tail_share) exp(rise) + tail_share exp(tail)]
 
-Rise and tail belong to the board as much as to its sensor (capacitors and regulators between the
+Rise and tail belong to the GPU as much as to its sensor (capacitors and regulators between the
 die and the shunt): software can't tell them apart, and does not have to.
 """
 
@@ -44,7 +44,7 @@ class Response:
             steady load, over that load's power. It is real power, not an error of the sensor.
         noise_tau_s: Correlation time of that fluctuation.
         misfit_relative: What the shape gets wrong of readings just after an edge, over its jump.
-        counter_ratio: Energy of the record over that of the board's counter; None if not compared.
+        counter_ratio: Energy of the record over that of the GPU's counter; None if not compared.
         covariance: Of the parameters in ``SHAPE``, one row each, in SI units; zeros for what is
             exact. Fewer rows, as older Runs have them, are those of the first parameters.
         uncertainty: Standard errors by name of field, and of "delay_s".
@@ -177,7 +177,7 @@ class Response:
 
 
 def _nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:
-    """A response from documentation or published work, with the spread seen between boards."""
+    """A response from documentation or published work, with the spread seen between GPUs."""
     covariance = ((lag_sd**2, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
     return Response(period_s=period_s, window_s=window_s, covariance=covariance, **more)  # type: ignore[arg-type]  # stamp_grid is an int
 
@@ -192,4 +192,4 @@ NOMINAL: dict[str, Response] = {
     # Running counters such as RAPL: each update is the mean since the last one.
     "counter": _nominal(0.001, 0.001, 0.0005, 0.0002),
 }
-"""Responses to assume, with wide uncertainty, until a board is calibrated."""
+"""Responses to assume, with wide uncertainty, until a GPU is calibrated."""

@@ -112,7 +112,7 @@ def _wander(
     """Fluctuation from successive differences, which a drift or a slow settling hardly touches.
 
     A stretch too short to tell borrows from others at like power, and they from the calibration: a
-    board that comes near its cap fluctuates as it doesn't below.
+    GPU that comes near its cap fluctuates as it doesn't below.
     """
     size = np.maximum(np.abs(level), 1e-9)
     both = seen_correlation(np.array([0.0, response.period_s]), response.noise_tau_s, response)
@@ -135,7 +135,7 @@ def _squared_differences(
     """Mean squared successive difference within each stretch, and of how many differences.
 
     None counts for more than five deviations of all at like power, as their largest fifth tells
-    these: near its cap a board dips now and then, and that is fluctuation; an edge that the response
+    these: near its cap a GPU dips now and then, and that is fluctuation; an edge that the response
     puts in the wrong place is none, and left in would hide itself.
     """
     squares = np.asarray(np.diff(power_w) ** 2)

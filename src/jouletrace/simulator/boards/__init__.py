@@ -1,7 +1,7 @@
-"""Boards whose every joule is known: the truth that the rest of jouletrace is tested against.
+"""GPUs whose every joule is known: the truth that the rest of jouletrace is tested against.
 
 Nothing here is shared with what estimates (``energy``, ``experiments``), and the parameters of a
-board are drawn by its seed and hidden: sensors have to be calibrated as on a real board.
+GPU are drawn by its seed and hidden: sensors have to be calibrated as on a real GPU.
 """
 
 from jouletrace.simulator.boards.board import Board

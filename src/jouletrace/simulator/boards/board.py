@@ -1,4 +1,4 @@
-"""A simulated board to work on: run kernels, load it, wait, hold a context."""
+"""A simulated GPU to work on: run kernels, load it, wait, hold a context."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from jouletrace.simulator.boards.states import States
 from jouletrace.simulator.boards.truth import Truth
 
 HISTORY_NS = 3_000_000_000
-"""How long a board has been idle when it is opened: its sensors have a past, as real ones do."""
+"""How long a GPU has been idle when it is opened: its sensors have a past, as real ones do."""
 
 Work = Schedule | Sequence[SimKernel]
 
 
 class Board:
-    """A board in virtual or real time.
+    """A GPU in virtual or real time.
 
-    In virtual time everything happens at once and the clock jumps. In real time what the board
+    In virtual time everything happens at once and the clock jumps. In real time what the GPU
     does is computed when somebody looks; ``run``, ``load`` and ``wait`` take as long as they say.
     While nobody works on it, it is idle or follows the plan of its spec (``load=``).
 
     Args:
-        preset: What kind of board.
+        preset: What kind of GPU.
         parameters: Its hidden parameters.
         spec: The rest of what was asked for.
 
     Attributes:
         clock: Its time; ``VirtualClock`` has timers too.
         truth: The exact energies; for tests only.
-        roofline: From operations and bytes to kernels on this board.
+        roofline: From operations and bytes to kernels on this GPU.
     """
 
     def __init__(self, preset: Preset, parameters: Parameters, spec: SimSpec) -> None:
@@ -53,7 +53,7 @@ class Board:
         self.cap_w = spec.cap_w(preset)
         real = RealClock()
         opened_ns = real.time_ns() if spec.realtime else virtual_start_ns()
-        # In real time all processes that open a board see one plan; in virtual time each run sees the same.
+        # In real time all processes that open a GPU see one plan; in virtual time each run sees the same.
         self._plan_from_ns = 0 if spec.realtime else opened_ns - PLAN_NS
         start_ns = opened_ns - HISTORY_NS
         rng = generator(preset, spec.seed, 1, spec.run)
@@ -80,14 +80,14 @@ class Board:
         return self.engine.context
 
     def hold_context(self) -> None:
-        """Create a context, as any program does that uses the board. A new run of its own begins."""
+        """Create a context, as any program does that uses the GPU. A new run of its own begins."""
         self.catch_up()
         if not self.engine.context:
             self.engine.context = True
             self.engine.new_run()
 
     def release_context(self) -> None:
-        """End the last context: the board goes to deep idle."""
+        """End the last context: the GPU goes to deep idle."""
         self.catch_up()
         self.engine.context = False
 
@@ -97,7 +97,7 @@ class Board:
         self.catch_up()
 
     def schedule(self, kernels: Sequence[SimKernel], eager: bool = False, slowdown: float = 1.0) -> Schedule:
-        """Kernels with this board's own gaps: as a graph, or launched one by one by the host."""
+        """Kernels with this GPU's own gaps: as a graph, or launched one by one by the host."""
         p = self._parameters
         host_s = p.host_launch_s if eager else 0.0
         return Schedule(kernels, p.kernel_gap_s, p.launch_gap_s, host_s, slowdown)
@@ -148,13 +148,13 @@ class Board:
     def cycles(self) -> tuple[int, int]:
         """Where an SM's cycle counter stands, and when: cycles, and nanoseconds since the Unix epoch.
 
-        It counts the real clock, whatever the driver tells. Reading it takes no time.
+        It counts the real clock, whatever the driver reports. Reading it takes no time.
         """
         self.catch_up()
         return round(self.engine.cycles), self.engine.trace.end_ns
 
     def load(self, watts: float, seconds: float) -> tuple[int, int]:
-        """Keep the board at a plain load of ``watts`` of board power, cap permitting.
+        """Keep the GPU at a plain load of ``watts`` of board power, cap permitting.
 
         Returns:
             Start and end in nanoseconds since the Unix epoch.
@@ -172,7 +172,7 @@ class Board:
         return self._work(load)
 
     def catch_up(self) -> None:
-        """In real time: let the board live until now. Nothing to do in virtual time."""
+        """In real time: let the GPU live until now. Nothing to do in virtual time."""
         if not self.clock.virtual:
             self._idle(self.clock.time_ns())
 
@@ -187,7 +187,7 @@ class Board:
         return start_ns, end_ns
 
     def _idle(self, until_ns: int) -> int:
-        """Let the board live as it does when nobody works on it: idle, or by the plan of its spec."""
+        """Let the GPU live as it does when nobody works on it: idle, or by the plan of its spec."""
         reached = self.engine.trace.end_ns
         while reached < until_ns:
             piece_ns, load = self._planned(reached)
@@ -197,7 +197,7 @@ class Board:
     def _planned(self, at_ns: int) -> tuple[int, Load | None]:
         """End of the present piece of the plan, and its load.
 
-        In real time the plan repeats from the Unix epoch on, so that all processes that open a board
+        In real time the plan repeats from the Unix epoch on, so that all processes that open a GPU
         see the same one.
         """
         if not self._plan:

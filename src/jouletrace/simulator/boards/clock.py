@@ -1,4 +1,4 @@
-"""Virtual time: it passes only when somebody sleeps or works on the board."""
+"""Virtual time: it passes only when somebody sleeps or works on the GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREVER_NS = 3 * 10**18
 """A century: until the work itself ends."""
 
 Physics = Callable[[int], int]
-"""Lets the board live until a time, or until what it does is done; returns the time reached."""
+"""Lets the GPU live until a time, or until what it does is done; returns the time reached."""
 
 
 def virtual_start_ns() -> int:
@@ -55,13 +55,13 @@ class Timer:
 
 
 class VirtualClock:
-    """A clock whose time passes by ``sleep`` and by work on the board, as fast as it can.
+    """A clock whose time passes by ``sleep`` and by work on the GPU, as fast as it can.
 
     Args:
-        idle: What the board does while time passes without work.
+        idle: What the GPU does while time passes without work.
         start_ns: First reading, in nanoseconds since the Unix epoch.
         cell_ns: Where the physics may stop without a trace: at whole multiples of this. It stops
-            there for the timers, so that recording a board doesn't change what it does.
+            there for the timers, so that recording a GPU doesn't change what it does.
     """
 
     virtual = True
@@ -76,7 +76,7 @@ class VirtualClock:
         self._firing = False
 
     def time_ns(self) -> int:
-        """Nanoseconds since the Unix epoch, on the board's time."""
+        """Nanoseconds since the Unix epoch, on the GPU's time."""
         return self._now_ns
 
     def monotonic_ns(self) -> int:
@@ -84,7 +84,7 @@ class VirtualClock:
         return self._now_ns - self._start_ns
 
     def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` pass; the board is idle meanwhile and the timers that fall due are called."""
+        """Let ``seconds`` pass; the GPU is idle meanwhile and the timers that fall due are called."""
         if seconds > 0:
             self.advance(self._idle, self._now_ns + round(seconds * 1e9))
 

@@ -1,4 +1,4 @@
-"""A simulated board as a ``Device``: opened by ``sim:NAME``, and SIMULATED in all it says."""
+"""A simulated GPU as a ``Device``: opened by ``sim:NAME``, and SIMULATED in all it says."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from jouletrace.simulator.boards.spec import parse
 from jouletrace.simulator.boards.truth import Truth
 
 SAMPLED_FAST_S = 20e-6
-"""By which power follows the load where samples see it: what other boards have there is the average's doing."""
+"""By which power follows the load where samples see it: what other GPUs have there is the average's doing."""
 
 
 class SimulatedGpu:
-    """A board whose every joule is known.
+    """A GPU whose every joule is known.
 
     Args:
         spec: ``sim:NAME[?key=value&...]``.
 
     Attributes:
         info: What a driver would tell, marked as simulated.
-        clock: The board's time.
+        clock: The GPU's time.
         spec: As given.
-        board: The board to work on.
+        board: The GPU to work on.
 
     Raises:
         BadInputError: If the specification is wrong.
@@ -67,10 +67,10 @@ class SimulatedGpu:
     def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """What a power channel says (W) of readings taken at given times of the past, shape as ``time_ns``.
 
-        For holding a simulated board against a recording of a real one.
+        For holding a simulated GPU against a recording of a real one.
 
         Raises:
-            NotPossibleError: If the board has no such power channel.
+            NotPossibleError: If the GPU has no such power channel.
         """
         return self._sensors.read_at(channel, time_ns)
 
@@ -79,7 +79,7 @@ class SimulatedGpu:
         return self._sensors.sampled()
 
     def sources(self) -> list[Source]:
-        """New sources over the board's instruments, the best power source first."""
+        """New sources over the GPU's instruments, the best power source first."""
         return self._sensors.sources()
 
     def capabilities(self) -> list[Capability]:
@@ -103,7 +103,7 @@ class SimulatedGpu:
         return found
 
     def processes(self) -> list[Process]:
-        """Nobody else uses a simulated board."""
+        """Nobody else uses a simulated GPU."""
         return []
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""The physics of a simulated board, in cells of at most a millisecond.
+"""The physics of a simulated GPU, in cells of at most a millisecond.
 
 In each cell the load gives a power over idle, at the clock that the governor holds and what the
-board's state makes of it. Board power follows it through two first-order lags (the settling that a
-real board shows for some 80 ms after a load ends), and idle power with its leakage comes on top.
+GPU's state makes of it. Board power follows it through two first-order lags (the settling that a
+real GPU shows for some 80 ms after a load ends), and idle power with its leakage comes on top.
 Power is constant within a cell, so every energy is exact by construction.
 
 The lags are linear: they delay energy and lose none. What was caused but not drawn yet is their
@@ -31,10 +31,10 @@ _DEEP_LEAK = 0.35
 
 
 class Engine:
-    """A board from a moment on: ``run`` lets it live, idle or at work.
+    """A GPU from a moment on: ``run`` lets it live, idle or at work.
 
     Args:
-        preset: What kind of board.
+        preset: What kind of GPU.
         parameters: Its hidden parameters.
         cap_w: Power limit in watts; None for none.
         start_ns: When it starts, in nanoseconds since the Unix epoch.
@@ -108,7 +108,7 @@ class Engine:
         return p.deep_idle_w + _DEEP_LEAK * leak
 
     def run(self, until_ns: int, load: Load | None = None) -> int:
-        """Let the board live until a time, or until its load is done.
+        """Let the GPU live until a time, or until its load is done.
 
         Returns:
             The time reached, in nanoseconds since the Unix epoch.

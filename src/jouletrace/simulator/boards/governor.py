@@ -1,4 +1,4 @@
-"""The loop that holds a board under its power cap by lowering its clock."""
+"""The loop that holds a GPU under its power cap by lowering its clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Governor:
     belief is why power under a cap wanders by several per cent while the mean stays at the cap.
 
     Args:
-        parameters: The board's.
+        parameters: The GPU's.
         cap_w: The power limit; None for none.
         clock_max_mhz: Clock without a limit.
         clock_min_mhz: Lowest clock that it may set.

@@ -22,7 +22,7 @@ class PowerInstrument:
     """Takes readings of power with a period, from a random phase on.
 
     Args:
-        trace: The life of the board.
+        trace: The life of the GPU.
         period_s: Time between readings.
         response: What a reading sees; a window shorter than the period leaves time unseen.
         faults: What spoils it.
@@ -173,10 +173,10 @@ class Counter:
     """A true integral of board power, shown in steps, in millijoules since the driver came up.
 
     Args:
-        trace: The life of the board.
+        trace: The life of the GPU.
         period_s: Time between steps.
         faults: Its gain.
-        rng: Source of its phase and of what it stood at when the board was opened.
+        rng: Source of its phase and of what it stood at when the GPU was opened.
     """
 
     def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:

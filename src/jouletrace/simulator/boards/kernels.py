@@ -111,7 +111,7 @@ class Schedule:
 
     A kernel starts when the one before it has ended and the gap between them is over, and not
     before the host has launched it. The host runs ahead as far as it can, over iterations too,
-    so its time shows only where the board has to wait for it. What is modelled is the steady
+    so its time shows only where the GPU has to wait for it. What is modelled is the steady
     state of iterations back to back: the first one has no transient of its own.
 
     Args:
@@ -155,7 +155,7 @@ class Schedule:
         return self._timelines[key]
 
     def timeline(self, ratio: float, voltage_squared: float) -> Timeline:
-        """As ``at``, computed afresh: for clocks between the steps of the board."""
+        """As ``at``, computed afresh: for clocks between the steps of the GPU."""
         time = self._time * (1 - self._clocked + self._clocked / ratio)
         energy = self._energy * (1 - self._core + self._core * voltage_squared)
         if not self.kernels:

@@ -1,4 +1,4 @@
-"""What keeps a board busy: iterations of a schedule, or a plain load of a given power."""
+"""What keeps a GPU busy: iterations of a schedule, or a plain load of a given power."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jouletrace.simulator.boards.kernels import Schedule
 
 
 class Load(Protocol):
-    """Something that the board works on until it is done."""
+    """Something that the GPU works on until it is done."""
 
     def set_clock(self, ratio: float, voltage_squared: float) -> None:
         """Go on at another clock."""

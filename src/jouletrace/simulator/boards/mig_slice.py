@@ -1,4 +1,4 @@
-"""A slice of a simulated board: its share of SMs, bandwidth, cache and memory, and no power of its own.
+"""A slice of a simulated GPU: its share of SMs, bandwidth, cache and memory, and no power of its own.
 
 A kernel does the same operations and moves the same bytes on a slice, in more time. Slices don't slow each
 other but by the power cap, which they share.
@@ -25,17 +25,17 @@ from jouletrace.simulator.boards.roofline import Roofline
 
 
 class SimulatedSlice(SimulatedGpu):
-    """An instance of a simulated board; implements ``devices.base.MigInstance``.
+    """An instance of a simulated GPU; implements ``devices.base.MigInstance``.
 
-    Its sources are those of the whole board and named as the board's, as on a real one.
+    Its sources are those of the whole board and named as the GPU's, as on a real one.
 
     Args:
-        gpu: The board, which other slices may share.
+        gpu: The GPU, which other slices may share.
         profile: What kind of slice.
         uuid: How it is known.
 
     Attributes:
-        parent: Id of the board.
+        parent: Id of the GPU.
     """
 
     def __init__(self, gpu: SimulatedGpu, profile: Profile, uuid: str) -> None:
@@ -57,7 +57,7 @@ class SimulatedSlice(SimulatedGpu):
             details={
                 **gpu.info.details,
                 "no_power": "mig_no_power",
-                "no_power_note": f"a MIG instance has no power sensor of its own; its board is {gpu.info.id}",
+                "no_power_note": f"a MIG instance has no power sensor of its own; its GPU is {gpu.info.id}",
                 "parent": gpu.info.id,
                 "parent_name": gpu.info.name,
                 "multiprocessors": profile.multiprocessors,
@@ -73,7 +73,7 @@ class Together:
         loads: One a slice; None for one that does nothing.
 
     Attributes:
-        caused_j: Energy over context idle that each asked for, before the board's noise, shape (n,).
+        caused_j: Energy over context idle that each asked for, before the GPU's noise, shape (n,).
         busy_s: Seconds in which each had a kernel running, shape (n,).
     """
 
@@ -114,10 +114,10 @@ class Together:
 
 
 def open_slice(spec: str, name: str) -> SimulatedSlice:
-    """The slice that ``sim:NAME?mig=PROFILE`` means, on a board of its own.
+    """The slice that ``sim:NAME?mig=PROFILE`` means, on a GPU of its own.
 
     Raises:
-        BadInputError: If the board has no such profile.
+        BadInputError: If the GPU has no such profile.
     """
     gpu = SimulatedGpu(spec)
     table = profiles(str(gpu.info.details["preset"]))
@@ -129,10 +129,10 @@ def open_slice(spec: str, name: str) -> SimulatedSlice:
 
 
 def slice_preset(preset: Preset, profile: Profile) -> Preset:
-    """A board as a slice's kernels see it.
+    """A GPU as a slice's kernels see it.
 
     Power limits scale with the SMs here: the roofline states energies as shares of the limit, and an
-    operation takes as much energy on a slice as on the board.
+    operation takes as much energy on a slice as on the GPU.
     """
     sms = profile.multiprocessors / BOARD_SMS[preset.name]
     memory = profile.placements[0].size / MEMORY_SLICES

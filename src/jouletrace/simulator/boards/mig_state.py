@@ -1,4 +1,4 @@
-"""How a simulated board is divided: the rules of the driver, its state in a file, its failures on demand."""
+"""How a simulated GPU is divided: the rules of the driver, its state in a file, its failures on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MigFailures:
 
     Attributes:
         no_permission: Every change is refused as for a user without rights.
-        reset_needed: Changing the mode waits for a reset of the board.
+        reset_needed: Changing the mode waits for a reset of the GPU.
         users: Processes that use the board: changes are refused.
         crash_after: The process dies after so many more changes; None for never.
         refuse_after: Changes are refused after so many more; None for never.
@@ -42,7 +42,7 @@ class MigFailures:
 
 
 class SimulatedMig:
-    """A simulated board's partitioning; implements ``devices.mig.MigBackend``.
+    """A simulated GPU's partitioning; implements ``devices.mig.MigBackend``.
 
     Args:
         spec: ``sim:NAME[?...]``; only board and seed matter here.
@@ -69,9 +69,7 @@ class SimulatedMig:
             details={"preset": preset.name, "seed": asked.seed},
         )
         if not self._profiles:
-            raise MigRefusedError(
-                "not_supported", f"{self.info.name}: this board has no MIG (it needs an A100 or later)"
-            )
+            raise MigRefusedError("not_supported", f"{self.info.name}: this GPU has no MIG (it needs an A100 or later)")
         self._load()
 
     def mode(self) -> MigMode:
@@ -102,7 +100,7 @@ class SimulatedMig:
         return self._mode
 
     def reset(self) -> None:
-        """What a reset of the board does: a pending mode comes true. For tests."""
+        """What a reset of the GPU does: a pending mode comes true. For tests."""
         self._mode = MigMode(self._mode.pending, self._mode.pending)
         self._save()
 
@@ -210,7 +208,7 @@ class SimulatedMig:
             self._mode = MigMode(*stored["mode"])
             self._instances = [_instance(one) for one in stored["instances"]]
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BadInputError(f"{self._state}: the simulated board's division can't be read ({error})") from None
+            raise BadInputError(f"{self._state}: the simulated GPU's division can't be read ({error})") from None
 
     def _save(self) -> None:
         if self._state is None:
@@ -222,7 +220,7 @@ class SimulatedMig:
                 for i in self._instances
             ],
         }
-        write_whole(self._state, json.dumps(stored).encode(), durable=False)  # no board is changed
+        write_whole(self._state, json.dumps(stored).encode(), durable=False)  # no GPU is changed
 
 
 def _compute(one: ComputeInstance) -> list[Any]:

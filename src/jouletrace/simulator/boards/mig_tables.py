@@ -1,6 +1,6 @@
-"""What real boards can be divided into: the rows of ``nvidia-smi mig -lgip`` and ``-lgipp``.
+"""What real GPUs can be divided into: the rows of ``nvidia-smi mig -lgip`` and ``-lgipp``.
 
-From NVIDIA's MIG user guide and listings of real boards. A placement is a stretch of the eight memory
+From NVIDIA's MIG user guide and listings of real GPUs. A placement is a stretch of the eight memory
 slices; instances may be created where they overlap nothing. Memory differs by some MiB from driver to
 driver.
 """
@@ -13,7 +13,7 @@ from jouletrace.devices.mig import Placement, Profile
 
 
 class _Kind(NamedTuple):
-    """What the profiles of the same form have in common on all boards."""
+    """What the profiles of the same form have in common on all GPUs."""
 
     id: int
     slices: int
@@ -90,7 +90,7 @@ _COMPUTE_STARTS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
 
 
 def profiles(preset: str) -> list[Profile]:
-    """The profiles of a simulated board, ``free`` as on an undivided one; empty for a board without MIG."""
+    """The profiles of a simulated GPU, ``free`` as on an undivided one; empty for a GPU without MIG."""
     found = []
     for kind, name, memory, sms, copy, decoders, jpeg, ofa in _ROWS.get(preset, ()):
         k = _KINDS[kind]

@@ -1,4 +1,4 @@
-"""From ``sim:NAME?key=value`` to a board."""
+"""From ``sim:NAME?key=value`` to a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jouletrace.simulator.boards.spec import parse
 
 
 def open_simulated(spec: str) -> SimulatedGpu:
-    """Open the board that ``sim:NAME[?key=value&...]`` describes.
+    """Open the GPU that ``sim:NAME[?key=value&...]`` describes.
 
     Raises:
         BadInputError: If the name or a key is unknown, or a value is out of range.

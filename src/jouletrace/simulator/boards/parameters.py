@@ -1,4 +1,4 @@
-"""What a simulated board hides: drawn by its seed within the preset's ranges."""
+"""What a simulated GPU hides: drawn by its seed within the preset's ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jouletrace.simulator.boards.presets import Preset
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The hidden truth of one board. Nothing outside ``simulator.boards`` may look at it.
+    """The hidden truth of one GPU. Nothing outside ``simulator.GPUs`` may look at it.
 
     Powers are in watts at 40 °C, times in seconds; shares are of the load's power or of the
     preset's power limit.
@@ -23,10 +23,10 @@ class Parameters:
         context_idle_w: Power with a context and nothing running.
         leak_w: Part of the idle power with a context that grows with heat.
         leak_scale_c: Degrees in which leakage grows by a factor e.
-        ambient_c: Temperature of a board that draws nothing.
+        ambient_c: Temperature of a GPU that draws nothing.
         kelvin_per_w: Thermal resistance.
         thermal_s: Thermal time constant.
-        fast_s: Time constant by which most of the board's power follows its load.
+        fast_s: Time constant by which most of the GPU's power follows its load.
         slow_s: Time constant of the rest.
         slow_share: That rest, as a share.
         load_noise: Standard deviation of the load's own noise, as a share of the load.
@@ -115,8 +115,8 @@ def generator(preset: Preset, seed: int, *tags: int) -> np.random.Generator:
 
 
 def draw(preset: Preset, seed: int, given: Iterable[tuple[str, float]] = ()) -> Parameters:
-    """The parameters of board number ``seed`` of its kind, uniform in the preset's ranges but for those given."""
-    # a stream for each name: a board stays what it is when a parameter is added
+    """The parameters of GPU number ``seed`` of its kind, uniform in the preset's ranges but for those given."""
+    # a stream for each name: a GPU stays what it is when a parameter is added
     streams = {field.name: generator(preset, seed, zlib.crc32(field.name.encode())) for field in fields(Parameters)}
     drawn = {name: float(rng.uniform(*preset.ranges[name])) for name, rng in streams.items()}
     return Parameters(**{**drawn, **dict(given)})

@@ -1,4 +1,4 @@
-"""The power limit of a simulated board: kept in a file, as a driver keeps it."""
+"""The power limit of a simulated GPU: kept in a file, as a driver keeps it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SimulatedPowerLimit:
         self._state.write_text(json.dumps({"limit_w": watts}))
 
     def spec(self, device: str) -> str:
-        """The board with its cap."""
+        """The GPU with its cap."""
         name, _, query = device.partition("?")
         others = [part for part in query.split("&") if part and not part.startswith("cap=")]
         return f"{name}?{'&'.join([*others, f'cap={self.limit_w():g}'])}"

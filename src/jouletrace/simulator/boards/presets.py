@@ -1,7 +1,7 @@
-"""The boards that can be simulated: what their data sheets say, and the ranges of what they don't.
+"""The GPUs that can be simulated: what their data sheets say, and the ranges of what they don't.
 
 What is public (name, memory, limits, clocks) is what a driver would tell. Everything in
-``ranges`` is drawn for each board by its seed and stays hidden (``parameters``).
+``ranges`` is drawn for each GPU by its seed and stays hidden (``parameters``).
 
 Sources: NVIDIA's data sheets for peaks, bandwidths and limits; our recordings of an H100 and
 four H200s for idle levels, the cap and the record (a first-order low pass of 13 ms: see
@@ -21,7 +21,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Preset:
-    """What is known of a kind of board.
+    """What is known of a kind of GPU.
 
     Attributes:
         name: Name in ``sim:NAME``.
@@ -133,7 +133,7 @@ _HOPPER = {
     **_COMMON,
     "deep_idle_w": (70.0, 78.0),
     "context_idle_w": (120.0, 130.0),
-    # behind the record's exponential next to nothing is left for the board itself
+    # behind the record's exponential next to nothing is left for the GPU itself
     "fast_s": (0.0005, 0.0015),
     "slow_share": (0.0, 0.01),
     "record_window_s": (0.0005, 0.003),
@@ -186,5 +186,5 @@ def find(name: str) -> Preset:
     """
     preset = PRESETS.get(ALIASES.get(name, name))
     if preset is None:
-        raise BadInputError(f"no simulated board called {name!r}; there are: {', '.join(PRESETS)}")
+        raise BadInputError(f"no simulated GPU called {name!r}; there are: {', '.join(PRESETS)}")
     return preset

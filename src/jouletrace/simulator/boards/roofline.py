@@ -1,9 +1,9 @@
-"""From floating-point operations and bytes to a kernel's time and power on a simulated board.
+"""From floating-point operations and bytes to a kernel's time and power on a simulated GPU.
 
 The roofline model (Williams, Waterman, Patterson 2009): a kernel takes as long as the slower of
 its arithmetic and its memory traffic, each at the share of the peak that real kernels reach, and
 at least as long as a kernel takes at all. Its energy over idle is that of its operations, of its
-bytes, and of a busy board for its time.
+bytes, and of a busy GPU for its time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIPE = {"fp16": 1.0, "bf16": 1.0, "tf32": 0.9, "fp32": 0.6, "fp64": 0.8}
 
 
 class Roofline:
-    """Kernels on one board.
+    """Kernels on one GPU.
 
     Args:
         preset: Its peaks and cache.

@@ -22,14 +22,14 @@ _AROUND_NS = 400_000_000
 class SampledStretch:
     """A stretch of time in which the record is that of a sensor that takes momentary samples, as Hopper's does.
 
-    The physics of a board goes in cells of a millisecond; kernels are shorter. Here each kernel draws its own power,
-    in sum the energy that the board drew. The record holds its readings back until all is known.
+    The physics of a GPU goes in cells of a millisecond; kernels are shorter. Here each kernel draws its own power,
+    in sum the energy that the GPU drew. The record holds its readings back until all is known.
 
     Args:
-        board: The board.
-        ring: Its record; None of a board whose sensor averages, which sees no kernels.
+        board: The GPU.
+        ring: Its record; None of a GPU whose sensor averages, which sees no kernels.
         rng: Draws the sensor and its noise.
-        rate_hz: Samples per second, a board's own.
+        rate_hz: Samples per second, a GPU's own.
     """
 
     def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:

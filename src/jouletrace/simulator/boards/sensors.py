@@ -1,4 +1,4 @@
-"""The readings of a simulated board as ``Source``s: what its driver would offer.
+"""The readings of a simulated GPU as ``Source``s: what its driver would offer.
 
 Channels say no more than a driver's documentation does; what a sensor really is stays hidden.
 """
@@ -27,7 +27,7 @@ from jouletrace.simulator.boards.spec import SimSpec
 
 _ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
 _STATED_RATE_HZ = 1230.0
-"""What is said of a sensor that samples, as of real ones: each board has a rate of its own, which stays hidden."""
+"""What is said of a sensor that samples, as of real ones: each GPU has a rate of its own, which stays hidden."""
 
 _POLLED_POWER_S = 0.005
 _CONTEXT_BYTES = 620 << 20
@@ -115,10 +115,10 @@ class StateSource:
 
 
 class SensorSet:
-    """All instruments of a board, and sources that read them.
+    """All instruments of a GPU, and sources that read them.
 
     Args:
-        board: The board.
+        board: The GPU.
         preset: What kind it is.
         parameters: Its hidden parameters.
         spec: Gain, noise and the kind of misfit that were asked for.
@@ -129,7 +129,7 @@ class SensorSet:
         self._board, self._preset, self._spec, self._device_id = board, preset, spec, device_id
         p, trace = parameters, board.engine.trace
         faults = _faults(p, preset, spec)
-        # a board that is opened for another run keeps its faults, while phases and noise are new
+        # a GPU that is opened for another run keeps its faults, while phases and noise are new
         streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
         record = _record_response(p, spec, float(generator(preset, spec.seed, 6, spec.run).random()))
         # the reading that hides a loss is the driver's to keep: only the best record drops any
@@ -162,7 +162,7 @@ class SensorSet:
         """New sources, the best power source first."""
         found: list[Source] = []
         if self._ring is not None:
-            # the boxcar of the older boards may be shorter than their period
+            # the boxcar of the older GPUs may be shorter than their period
             window, gapless = (0.025, True) if self._preset.average else (None, None)
             record = self._channel(POWER, "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)", 0.02, window, gapless)
             record.sampling_s = self._sampling_s

@@ -17,18 +17,18 @@ _SHORTEST_STATE_S = 0.1
 """States change on a grid of milliseconds, and real ones last seconds."""
 
 _LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
-"""Beyond these the physics of a board means nothing: its die would boil."""
+"""Beyond these the physics of a GPU means nothing: its die would boil."""
 
 SENSORS = ("modelled", "echo", "drifting", "dropping", "sampled")
 
 
 @dataclass(frozen=True)
 class SimSpec:
-    """A parsed specification of a simulated board.
+    """A parsed specification of a simulated GPU.
 
     Attributes:
         name: Full name of the preset.
-        seed: Which board of its kind: its hidden parameters.
+        seed: Which GPU of its kind: its hidden parameters.
         run: Which run on that board: its noise.
         realtime: Whether it lives in real time.
         load: What it does while nobody works on it: (seconds, watts of board power), repeated.
@@ -36,9 +36,9 @@ class SimSpec:
         cap: Power limit in watts; None for the preset's, infinity for none.
         sensor: "modelled", or a way in which its power sensors fit no model.
         gain: Whether its power sensors have a gain error of up to 5 %.
-        states: Mean seconds that it stays in one of its two states; None for a board that has but one.
-        given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated board.
-        mig: Profile of the MIG instance that is meant, "" for the whole board.
+        states: Mean seconds that it stays in one of its two states; None for a GPU that has but one.
+        given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated GPU.
+        mig: Profile of the MIG instance that is meant, "" for the whole GPU.
     """
 
     name: str
@@ -79,7 +79,7 @@ def parse(text: str) -> SimSpec:
         BadInputError: If the name or a key is unknown, or a value is out of range.
     """
     if not text.startswith(PREFIX):
-        raise BadInputError(f"a simulated board is written {PREFIX}NAME, not {text!r}")
+        raise BadInputError(f"a simulated GPU is written {PREFIX}NAME, not {text!r}")
     name, _, query = text[len(PREFIX) :].partition("?")
     values: dict[str, Any] = {}
     for part in filter(None, query.split("&")):

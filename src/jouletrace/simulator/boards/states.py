@@ -1,7 +1,7 @@
-"""The states of its own that a board jumps between, whatever runs: seconds in one, seconds in the other.
+"""The states of its own that a GPU jumps between, whatever runs: seconds in one, seconds in the other.
 
 Seen on several H100s: from two seconds to half a minute all that runs takes 0.35 to 0.7 % less time at 1 to 3 % more
-power, and the SMs' cycle counters show a clock 0.67 % higher (1974.2 or 1987.4 MHz), while the driver tells 1980 MHz
+power, and the SMs' cycle counters show a clock 0.67 % higher (1974.2 or 1987.4 MHz), while the driver reports 1980 MHz
 throughout. Why isn't known. Here two states have a real clock and a voltage each, over those that belong to the
 governor's clock; time and power follow by the physics of any clock.
 """
@@ -16,10 +16,10 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a board runs.
+    """How a GPU runs.
 
     Attributes:
-        clock: Its real clock over the governor's, which is what the driver tells.
+        clock: Its real clock over the governor's, which is what the driver reports.
         voltage_squared: Square of the core's voltage over that at the governor's clock.
     """
 
@@ -32,10 +32,10 @@ STATES = (State(), State(1.0067, 1.009**2))
 
 
 class States:
-    """Which state a board is in.
+    """Which state a GPU is in.
 
     Args:
-        mean_s: Mean time that it stays in one, distributed exponentially; None for a board that stays in the lower.
+        mean_s: Mean time that it stays in one, distributed exponentially; None for a GPU that stays in the lower.
         start_ns: From when on, in nanoseconds since the Unix epoch; it begins in either.
         rng: Source of its times.
     """

@@ -1,4 +1,4 @@
-"""The board's life as it was: power that is constant between edges, so that integrals are exact."""
+"""The GPU's life as it was: power that is constant between edges, so that integrals are exact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST_ROOM = 4096
 
 
 class Trace:
-    """Everything that happened on a board, edge by edge.
+    """Everything that happened on a GPU, edge by edge.
 
     ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are reached at the edge; ``CLOCK`` (MHz, as the driver
     tells it), ``TEMPERATURE`` (°C), ``CAPPED`` (0 or 1) and ``STATE`` (of ``states``) held since the edge before.
@@ -62,7 +62,7 @@ class Trace:
     def reached(self, column: int, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
         """Value of ``ENERGY``, ``TAIL`` or ``BUSY`` at any times, linear between edges.
 
-        Times before the first edge give the first value, as if the board had been off.
+        Times before the first edge give the first value, as if the GPU had been off.
         """
         at = np.asarray(time_ns, dtype=np.int64) - self.start_ns
         low, high = self._span(at)

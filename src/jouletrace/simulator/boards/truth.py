@@ -26,7 +26,7 @@ class StepTruth:
 
     Attributes:
         time_s: Seconds.
-        energy_j: Energy of the board.
+        energy_j: Energy of the GPU.
         active_j: Energy over context idle.
         clock_mhz: SM clock as the driver reports it.
         kernel_s: Seconds of each kernel, shape (kernels,).
@@ -54,7 +54,7 @@ class StepTruth:
 
 
 class Truth:
-    """The exact word on one board. All windows are in nanoseconds since the Unix epoch."""
+    """The exact word on one GPU. All windows are in nanoseconds since the Unix epoch."""
 
     def __init__(self, engine: Engine, preset: Preset, parameters: Parameters, cap_w: float | None) -> None:
         self._engine = engine
@@ -63,7 +63,7 @@ class Truth:
         self._cap_w = cap_w
 
     def energy_j(self, start_ns: int, end_ns: int) -> float:
-        """Exact integral of the board's electrical power over a window, in joules.
+        """Exact integral of the GPU's electrical power over a window, in joules.
 
         Raises:
             ValueError: If the window is not within what was simulated so far.
@@ -97,7 +97,7 @@ class Truth:
         return float(np.average(clock, weights=seconds))
 
     def real_mhz(self, start_ns: int, end_ns: int) -> float:
-        """Mean SM clock over a window as it really is: that of the board's states."""
+        """Mean SM clock over a window as it really is: that of the GPU's states."""
         seconds, _, (clock, state) = self._cells(start_ns, end_ns)
         real = clock * np.array([one.clock for one in STATES])[state.astype(np.intp)]
         return float(np.average(real, weights=seconds))
@@ -110,7 +110,7 @@ class Truth:
         """Mean iteration of a window that holds nothing but iterations of ``schedule``.
 
         Kernels and gaps sum to the energy caused in the window exactly: the noise of the load
-        is shared over the kernels by their energy. States are those that the board was in.
+        is shared over the kernels by their energy. States are those that the GPU was in.
         """
         seconds, idle_w, clocks = self._cells(start_ns, end_ns)
         used = sorted(set(zip(*clocks.tolist(), strict=True)))

@@ -47,7 +47,7 @@ def timeline_of(run: Run) -> Timeline:
     left_out = {
         "spans without a start": int((~spans.drawn).sum()),
         "readings that are not numbers": sum(line.left_out for line in lines),
-        "arrows from launches that can't be told apart": slices.arrows.ambiguous,
+        "arrows from launches that can't be distinguished": slices.arrows.ambiguous,
     }
     edges = [
         *(int(line.time_ns[i]) for line in lines if len(line.time_ns) for i in (0, -1)),

@@ -57,7 +57,7 @@ _METRICS = {
     ),
 }
 """Counters that get a line, and what tools call them: headings of ncu's details page, by age, and the
-metric of its raw page behind them. Only in percent, since a throughput in bytes a second goes by the same name."""
+metric of its raw page behind them. Only in percent, since a throughput in bytes per second goes by the same name."""
 
 
 @dataclass(frozen=True)

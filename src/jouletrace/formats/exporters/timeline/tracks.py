@@ -41,7 +41,7 @@ class Process:
 
     Attributes:
         id: From 1.
-        name: What it is called; says SIMULATED of a simulated board.
+        name: What it is called; says SIMULATED of a simulated GPU.
         device: Its ``DeviceInfo.id``; None for the host.
     """
 

@@ -13,7 +13,7 @@ class Field(NamedTuple):
         short: What ``dcgmi dmon`` calls it in its header; "" if unknown.
         channel: Name of the channel.
         unit: Printed unit, as ``units.unit`` knows it.
-        board: Whether it is the whole board's even where it is given for a MIG instance.
+        board: Whether it is the whole GPU's even where it is given for a MIG instance.
     """
 
     short: str

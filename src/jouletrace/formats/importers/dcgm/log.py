@@ -1,4 +1,4 @@
-"""What both kinds of DCGM's logs share: boards and MIG instances, and to which of them a reading belongs."""
+"""What both kinds of DCGM's logs share: GPUs and MIG instances, and to which of them a reading belongs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jouletrace.formats.importers.log import Log
 
 
 class DcgmLog(Log):
-    """Readings with their boards; rows are scrapes, or lines of one entity each."""
+    """Readings with their GPUs; rows are scrapes, or lines of one entity each."""
 
     def __init__(self, path: Path, options: ImportOptions) -> None:
         super().__init__(path, options)
@@ -19,20 +19,20 @@ class DcgmLog(Log):
         self._seen: set[tuple[str, str, int]] = set()
 
     def board(self, index: str, uuid: str = "", name: str = "", **facts: str) -> str:
-        """Id of a board; what is told of it at its first occurrence counts."""
+        """Id of a GPU; what is told of it at its first occurrence counts."""
         number = int(index) if index.isdecimal() and len(index) < 5 else None
         shown = name or self._name or f"device {index or 0}"
         return self.device(uuid or f"imported:{index or 0}", shown, index=number, **facts)
 
     def instance(self, board: str, number: str, profile: str = "") -> str:
-        """Id of a MIG instance of a board."""
+        """Id of a MIG instance of a GPU."""
         parent = self.devices[board]
         about = {"parent": board, "no_power": "mig_no_power"}
         name = f"{parent.name} MIG {profile or number}"
         return self.device(f"{board}/{number}", name, kind="mig", index=parent.index, details=about)
 
     def take(self, name: str, unit: str, board: str, instance: str | None, row: int, value: float) -> None:
-        """One reading of a field; the board's own, repeated for each instance, is taken once."""
+        """One reading of a field; the GPU's own, repeated for each instance, is taken once."""
         what = field(name)
         if what.board and instance is not None:
             key = (board, what.channel, row)

@@ -65,11 +65,11 @@ def _dmon(text: str, log: DcgmLog) -> None:
         elif found["kind"] in ("CPU", "Switch", "Link"):
             log.left.add("other_entities", "rows are of no GPU", place=f"line {line}")
         else:
-            # dmon does not say whose instance it is; it lists them under their board.
+            # dmon does not say whose instance it is; it lists them under their GPU.
             board = log.board(found["id"]) if found["kind"] == "GPU" else board or log.board("0")
             instance = None if found["kind"] == "GPU" else log.instance(board, f"{found['kind']} {found['id']}")
             number = log.row(found["stamp"].strip(), instance or board)
-            # Units stand under their columns, but ratios have none: only a full row of them can be told apart.
+            # Units stand under their columns, but ratios have none: only a full row of them can be distinguished.
             units = stated if len(stated) == len(names) else [""] * len(names)
             for name, unit, cell in zip(names, units, cells, strict=True):
                 value = log.left.number(cell, ".", f"line {line}, column {name}")

@@ -41,7 +41,7 @@ curve, in a unit that its prefixes are put on the wrong way round (2,570 %/byte 
 
 @dataclass
 class Counts:
-    """What a file says, row by row: launches in their order, the readings of each, and the boards by number."""
+    """What a file says, row by row: launches in their order, the readings of each, and the GPUs by number."""
 
     launches: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     launch: list[int] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Lef
 def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -> Counts:
     """The page with a row for each launch, a column for each metric and units in the second row.
 
-    What it says of the board in each row goes to the device, once.
+    What it says of the GPU in each row goes to the device, once.
     """
     counts = Counts()
     units = [""] * len(header)

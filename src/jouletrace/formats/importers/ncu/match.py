@@ -42,7 +42,7 @@ class Matching:
 
     Attributes:
         rows: Row of the timeline's spans for each launch, shape (n,); -1 where there is none.
-        ambiguous: Launches whose kernel is in the timeline, but not told apart from others.
+        ambiguous: Launches whose kernel is in the timeline, but not distinguished from others.
         unknown: Launches of kernels that the timeline doesn't have on such a grid.
     """
 
@@ -137,7 +137,7 @@ def _codes(launches: pa.Table, kernels: pa.Table) -> tuple[Ints, Ints]:
         columns.append(_numbered(table["device"], places, str) if by_device else np.zeros(len(table), np.int64))
         columns += [pc.fill_null(table[axis], -1).to_numpy().astype(np.int64) for axis in _GEOMETRY]
         both.append(np.stack(columns, axis=1))
-    if any((part[:, 2:] < 0).all() for part in both):  # older versions of ncu don't tell, nor do simulated boards
+    if any((part[:, 2:] < 0).all() for part in both):  # older versions of ncu don't tell, nor do simulated GPUs
         both = [part[:, :2] for part in both]
     _, codes = np.unique(np.concatenate(both), axis=0, return_inverse=True)
     codes = codes.reshape(-1).astype(np.int64)

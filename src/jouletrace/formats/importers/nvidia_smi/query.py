@@ -48,7 +48,7 @@ _IDENTITY = {
     "driver_version": "driver",
     "vbios_version": "vbios",
 }
-"""Fields that say which board a row is of."""
+"""Fields that say which GPU a row is of."""
 
 _FIELD = re.compile(
     r"^\W*(timestamp|index|name|uuid|gpu_\w+|pstate|serial|count|pci\.\w+|fan\.speed|driver_version|"
@@ -136,7 +136,7 @@ def _take(log: Log, device: str, name: str, header: str, cell: str, place: str, 
 
 
 class _Boards:
-    """The boards that rows are of, by their identity columns."""
+    """The GPUs that rows are of, by their identity columns."""
 
     def __init__(self, log: Log, names: list[str], given: str | None) -> None:
         self._log = log
@@ -145,7 +145,7 @@ class _Boards:
         self._ids: dict[tuple[str, ...], str] = {}
 
     def device(self, cells: list[str]) -> str:
-        """Id of the board of a row."""
+        """Id of the GPU of a row."""
         key = tuple(cells[i] for i, _ in self._columns)
         if key not in self._ids:
             facts = {field: cells[i] for i, field in self._columns if cells[i] and not cells[i].startswith("[")}

@@ -32,7 +32,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read tables of ``nvidia-smi``.
 
     Raises:
-        BadInputError: If there is no board's power in it, or the time zone is unknown.
+        BadInputError: If there is no GPU's power in it, or the time zone is unknown.
     """
     log = Log(path, options)
     date, begun, driver, board = "", False, "", ""
@@ -48,7 +48,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             date, begun = "", True
         elif found := _BOARD.match(row):
             if board:
-                log.left.add("no_state", "boards are named without a line of readings", place=f"line {line}")
+                log.left.add("no_state", "GPUs are named without a line of readings", place=f"line {line}")
             name = options.device or found[2].removesuffix("...")
             index = int(found[1])
             board = log.device(f"imported:{index}", name, index=index, pci_bus=found[3], driver=driver)
@@ -77,6 +77,6 @@ def _take(log: Log, device: DeviceInfo, found: re.Match[str]) -> None:
         "fan_pct": (found["fan"].removesuffix("%"), "%"),
     }
     for channel, (digits, unit) in readings.items():
-        value = plain_number(digits)  # "N/A" where the board has none
+        value = plain_number(digits)  # "N/A" where the GPU has none
         if value is not None:
             log.add(device.id, channel, value, units.unit(unit) or units.NO_UNIT, "nvidia-smi, table")

@@ -84,7 +84,7 @@ def _si(text: str) -> tuple[float, units.Unit] | None:
 
 
 def take_system(section: Section, stated: Stated, left: Left) -> None:
-    """Add what system profiling comes to: mean, least and most of clocks, temperature and power of a board."""
+    """Add what system profiling comes to: mean, least and most of clocks, temperature and power of a GPU."""
     unit: int | None = None
     device = ""
     for line, text in section.lines:

@@ -137,7 +137,7 @@ class Trace:
     def _device(self, text: str) -> str:
         if text not in self._devices:
             index = _INDEX.search(text)
-            # Text cuts names short and has no index: boards are then told apart by order only.
+            # Text cuts names short and has no index: GPUs are then distinguished by order only.
             self._devices[text] = f"imported:{index[1] if index else len(self._devices)}" if text else ""
         return self._devices[text]
 

@@ -166,7 +166,7 @@ def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
     """Warn of power that is beyond a GPU board's: milliwatts read as watts are the usual slip.
 
     Raises:
-        BadInputError: If power is beyond what a board draws and nothing says in which unit it is, or beyond
+        BadInputError: If power is beyond what a GPU draws and nothing says in which unit it is, or beyond
             what anything draws.
     """
     for device in log.devices:
