@@ -41,6 +41,21 @@ def test_iterations_as_long_as_the_samples_are_apart_are_flagged(sampling_s, ali
     assert not flagged(run, 0, "iteration_time_s")
 
 
+def test_the_rate_that_a_recording_determined_replaces_that_of_the_kind():
+    """An iteration 2 % longer than the time between samples of the kind: this GPU has that period, or another."""
+    edges = [(5.0 + 0.5 * i, 5.5 + 0.5 * i) for i in range(8)]
+    run = make_run(
+        readings(400.0, 11, noise=0.3),
+        spans=phases(("latency", 4.0, 5.0), ("energy", 5.0, 9.0)) + iterations(100, STEP_S, 4.0),
+        window_rows=windows(edges, replays=50),
+        channels=sampled(STEP_S / 1.02),
+    )
+    assert flagged(analyse(run), 0)
+    for off, said in ((0.0, True), (0.02, False)):
+        run.stored["sample_rate_hz"] = {"value": (1 + off) / STEP_S}
+        assert flagged(analyse(run), 0) is said
+
+
 # recorded steps
 
 

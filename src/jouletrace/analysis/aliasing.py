@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import response_of
+from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.aliasing import aliased, read_in_step
+from jouletrace.sensor.aliasing import KNOWN, SURE, aliased, read_in_step
 
 FLAG = "aliased_with_sensor"
 
@@ -115,7 +116,9 @@ def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
     channel = run.channel(device, POWER)
     if channel is None:
         return False
-    return aliased(period_s, channel.sampling_s, total_s) or read_in_step(period_s, response_of(channel), total_s)
+    rate_hz = (run.stored.get(SAMPLE_RATE) or {}).get("value") if run.devices and device == run.devices[0].id else None
+    sampling_s, sure = (1 / rate_hz, KNOWN) if rate_hz else (channel.sampling_s, SURE)
+    return aliased(period_s, sampling_s, total_s, sure) or read_in_step(period_s, response_of(channel), total_s)
 
 
 def _repeat_aliased(run: Run, device: str, start: Ints, lane: NDArray[Any]) -> bool:

@@ -22,8 +22,9 @@ STRONG = (1, 2, 3)
 SLOW = 3.5
 """Turns of a swing from one sample to the next up to which it counts as strong: what is faster swings less."""
 
-SURE = 0.025
-"""How far the time between samples may be from what is stated, relative: each GPU has its own."""
+SURE, KNOWN = 0.026, 0.001
+"""Relative uncertainty of the sample rate: of GPUs of a kind, each with its own; and of a GPU whose rate a recording
+determined, which changes by 0.0003 with temperature."""
 
 _HARMLESS = 0.05
 """Share of a swing that a mean may keep: power swings by a tenth within an iteration, or by a half."""
@@ -33,17 +34,18 @@ _NOTHING_S = 1e-9
 """Period that stands for none."""
 
 
-def aliased(period_s: float, sampling_s: float | None, total_s: float) -> bool:
+def aliased(period_s: float, sampling_s: float | None, total_s: float, sure: float = SURE) -> bool:
     """Whether the mean power of a load may be that of one phase of it.
 
     Args:
-        period_s: Of the load.
-        sampling_s: From one sample of the sensor to the next; None where it isn't known.
-        total_s: Over which the mean is taken, many periods.
+        period_s: Period of the load.
+        sampling_s: Time between samples of the sensor; None where it is unknown.
+        total_s: Time of the mean, many periods.
+        sure: Relative uncertainty of ``sampling_s``.
     """
     if not sampling_s or not period_s > 0 or not total_s > 0:
         return False
-    return bool(left(np.array([period_s]), sampling_s, total_s)[0] > _HARMLESS)
+    return bool(left(np.array([period_s]), sampling_s, total_s, sure=sure)[0] > _HARMLESS)
 
 
 def read_in_step(period_s: float, response: Response, total_s: float) -> bool:

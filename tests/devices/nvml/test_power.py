@@ -75,7 +75,7 @@ def test_the_record_names_its_call_and_its_period():
     channel = power_of(gpu).channels[0]
     assert channel.source == "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
     assert (channel.period_s, channel.gapless, channel.gain_pct, channel.origin) == (0.02, True, 5.0, "nominal")
-    assert channel.sampling_s == 1 / 1230  # known of the H100 alone
+    assert channel.sampling_s == 1 / 1222.5  # known of H100s and H200s
     assert channel.device == gpu.info.id
 
 

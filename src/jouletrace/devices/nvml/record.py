@@ -50,10 +50,11 @@ class RingCheck:
     reason: str = ""
 
 
-_SAMPLING_S = {"H100": 1 / 1230}
-"""Seconds between the samples that readings are made of, by what the GPU's name holds.
+_SAMPLING_S = {"H100": 1 / 1222.5, "H200": 1 / 1222.5}
+"""Time between the samples of the power sensor, by a part of the GPU's name.
 
-In the middle of six H100s, 1207 to 1253 a second (docs/results/sampling-h100.md). Of other GPUs it isn't known.
+It is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz (docs/results/sampling-h100.md,
+docs/results/any-model-h200.md). It is unknown for other GPUs.
 """
 
 
