@@ -16,7 +16,7 @@ from jouletrace.simulator.power import Board
 from jouletrace.simulator.programs import from_timeline
 from jouletrace.simulator.sensors import SamplingSensor
 
-KINDS, LENGTH_NS, GAP_NS, SECONDS = 8, 20_000, 2_000, 10.0
+KINDS, LENGTH_NS, GAP_NS, SECONDS = 8, 20_000, 2_000, 20.0
 APART = 0.05
 """How far the powers of copies are from those of their kernels, up or down."""
 

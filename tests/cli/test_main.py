@@ -154,7 +154,7 @@ WRONG = [
     (2, ["convert", "toy.py:toy", "--to", "onnx", "--seed", "-1"], "--seed -1: must lie between 0"),
     (2, ["convert", "toy.py:toy", "--to", "onnx", "--time-limit", "nan"], "--time-limit nan: must be more than 0 s"),
     (2, ["profile", "resnet50", "--task", "train", "-d", "cpu", "--data", ""], "--data: no folder is named"),
-    (2, ["calibrate", "-d", "sim:h100", "--seconds", "3"], "--seconds 3: between 10 and 600 s"),
+    (2, ["calibrate", "-d", "sim:h100", "--seconds", "3"], "--seconds 3: must be between 10 and 600 s"),
     (2, ["show"], "Missing argument"),
     (2, ["show", "nowhere"], "no Run at nowhere"),
     (2, ["show", "toy.py"], "neither a folder nor a readable zip file"),

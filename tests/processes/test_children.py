@@ -63,7 +63,7 @@ in_fresh_process("gemm", ProfileSettings(device="cpu"), Path("up"))
 def at_work(parent):
     """What a process has started but its watcher, which outlives it in order to clean up."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in sorted(children_of(parent))}
-    return [pid for pid, text in commands.items() if b"profiler.watcher" not in text]
+    return [pid for pid, text in commands.items() if b"processes.watcher" not in text]
 
 
 @pytest.mark.thorough
@@ -98,7 +98,7 @@ def test_a_child_whose_parent_is_gone_before_it_could_ask_does_nothing():
 def test_where_the_kernel_does_not_tell_a_thread_watches():
     """As elsewhere than on Linux."""
     child = (
-        "import os, time\nfrom jouletrace.profiler import with_parent\n"
+        "import os, time\nfrom jouletrace.processes import with_parent\n"
         "with_parent._signal_requested = lambda: False\nwith_parent.end_with_parent(os.getppid())\n"
         f"print(os.getpid(), flush=True)\ntime.sleep({FOREVER_S})"
     )

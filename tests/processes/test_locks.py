@@ -208,7 +208,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     path = shared_folder() / f"jouletrace-{GPU.id}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(victim)
-    with pytest.raises(NotPossibleError, match="can't be made"), hold(GPU, "changing"):
+    with pytest.raises(NotPossibleError, match="can't be created"), hold(GPU, "changing"):
         pass
     assert victim.read_text() == "precious"
 

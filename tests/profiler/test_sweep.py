@@ -123,7 +123,7 @@ def test_a_grid_can_grow(tmp_path):
 
 def test_where_nothing_could_be_measured_the_reasons_are_said(tmp_path):
     runner = Runner(b1=BadInputError("it is broken"))
-    with pytest.raises(NotPossibleError, match="not one of 1 points could be measured: it is broken"):
+    with pytest.raises(NotPossibleError, match="none of 1 points could be measured: it is broken"):
         run_sweep(Grid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
 
 

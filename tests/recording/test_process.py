@@ -166,7 +166,7 @@ def test_a_recorder_that_is_told_to_terminate_ends_well_but_is_missed(record):
     sent = time.time_ns()
     wait_for(lambda: gone(recorder.pid))
     assert stamps_of(recorder.samples())[-1] >= sent
-    with pytest.raises(RecorderDiedError, match="ended before it was asked to"):
+    with pytest.raises(RecorderDiedError, match="ended before the recording did"):
         recorder.stop()
 
 

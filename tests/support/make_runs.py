@@ -292,6 +292,10 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
                 row[field.name] = int(rng.integers(0, 2**62))
             else:
                 row[field.name] = int(rng.integers(0, 2**30))
+        if name == "waveform":  # bins side by side, each power in its interval
+            power = float(rng.uniform(0, 500))
+            row = {"start_ns": len(found), "end_ns": len(found) + 1}
+            row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
         if name == "units":  # a tree: each lies within one that came before, if within any
             row["id"] = len(found)
             if not found:

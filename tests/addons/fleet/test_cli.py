@@ -51,7 +51,7 @@ def measured(tmp_path_factory):
 @pytest.mark.thorough
 def test_a_fleet_runs_prints_its_report_and_says_simulated(measured):
     _, out, err = measured
-    assert "2 new results, 0 were there, 0 missing" in err
+    assert "2 new results, 0 existed, 0 missing" in err
     assert "SIMULATED" in out
     assert "gemm 4096" in out
     for words in ("GPU 0", "GPU 1", "between GPUs", "Worth asking for?", "Power limits"):

@@ -64,7 +64,7 @@ def fleet_run(capsys, gpus: int) -> dict:
     ordered = ("--device", "sim:h100", "--gpus", str(gpus), "--repeats", "1", "--engine", "ray")
     said = command(capsys, "fleet", "run", "gemm", *ordered, *SHORT, "-o", "fleet", "--json")
     assert said.code == 0, said.err
-    assert f"{gpus} new results, 0 were there, 0 missing" in said.err
+    assert f"{gpus} new results, 0 existed, 0 missing" in said.err
     found: dict = json.loads(said.out)["groups"][0]
     assert found["facts"]["simulated"] is True
     return found

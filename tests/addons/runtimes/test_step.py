@@ -356,7 +356,7 @@ def test_outputs_that_are_nan_are_warned_of(tmp_path):
         (["--hint", "latency", "--backend", "torch"], "--hint latency with --backend torch: only for openvino"),
         (
             ["--hint", "throughput", "--streams", "2", "--backend", "openvino"],
-            "--hint throughput with --streams 2: a hint lets OpenVINO choose the streams",
+            "--hint throughput with --streams 2: with a hint OpenVINO chooses the streams",
         ),
         (["--batch", "7"], "--batch 7: m.onnx takes 'tokens' (2x4)"),
         (["--optimizer", "sgd"], "m.onnx: --optimizer and --label-smoothing are for --task train"),

@@ -28,7 +28,7 @@ def forward():
 
 def test_the_first_failure_is_reported_with_its_line():
     text = explain(broken_capture(forward), "aten.view.default")
-    assert text.startswith("can't be captured as a CUDA graph at aten.view.default (test_steps_capture.py, line ")
+    assert text.startswith("can't be captured as a CUDA graph at aten.view.default (test_capture.py, line ")
     assert "return x.reshape(2, 7)): shape '[2, 7]' is invalid" in text
     assert text.endswith("; use --mode eager")
     assert "\n" not in text

@@ -121,7 +121,7 @@ def test_a_workload_that_raises_says_what_and_where():
         return x @ x
 
     with pytest.raises(
-        BadInputError, match=r"forward: its call raised RuntimeError: .*\(test_steps_cpu.py, line \d+: return x @ x\)"
+        BadInputError, match=r"forward: its call raised RuntimeError: .*\(test_cpu.py, line \d+: return x @ x\)"
     ):
         make_step(build(forward, torch.ones(2, 3)), "cpu", "eager")
 

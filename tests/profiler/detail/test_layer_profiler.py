@@ -119,7 +119,7 @@ def test_the_summary_has_a_row_a_layer_with_spread_across_runs(layers):
         "Layer profile, 2 runs",
         "SIMULATED",
         "H100",
-        "an iteration",
+        "per iteration",
         "Mean power",
         "Closure",
         "train mode",

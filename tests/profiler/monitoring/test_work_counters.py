@@ -107,7 +107,7 @@ def test_a_target_is_url_metric_and_labels():
         ("http://#x", "not an http:// or https:// address"),
         ("http://h:x/#m", "Port could not be cast"),
         ("http://u:secret@h/#m", "leave it out"),
-        ("http://h/#1m", "is no metric"),
+        ("http://h/#1m", "is not a metric"),
         ('http://h/#m{a=~"b"}', "select series by label="),
         ("http://h/#m{a}", "select series by label="),
     ],

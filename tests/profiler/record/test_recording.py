@@ -176,7 +176,7 @@ def test_a_recording_within_another_is_a_range_of_it_and_is_warned_of_once(tmp_p
 @pytest.mark.thorough
 def test_a_recording_entered_again_while_it_is_on_is_a_range_of_itself():
     with jt.record("mine", devices=REAL) as recording:
-        with pytest.warns(RuntimeWarning, match="'mine' is within 'mine'"), recording:
+        with pytest.warns(RuntimeWarning, match="'mine' is within the active 'mine'"), recording:
             jt.step()
         jt.step()
     assert {row["name"] for row in spans_of(recording.run, "range")} == {"mine"}
@@ -187,7 +187,7 @@ def test_a_recording_entered_again_while_it_is_on_is_a_range_of_itself():
 def test_a_recording_within_another_may_outlast_it():
     outer, inner = jt.record("outer", devices=REAL), jt.record("inner", devices=REAL)
     outer.__enter__()
-    with pytest.warns(RuntimeWarning, match="'inner' is within 'outer'"):
+    with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"):
         inner.__enter__()
     outer.__exit__(None, None, None)
     inner.__exit__(None, None, None)
@@ -202,7 +202,7 @@ def test_a_recording_that_was_within_another_tells_what_that_one_has_measured():
         with pytest.raises(BadInputError, match="'inner' has not begun"):
             inner.now()
         told = []
-        with pytest.warns(RuntimeWarning, match="'inner' is within 'outer'"), inner:
+        with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"), inner:
             told.append(inner.now().label)
         told.append(inner.now().label)  # it has begun, and is over
         with inner, jt.record("third", devices=REAL) as third:
@@ -237,7 +237,7 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
 
     with jt.record("outer", devices=REAL) as outer:
         monkeypatch.setattr(active, "lock", EndsOuter(active.lock))
-        with pytest.warns(RuntimeWarning, match="'inner' is within 'outer'"), jt.record("inner", devices=REAL) as inner:
+        with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"), jt.record("inner", devices=REAL) as inner:
             assert outer.run is not None
     assert inner.run is None
     assert {w.code for w in outer.run.warnings} >= {"record_within", "ranges_not_ended"}
@@ -249,7 +249,7 @@ def test_where_warnings_are_errors_a_recording_within_another_leaves_nothing_ope
         for _ in range(2):
             with (
                 warnings.catch_warnings(action="error"),
-                pytest.raises(RuntimeWarning, match="'inner' is within 'outer'"),
+                pytest.raises(RuntimeWarning, match="'inner' is within the active 'outer'"),
                 jt.record("inner", devices=REAL),
             ):
                 pytest.fail("it has begun")
