@@ -239,7 +239,7 @@ def test_a_sensor_that_fails_is_told_and_the_others_go_on(record):
     recorder = record("board?full=1&fail=0.7")
     wait_for(lambda: bool(failure(recorder)))
     failed = time.time_ns()
-    assert "recording of power_w of GPU ended: the GPU is lost" in failure(recorder)
+    assert "recording of power_w of board ended: the GPU is lost" in failure(recorder)
     with pytest.raises(RecorderDiedError, match="GPU is lost"):
         recorder.stop()
     assert recorder.stop().samples == len(recorder.samples())
@@ -257,7 +257,7 @@ def failure(recorder):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("missing-board", "there is no missing-GPU"), ("crash", "RuntimeError: a bug in the driver's binding")],
+    [("missing-board", "there is no missing-board"), ("crash", "RuntimeError: a bug in the driver's binding")],
 )
 def test_a_recorder_that_can_not_start_says_why(tmp_path, spec, message):
     recorder = ProcessRecorder([spec], tmp_path / "spool", FACTORY)

@@ -75,7 +75,7 @@ def test_doctor_says_what_power_did_when_a_load_began(capsys):
     step = {"step_rest_w": 122.0, "step_settled_w": 700.0, "step_peak_w": 926.0, "step_rise_s": 0.031}
     board_store.remember("SIM-h100-80-0", power_step={**step, "step_return_s": 0.15, "load": "gemm", "time_ns": 0})
     said = " ".join(command(capsys, "doctor", "--device", "sim:h100").out.split())
-    assert "(gemm): 122 to 700 W, 90 % after 31 ms, peak 926 W, back after 150 ms; seen" in said
+    assert "(gemm): 122 to 700 W, 90 % after 31 ms, peak 926 W, back after 150 ms; measured" in said
     assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in said
     told = json.loads(command(capsys, "doctor", "--device", "sim:h100", "--json").out)
     assert told["devices"][0]["power_step"]["step_peak_w"] == 926

@@ -125,7 +125,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
         jt.step()
     assert active.current is None
     assert len(spans_of(recording.run, "iteration")) == 5
-    assert ["3 spans came after" in w.message for w in recording.run.warnings if w.code == "spans_left_out"] == [True]
+    assert ["3 spans after" in w.message for w in recording.run.warnings if w.code == "spans_left_out"] == [True]
 
 
 @pytest.mark.thorough
@@ -237,7 +237,10 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
 
     with jt.record("outer", devices=REAL) as outer:
         monkeypatch.setattr(active, "lock", EndsOuter(active.lock))
-        with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"), jt.record("inner", devices=REAL) as inner:
+        with (
+            pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"),
+            jt.record("inner", devices=REAL) as inner,
+        ):
             assert outer.run is not None
     assert inner.run is None
     assert {w.code for w in outer.run.warnings} >= {"record_within", "ranges_not_ended"}
