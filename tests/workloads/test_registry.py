@@ -52,7 +52,8 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path):
 
 def test_neither_import_nor_resolve_imports_torch():
     code = (
-        "import sys; from jouletrace import workloads; from jouletrace.execution import steps; workloads.resolve('deit-b'); workloads.names();"
+        "import sys; from jouletrace import workloads; from jouletrace.execution import steps; "
+        "workloads.resolve('deit-b'); workloads.names();"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,7 +16,10 @@ from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 
 if TYPE_CHECKING:
+    from jouletrace.addons.fleet.engine import Summary
     from jouletrace.addons.fleet.findings import Findings
+    from jouletrace.addons.fleet.open import Request
+    from jouletrace.addons.fleet.plan import FleetSettings
     from jouletrace.addons.fleet.results import Fleet
     from jouletrace.run import Run
 
@@ -85,14 +88,8 @@ def run(
 
     The exit code is 3 if results are missing at the end.
     """
-    from jouletrace.addons.fleet.dataset import Dataset
-    from jouletrace.addons.fleet.engine import run_fleet
-    from jouletrace.addons.fleet.open import Request, open_fleet
+    from jouletrace.addons.fleet.open import Request
     from jouletrace.addons.fleet.plan import FleetSettings, parse_noise
-    from jouletrace.addons.fleet.store import open_store
-    from jouletrace.cli.fleet_progress import FleetProgress
-    from jouletrace.recording.session import command_line
-    from jouletrace.run.store import fresh_folder
 
     if output is not None and (Path(output) / "run.json").exists():
         raise BadInputError(f"--output {output}: it holds a Run, not a fleet")
@@ -115,9 +112,32 @@ def run(
     request = Request(
         device=settings.device, gpus=gpus, nodes=nodes, engine=engine, address=address, allow_busy=allow_busy
     )
+    place, found = _measured(how, request, output, quiet=json)
+    say(
+        f"{found.measured} new results, {found.before} existed, "
+        f"{found.wanted - found.before - found.measured} missing; saved {place}"
+    )
+    results = _opened([place])
+    _print(results, _find(results), top=top, json=json)
+    if found.failed:
+        reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
+        again = f"repeat the command with -o {place} for the missing ones"
+        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results are missing: {reasons}; {again}")
+
+
+def _measured(how: FleetSettings, request: Request, output: str | None, *, quiet: bool) -> tuple[str, Summary]:
+    """Run a fleet; the folder of its results and what came of it."""
+    from jouletrace.addons.fleet.dataset import Dataset
+    from jouletrace.addons.fleet.engine import run_fleet
+    from jouletrace.addons.fleet.open import open_fleet
+    from jouletrace.addons.fleet.store import open_store
+    from jouletrace.cli.fleet_progress import FleetProgress
+    from jouletrace.recording.session import command_line
+    from jouletrace.run.store import fresh_folder
+
     with open_fleet(how, request) as fleet:
-        place = output or str(fresh_folder("runs", f"fleet-{Path(workload).name}"))
-        progress = FleetProgress(fleet.gpus, quiet=json)
+        place = output or str(fresh_folder("runs", f"fleet-{Path(how.workload).name}"))
+        progress = FleetProgress(fleet.gpus, quiet=quiet)
         try:
             with progress:
                 found = run_fleet(
@@ -135,16 +155,7 @@ def run(
             elif progress.measured or not isinstance(error, JouletraceError):
                 say(f"the results so far are in {place}; repeat the command with -o {place} for the missing ones")
             raise
-    say(
-        f"{found.measured} new results, {found.before} existed, "
-        f"{found.wanted - found.before - found.measured} missing; saved {place}"
-    )
-    results = _opened([place])
-    _print(results, _find(results), top=top, json=json)
-    if found.failed:
-        reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
-        again = f"repeat the command with -o {place} for the missing ones"
-        raise NotPossibleError(f"{len(found.failed)} of {found.wanted} results are missing: {reasons}; {again}")
+    return place, found
 
 
 def report(
