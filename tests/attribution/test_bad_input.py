@@ -89,7 +89,7 @@ def test_kernels_missing_that_the_tracer_counts():
     """Where the GPU mostly rests nothing in the readings tells: the tracer has to."""
     recorded = load("vit-h100")
     found = lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=(1223.0, 1226.0)), recorded.readings)
-    says = verdict(checks(found, recorded.readings, dropped=len(recorded.kind) // 20))
+    says = verdict(checks(found, recorded.readings, len(recorded.kind), dropped=len(recorded.kind) // 20))
     refused(says, "missed")
 
 
@@ -184,4 +184,4 @@ def test_readings_that_never_change():
 def test_steps_in_time_with_the_sensor():
     """Seed 1: nine in ten of a kernel's time is never seen, and two of six rows missed."""
     says, *_ = analysed("locked_period", seed=1)
-    refused(says, "of the time of other kernels than ran")
+    refused(says, "of the time among kinds of kernels")

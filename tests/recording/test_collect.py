@@ -158,7 +158,7 @@ def test_a_sensor_that_fails_is_told_and_what_it_gave_is_kept(tmp_path):
     recorder = InProcessRecorder([device], tmp_path)
     recorder.start()
     clock.sleep(3.0)
-    with pytest.raises(RecorderDiedError, match="recording of power_w of GPU ended: the GPU is lost"):
+    with pytest.raises(RecorderDiedError, match="recording of power_w of board ended: the GPU is lost"):
         recorder.check()
     with pytest.raises(RecorderDiedError):
         recorder.stop()

@@ -27,8 +27,8 @@ ANY_RATE_HZ = (1150.0, 1310.0)
 """Of eight GPUs of the kind seven take 1217 to 1254 samples per second, one 1191."""
 
 GAP_SPREAD_W = 6.0
-"""Between kernels GPUs draw what they draw in context idle: -3 to 9 W more in 16 recordings of three H200s, where the
-readings tell it to 8 W and less; most where the die is hot."""
+"""Standard deviation of power between kernels minus power in context idle: -3 to +9 W in 16 recordings of three H200s,
+known to 8 W or better, largest on hot dies."""
 
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
@@ -56,7 +56,7 @@ def fitted(
     activity, dropped = made(readings.origin_ns), int(run.workload[PHASE].get("dropped") or 0)
     for sensor in samplers(run) if samples(channel) else [_means(channel)]:
         locked = lock(activity, sensor, readings)
-        asked = checks(locked, readings, dropped=dropped)
+        asked = checks(locked, readings, len(run.activity), dropped)
         if all(check.passed for check in asked):
             return locked.fit, ""
     return locked.fit, verdict(asked)

@@ -19,7 +19,7 @@ NEGLIGIBLE_OVERLAP = 2e-3
 """Share of busy time below which overlaps are cut off: launches that begin during the previous one's last block."""
 
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
-"""Longer kernels have a head and a tail with separate powers; the response of the sensor spans 120 us."""
+"""Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
 
 _CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
 """Parameters of ``slowness_of``: least share of the time, gap between classes and scatter within one (logarithms),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity, Kind
-from jouletrace.attribution.fit import TAIL_S, Fit, fit
+from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
@@ -93,26 +93,32 @@ def check_seen(fitted: Fit) -> Check:
     table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.kind)))
     ran = (table[1] - table[0]) / (fitted.time_s[-1] - fitted.time_s[0])
     missed = float(np.abs(fitted.seen - ran).sum() / 2)
-    says = f"the samples show {missed:.1%} of the time of other kernels than ran (at most {UNSEEN:.0%})"
+    says = f"the readings misplace {missed:.1%} of the time among kinds of kernels (at most {UNSEEN:.0%})"
     return Check("seen", missed <= UNSEEN, says, "steps are aliased with the sensor: record with pauses between them")
 
 
 def check_idle(fitted: Fit) -> Check:
     """Whether the power between kernels is that of an idle GPU."""
     rest, error = float(fitted.power_w[-1]), fitted.errors95 * float(np.sqrt(fitted.covariance[-2, -2]))
-    says = f"between kernels the GPU draws {rest:.0f} ± {error:.0f} W"
+    says = f"between kernels the GPU draws {rest:.0f} ± {error:.0f} W (at most {BUSY_IDLE_W:.0f} W)"
     advice = "kernels are missing from the timeline, or another process uses the GPU"
     return Check("rest", rest - error <= BUSY_IDLE_W, says, advice)
 
 
 def check_held_out(fitted: Fit, readings: Readings) -> Check:
-    """Whether powers and phase from half of the readings predict the other half better than busy and idle alone."""
+    """Whether powers and phase from half of the readings predict the other half better than busy and idle alone.
+
+    Response, delay and length of the average are those of all readings; powers, clock, drift and place are refitted.
+    """
     if fitted.time_s[-1] - fitted.time_s[0] < 2 * HOLD_S:
         return Check("held_out", False, "the recording is too short to hold readings out", "record for longer")
     turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0
     kinds = _prediction_error(fitted, fitted.activity, readings, turn)
     plain = _prediction_error(fitted, _busy(fitted.activity), readings, turn)
-    says = f"held-out readings are predicted to {kinds:.1f} W by kernels and to {plain:.1f} W by busy and idle alone"
+    says = (
+        f"held-out readings are predicted to {kinds:.1f} W by kernels and to {plain:.1f} W by busy and idle alone "
+        f"(at most {GAIN:g} times that)"
+    )
     return Check(
         "held_out",
         kinds < GAIN * plain,
@@ -129,32 +135,39 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
         fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
     )
     wrong = fit(fitted.activity, late, readings, free=False).residual_rms_w
-    says = f"samples half a period later have a residual of {wrong:.1f} W in place of {fitted.residual_rms_w:.1f} W"
+    says = (
+        f"samples half a period later have a residual of {wrong:.1f} W in place of {fitted.residual_rms_w:.1f} W "
+        f"(at least {PLACEBO:g} times that)"
+    )
     return Check(
         "placebo", wrong > PLACEBO * fitted.residual_rms_w, says, "record for longer, or with pauses between iterations"
     )
 
 
-def checks(lock: Lock, readings: Readings, dropped: int = 0) -> list[Check]:
+def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -> list[Check]:
     """The checks of a recording; those of the sample clock need a sampling sensor.
 
     Args:
         lock: Of the recording.
         readings: The record.
+        kernels: Kernels that were traced.
         dropped: Kernels that the tracer reports as missed.
     """
     fitted = lock.fit
     span = fitted.activity.finish_s - fitted.activity.begin_s
-    covered = len(fitted.time_s) * float(np.median(np.diff(fitted.time_s))) / (span - fitted.begun_s - TAIL_S)
+    covered = len(fitted.time_s) * float(np.median(np.diff(fitted.time_s))) / (span - fitted.begun_s - END_S)
     long = Check(
         "length",
         span >= SHORTEST_S and covered >= COVERED,
         f"the recording lasts {span:.1f} s, of which {min(covered, 1):.0%} have readings",
         f"record for at least {SHORTEST_S:.0f} s, and power all the while",
     )
-    missed = dropped / (dropped + len(fitted.activity.start_s))
+    missed = dropped / (dropped + max(kernels, 1))
     traced = Check(
-        "traced", missed <= DROPPED, f"the tracer missed {missed:.1%} of the kernels", "trace with larger buffers"
+        "traced",
+        missed <= DROPPED,
+        f"the tracer missed {missed:.2%} of the kernels (at most {DROPPED:.2%})",
+        "trace with larger buffers",
     )
     asked = [long, traced, check_idle(fitted), check_seen(fitted), check_held_out(fitted, readings)]
     if lock.search is not None:

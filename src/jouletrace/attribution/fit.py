@@ -19,7 +19,9 @@ Array = NDArray[np.float64]
 LEAD_S = 0.35
 """Readings this soon after the start contain what ran before it, and the ramp of the power."""
 
-TAIL_S, LEAST = 0.06, 10
+END_S, LEAST = 0.06, 10
+"""Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
+
 SPEED_SPREAD = 5.0
 """Prior standard deviation of the exponent of power in the clock, about 0; dynamic power has an exponent of 2 to 3."""
 
@@ -34,12 +36,12 @@ COPY_SPREAD = 0.035
 their power beyond their uncertainty."""
 
 RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
-"""Priors of the response: difference of a bin (0.08 at most) from the nominal one, and its second difference."""
+"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference."""
 
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
-"""Convergence: the place moves by less than ``STILL``, or the residual shrinks to no less than ``GAINED``. A step is at
-most ``STEP``. Samples enter and leave readings as a track moves, so the place never comes to rest."""
+"""The iteration stops once the place moves by less than ``STILL`` or the residual falls by less than 0.5 %
+(``GAINED``), after three rounds at least. The place moves by at most ``STEP`` per round."""
 
 CLUSTER_S, MEANS_CLUSTER_S, SHRUNK = 1.0, 1.5, 0.1
 """Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer, and averaging sensors see
@@ -57,7 +59,7 @@ class Fit:
         time_s, watts: The readings that were used, shape (n,).
         power_w: Of each kind of interval, idle last, shape (k,).
         speed: Change of the power above idle per unit of the logarithm of duration, relative; about -2.
-        covariance: Of ``power_w`` and then ``speed`` (times ``power_w``), shape (k + 1, k + 1).
+        covariance: Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1).
         prior_covariance, design_covariance: The same without readings, and with readings of independent noise.
         seen: Mean share of each kind in the readings, idle last, shape (k,).
         drift_w: Slow drift of the whole, of mean 0, shape (n,).
@@ -122,7 +124,7 @@ def fit(
     Raises:
         BadInputError: With fewer than 10 readings while the timeline lasts.
     """
-    chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - TAIL_S)
+    chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - END_S)
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
     enough(activity, int(chosen.sum()), kinds=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.fit import LEAD_S, TAIL_S, Fit, enough, fit
+from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
 from jouletrace.sensor.acquire import Search, follow, search
 from jouletrace.sensor.observer import Averaged, Means, Sampled
 from jouletrace.sensor.readout import Readings
@@ -53,7 +53,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
     Raises:
         BadInputError: With too few readings within the timeline, or fewer than kinds.
     """
-    enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - TAIL_S).sum()))
+    enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
         observer = Averaged.of(sensor, readings)
         delays = sensor.delay_s + sensor.delay_spread_s * WHERE

@@ -34,11 +34,11 @@ class Row:
 
     Attributes:
         names: One name, or several where they are pooled.
-        seconds: Time in which it ran.
+        seconds: Time in which it ran; time in which n kernels ran counts 1/n.
         energy: Energy of the GPU while it ran, J; null where it isn't resolved.
         power: Mean power while it ran, W.
         bound: Half-width for independent noise of the same size, J.
-        overlapped: Share of its time in which other kinds ran too; it gets an equal share of the energy there.
+        overlapped: Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there.
     """
 
     names: tuple[str, ...]

@@ -117,7 +117,8 @@ def _stated(found: Any, of: str) -> Any:
         return found
     if set(found) == _FIGURE:
         return {**found, "of": None if found["low"] is None else of, "budget": None}
-    return {name: _stated(one, of) for name, one in found.items()}
+    # a comparison has a schema of its own
+    return {name: one if name == "comparison" else _stated(one, of) for name, one in found.items()}
 
 
 def json_text(runs: Sequence[Run], *, top: int | None = None, compared: Sequence[Comparison | None] = ()) -> str:

@@ -24,7 +24,7 @@ DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
 
 
 class Timeline(Protocol):
-    """A timeline of kinds, idle last."""
+    """A timeline of kinds, idle last; ``attribution.activity.Activity`` is one."""
 
     def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
         """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,)."""

@@ -1,4 +1,7 @@
-"""The response of one sample: the weights of the power around its nominal time."""
+"""The response of one sample: the weights of the power around its nominal time, within 0.2 ms.
+
+The response of readings, within tens of milliseconds, is in ``sensor.windows.response``.
+"""
 
 from __future__ import annotations
 
