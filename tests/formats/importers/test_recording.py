@@ -298,7 +298,9 @@ def test_kernels_that_were_dropped_are_seen_by_their_launches(tmp_path, folder):
     events, base = foreign.events_of(CHAIN, operators=True)
     kept = [one for place, one in enumerate(events) if one["cat"] != "kernel" or place % 41]
     run = imported(foreign.write_kineto(tmp_path / "t.json", kept, base), folder / "power.csv")
-    assert re.search(r"the tracer missed \d\.\d\d% of the kernels \(at most 0\.10%\); trace with larger buffers", said(run))
+    assert re.search(
+        r"the tracer missed \d\.\d\d% of the kernels \(at most 0\.10%\); trace with larger buffers", said(run)
+    )
 
 
 def test_launches_into_a_graph_have_no_kernels_and_none_is_missed(tmp_path, folder):
