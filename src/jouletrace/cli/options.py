@@ -43,9 +43,12 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
         shown = [*arguments, *options, *(one for one in own if one not in arguments)]
         shown = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in shown]
 
+        usual = {one.name: one.default for one in options}
+
         @wraps(command)
-        def run_command(**given: Any) -> None:
-            values = {one.name: _value(one, given.pop(_named(one))) for one in chosen}
+        def run_command(*args: Any, **given: Any) -> None:
+            given |= {one.name: value for one, value in zip(arguments, args, strict=False)}
+            values = {one.name: _value(one, given.pop(_named(one), usual[_named(one)])) for one in chosen}
             command(settings=kind(**values), **given)
 
         del run_command.__wrapped__  # typer would use its signature
