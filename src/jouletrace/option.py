@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import MISSING, field
+from dataclasses import field
 from typing import Any
 
 
@@ -28,7 +27,6 @@ def option(
         pairs: A dictionary, written as KEY=VALUE and repeatable.
         shown: Whether the command line has it; else it is Python's alone.
     """
-    factory: Callable[[], Any] | Any = default if callable(default) else MISSING
     metadata = {
         "help": help,
         "flags": flags,
@@ -37,6 +35,6 @@ def option(
         "pairs": pairs,
         "shown": shown,
     }
-    if factory is not MISSING:
-        return field(default_factory=factory, metadata=metadata)
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -241,3 +241,9 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     assert again.change.value == pytest.approx(
         next(r for r in found["rows"] if r["metric"] == "energy_total_j")["change"]["value"]
     )
+
+
+@pytest.mark.parametrize("call", [jt.ab, lambda a, b, **options: jt.profile(a, **options)], ids=["ab", "profile"])
+def test_what_only_times_engines_is_no_backend_of_workloads(call):
+    with pytest.raises(BadInputError, match="--backend trtexec times engines"):
+        call("deit-t", "deit-t", device=SPEC, backend="trtexec")

@@ -37,7 +37,7 @@ def ab(
     of 1 % are resolved within a minute.
     """
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.cli.quiet_output import aside
+    from jouletrace.cli.quiet_output import quiet_output
     from jouletrace.profiler.ab import AbSettings, run_ab
     from jouletrace.profiler.prepare import resolve
     from jouletrace.recording.session import command_line
@@ -49,10 +49,10 @@ def ab(
         settings_b = replace(settings, mode=mode_b or settings.mode, dtype=dtype_b or settings.dtype)
     except BadInputError as error:
         raise BadInputError(f"B: {error}") from None
-    with aside():
+    with quiet_output():
         one, other = resolve(a), resolve(b)
     with Place(output, f"{one.name}-vs-{other.name}") as place:
-        with ProgressLine() as progress, aside():
+        with ProgressLine() as progress, quiet_output():
             run, comparison = run_ab(
                 one,
                 other,

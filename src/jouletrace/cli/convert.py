@@ -61,7 +61,7 @@ def convert(
     from jouletrace.addons.runtimes.export import ExportOptions
     from jouletrace.addons.toolchain.convert import ConvertSettings
     from jouletrace.addons.toolchain.convert import convert as run_conversion
-    from jouletrace.cli.quiet_output import aside
+    from jouletrace.cli.quiet_output import quiet_output
     from jouletrace.workloads.options import WorkloadOptions
 
     how = ConvertSettings(
@@ -84,7 +84,7 @@ def convert(
         more=tuple(more or ()),
         limit_s=time_limit,
     )
-    with aside():
+    with quiet_output():
         path, facts = run_conversion(workload, how, output, say=say)
     if json:
         print(json_module.dumps({"schema": 1, "path": str(path), **facts}, indent=1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +12,11 @@ import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
-
-DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
+from jouletrace.profiler.settings import DEVICE_HELP
 
 Device = Annotated[str, typer.Option("--device", "-d", help=DEVICE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
 Format = Annotated[str, typer.Option("--format", "-f", help="table, json, csv, markdown or latex.")]
-Detail = Annotated[str, typer.Option("--detail", help="model, phase, layer or kernel.")]
 Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the N rows with the most energy.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
@@ -45,13 +42,12 @@ def from_settings(kind: type, *names: str, **defaults: Any) -> Callable[[Callabl
 
         usual = {one.name: one.default for one in options}
 
-        @wraps(command)
         def run_command(*args: Any, **given: Any) -> None:
             given |= {one.name: value for one, value in zip(arguments, args, strict=False)}
             values = {one.name: _value(one, given.pop(_named(one), usual[_named(one)])) for one in chosen}
             command(settings=kind(**values), **given)
 
-        del run_command.__wrapped__  # typer would use its signature
+        run_command.__name__, run_command.__doc__ = command.__name__, command.__doc__
         run_command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         run_command.__annotations__ = {one.name: one.annotation for one in shown}
         return run_command

@@ -33,7 +33,7 @@ def profile(
     measured in separate passes without other instrumentation.
     """
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.cli.quiet_output import aside
+    from jouletrace.cli.quiet_output import quiet_output
     from jouletrace.profiler.prepare import resolve
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.profiler.repeats import profile_repeats
@@ -48,10 +48,10 @@ def profile(
             place.done(run)
             print_runs([run], form=form, detail=settings.detail, top=top)
         return
-    with aside():
+    with quiet_output():
         found = resolve(workload)
     with Place(output, f"{found.name}-b{settings.batch}" if settings.batch else found.name) as place:
-        with ProgressLine() as progress, aside():
+        with ProgressLine() as progress, quiet_output():
             folder, typed = place.folder, command_line()
             if repeats > 1:
                 run = profile_repeats(workload, settings, repeats, folder=folder, command=typed, progress=progress)

@@ -7,6 +7,6 @@ from contextlib import redirect_stdout
 from typing import TextIO
 
 
-def aside() -> redirect_stdout[TextIO]:
+def quiet_output() -> redirect_stdout[TextIO]:
     """A context that redirects prints to stderr: stdout carries only the result, which programs may parse."""
     return redirect_stdout(sys.stderr)

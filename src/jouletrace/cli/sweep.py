@@ -49,7 +49,7 @@ def sweep(
     the exit code is 3. Repeat the command with the same -o to resume.
     """
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.cli.quiet_output import aside
+    from jouletrace.cli.quiet_output import quiet_output
     from jouletrace.profiler.sweep import POINTS, SETTLED, Grid, restore_limit, run_sweep
     from jouletrace.recording.session import command_line
     from jouletrace.report.comparison.sweep import FORMATS, render
@@ -74,7 +74,7 @@ def sweep(
     )
     folder = output or fresh_folder("runs", "sweep")
     try:
-        with ProgressLine() as progress, aside():
+        with ProgressLine() as progress, quiet_output():
             found = run_sweep(
                 grid,
                 settings,

@@ -53,7 +53,7 @@ def trace(
     """
     from jouletrace.addons.toolchain.trace import TraceSettings, what
     from jouletrace.addons.toolchain.trace import trace as run_traced
-    from jouletrace.cli.quiet_output import aside
+    from jouletrace.cli.quiet_output import quiet_output
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
@@ -61,11 +61,11 @@ def trace(
     how = TraceSettings(
         tool, iterations, launches=launch_count, skip=launch_skip, trace=traced, limit_s=time_limit, **chosen
     )
-    with aside():
+    with quiet_output():
         found = what(target)
     name = found[0].rpartition("/")[2] if isinstance(found, list) else found.name
     with Place(output, f"{name}-{tool}") as place:
-        with aside():
+        with quiet_output():
             run = run_traced(found, how, settings, place.folder, typed=command_line(), say=say)
         place.done(run)
         _say_matched(run)

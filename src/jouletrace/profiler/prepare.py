@@ -11,7 +11,7 @@ from jouletrace.errors import SIMULATE_GPU, BadInputError
 from jouletrace.execution.steps.modes import check_options
 from jouletrace.profiler.backends import backend_of, named
 from jouletrace.profiler.backends.base import Prepared, Runtime, lacks_phases, no_phases
-from jouletrace.profiler.settings import RUNTIMES, ProfileSettings
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.model_file import ModelFile
@@ -36,13 +36,9 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
             that has none.
     """
     check_has_phases(workload, settings)
-    if settings.backend == "trtexec":
-        raise BadInputError(
-            f"{workload.name}: --backend trtexec times engines, only by jouletrace profile on the command line"
-        )
     if isinstance(workload, ModelFile) and settings.backend == "auto":
         settings = replace(settings, backend=workload.backend)
-    if settings.backend in RUNTIMES:
+    if settings.backend not in ("auto", "torch"):
         device_for = cast(Runtime, named(settings.backend)).device_for
         return replace(settings, device=device_for(settings.backend, settings.device))
     if settings.threads is not None or settings.streams > 1 or settings.hint is not None:

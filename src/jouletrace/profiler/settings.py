@@ -10,6 +10,7 @@ from typing import Any
 from jouletrace.errors import BadInputError
 from jouletrace.option import option
 
+DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
 DETAILS = ("model", "phase", "layer", "kernel")
 RUNTIMES = ("onnxruntime", "openvino")
 """Runtimes that run a workload instead of torch (``profiler.backends``)."""
@@ -33,11 +34,7 @@ class ProfileSettings:
 
     task: str = option("infer", "Task of an iteration: infer, train or generate.")
     detail: str = option("model", "Level of the breakdown: model, phase, layer or kernel.")
-    device: str = option(
-        "auto",
-        'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").',
-        flags=("--device", "-d"),
-    )
+    device: str = option("auto", DEVICE_HELP, flags=("--device", "-d"))
     batch: int | None = option(None, "Samples per iteration. [default: the workload's]")
     seq_len: int | None = option(
         None,

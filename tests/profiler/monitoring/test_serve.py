@@ -86,6 +86,17 @@ def test_what_is_not_known_is_left_out_and_never_zero():
     assert "energy" not in page
 
 
+def test_a_scrape_shows_one_update_though_the_next_comes_amid_it():
+    page = Readings([reading(), reading("GPU-2")], LiveWork("tokens_total", 12.0))
+    metrics = page.collect()
+    next(metrics)
+    page.shown = [reading("GPU-3")], None
+    rest = list(metrics)
+    uuids = {sample.labels["uuid"] for metric in rest for sample in metric.samples if "uuid" in sample.labels}
+    assert uuids == {"GPU-1", "GPU-2"}
+    assert any(metric.name == "jouletrace_work" for metric in rest)
+
+
 def test_work_is_a_counter_of_its_own():
     page = render([reading()], LiveWork("tokens_total", 12.0, 3.0, 0.25, 0.5))
     types = check(page)

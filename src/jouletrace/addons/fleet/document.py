@@ -32,14 +32,14 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
         found: Of each group.
         top: So many of the best and of the worst GPUs, where there are more than twice as many.
     """
-    told = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
+    page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:
-        told.sections += [spread_table(one, marks), variance_table(one, marks), gpu_section(one, marks, top)]
-        told.sections += filter(None, [slowness_table(one)])
-    told.facts = [fact for one in found for fact in facts(one)]
-    told.warnings = warnings(fleet, found)
-    return told.printable()
+        page.sections += [spread_table(one, marks), variance_table(one, marks), gpu_section(one, marks, top)]
+        page.sections += filter(None, [slowness_table(one)])
+    page.facts = [fact for one in found for fact in facts(one)]
+    page.warnings = warnings(fleet, found)
+    return page.printable()
 
 
 def spread_table(found: Findings, others: Footnotes) -> Section:

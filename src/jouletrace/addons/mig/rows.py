@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from jouletrace.addons.mig.jobs import Job
 from jouletrace.errors import BadInputError
 from jouletrace.run.files import shown
 from jouletrace.run.header import RUN_JSON
-from jouletrace.spreadsheets import csv_cells
+from jouletrace.spreadsheets import csv_file
 
 ROWS, ABOUT = "rows.jsonl", "sweep.json"
 
@@ -161,8 +159,4 @@ class RowStore:
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as CSV, null as an empty cell; distributions are in the Parquet alone."""
     names = [name for name in COLUMNS if name != "latency_quantiles_s"]
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(csv_cells("" if row.get(name) is None else row[name] for name in names) for row in rows)
-    return sink.getvalue()
+    return csv_file([names, *([row.get(name) for name in names] for row in rows)])

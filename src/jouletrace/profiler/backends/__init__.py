@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import cast
 
 from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.backends.base import Backend
-from jouletrace.profiler.settings import RUNTIMES
 
 _HOMES = {
     "torch": "jouletrace.profiler.backends.torch",
@@ -23,13 +23,22 @@ def backend_of(device: Device, name: str) -> Backend:
 
     Args:
         device: An opened device.
-        name: ``--backend``: "auto", "torch" or one of ``RUNTIMES``.
+        name: ``--backend``: one of ``settings.RUN_BY``.
+
+    Raises:
+        BadInputError: As ``named``.
     """
-    if name in RUNTIMES:
-        return named(name)
-    return named("simulated" if device.info.simulated else "torch")
+    if name in ("auto", "torch"):
+        return named("simulated" if device.info.simulated else "torch")
+    return named(name)
 
 
 def named(name: str) -> Backend:
-    """The backend of that name, one of ``_HOMES``."""
+    """The backend of that name, one of ``_HOMES``.
+
+    Raises:
+        BadInputError: If it runs no workloads: trtexec.
+    """
+    if name not in _HOMES:
+        raise BadInputError(f"--backend {name} times engines, only by jouletrace profile on the command line")
     return cast(Backend, import_module(_HOMES[name]))

@@ -64,23 +64,23 @@ class Readings(Collector):
     """The content of a scrape: one metric per channel, one sample per device that reports it.
 
     Attributes:
-        readings: The latest reading of each device.
-        work: Work counted so far; None if no work is counted.
+        shown: The latest reading of each device, and the work counted so far (None if no work is counted). Another
+            thread replaces both at once, so a scrape never mixes two updates.
     """
 
     def __init__(self, readings: Sequence[Reading] = (), work: LiveWork | None = None) -> None:
-        self.readings, self.work = readings, work
+        self.shown = readings, work
 
     def collect(self) -> Iterator[Metric]:
         """The metrics; those without a sample are left out."""
+        readings, work = self.shown
         about = GaugeMetricFamily(f"{_PREFIX}build_info", "Version of jouletrace.", labels=["version"])
         about.add_metric([__version__], 1.0)
         yield about
-        yield from (metric for metric in self._of_devices() if metric.samples)
-        work = self.work
+        yield from (metric for metric in _of_devices(readings) if metric.samples)
         if work is None:
             return
-        label = [work.unit, _flag(any(reading.info.simulated for reading in self.readings))]
+        label = [work.unit, _flag(any(reading.info.simulated for reading in readings))]
         text = "Units of work counted since the monitor began."
         counted = CounterMetricFamily(f"{_PREFIX}work", text, labels=["counter", "simulated"])
         text = "Energy of all devices per unit of work, since the previous reading."
@@ -89,34 +89,6 @@ class Readings(Collector):
             if value is not None:
                 metric.add_metric(label, value)
                 yield metric
-
-    def _of_devices(self) -> Iterator[Metric]:
-        readings = self.readings
-        text = "Energy of the GPU since the monitor began, summed from its power record."
-        yield self._filled(CounterMetricFamily, "energy_joules", text, (one.energy_j for one in readings))
-        text = "Time without readings, for which the energy uses the next power reading."
-        holes = (one.hole_s if one.energy_j is not None else None for one in readings)
-        yield self._filled(CounterMetricFamily, "record_hole_seconds", text, holes)
-        for channel, name, text, factor in _GAUGES:
-            values = (one.values.get(channel) for one in readings)
-            scaled = (None if value is None else float(value * factor) for value in values)
-            yield self._filled(GaugeMetricFamily, name, text, scaled)
-        limits = (one.info.power_limit_w for one in readings)
-        yield self._filled(GaugeMetricFamily, "power_limit_watts", "Enforced power limit.", limits)
-        text = "Unix time of the newest reading."
-        stamps = (one.time_ns / 1e9 if one.time_ns else None for one in readings)
-        yield self._filled(GaugeMetricFamily, "last_reading_timestamp_seconds", text, stamps)
-
-    def _filled(
-        self, kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, values: Iterable[float | None]
-    ) -> Metric:
-        metric = kind(f"{_PREFIX}{name}", text, labels=_OF_DEVICE)
-        for reading, value in zip(self.readings, values, strict=True):
-            info = reading.info
-            if value is not None:
-                index = "" if info.index is None else str(info.index)
-                metric.add_metric([index, info.id, info.name, _flag(info.simulated)], value)
-        return metric
 
 
 class Exporter:
@@ -153,7 +125,40 @@ class Exporter:
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
         """Serve these readings from now on."""
-        self._page.readings, self._page.work = readings, work
+        self._page.shown = readings, work
+
+
+def _of_devices(readings: Sequence[Reading]) -> Iterator[Metric]:
+    text = "Energy of the GPU since the monitor began, summed from its power record."
+    yield _filled(readings, CounterMetricFamily, "energy_joules", text, (one.energy_j for one in readings))
+    text = "Time without readings, for which the energy uses the next power reading."
+    holes = (one.hole_s if one.energy_j is not None else None for one in readings)
+    yield _filled(readings, CounterMetricFamily, "record_hole_seconds", text, holes)
+    for channel, name, text, factor in _GAUGES:
+        values = (one.values.get(channel) for one in readings)
+        scaled = (None if value is None else float(value * factor) for value in values)
+        yield _filled(readings, GaugeMetricFamily, name, text, scaled)
+    limits = (one.info.power_limit_w for one in readings)
+    yield _filled(readings, GaugeMetricFamily, "power_limit_watts", "Enforced power limit.", limits)
+    text = "Unix time of the newest reading."
+    stamps = (one.time_ns / 1e9 if one.time_ns else None for one in readings)
+    yield _filled(readings, GaugeMetricFamily, "last_reading_timestamp_seconds", text, stamps)
+
+
+def _filled(
+    readings: Sequence[Reading],
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    values: Iterable[float | None],
+) -> Metric:
+    metric = kind(f"{_PREFIX}{name}", text, labels=_OF_DEVICE)
+    for reading, value in zip(readings, values, strict=True):
+        info = reading.info
+        if value is not None:
+            index = "" if info.index is None else str(info.index)
+            metric.add_metric([index, info.id, info.name, _flag(info.simulated)], value)
+    return metric
 
 
 def _flag(value: bool) -> str:
