@@ -56,6 +56,42 @@ def convnext() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     return transformers.ConvNextForImageClassification(config), {"pixel_values": torch.randn(32, 3, 224, 224)}
 
 
+def bart() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Encoder and decoder of bart-base, 16 × 256 tokens in, 128 out."""
+    config = transformers.BartConfig(
+        d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+    )  # fmt: skip
+    return transformers.BartModel(config), {"input_ids": _ids(16, 256, 50000), "decoder_input_ids": _ids(16, 128, 50000)}
+
+
+def gemma2() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A decoder of 12 layers with sliding windows and soft caps on 4 × 1024 tokens."""
+    config = transformers.Gemma2Config(
+        hidden_size=1536, intermediate_size=6144, num_hidden_layers=12, num_attention_heads=8, num_key_value_heads=4,
+        head_dim=192, vocab_size=32000,
+    )  # fmt: skip
+    return transformers.Gemma2ForCausalLM(config), {"input_ids": _ids(4, 1024, 32000)}
+
+
+def deberta() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """DeBERTa-v2 of base size on 16 × 256 tokens: attention written out, with gathers."""
+    config = transformers.DebertaV2Config(
+        hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, relative_attention=True,
+        position_buckets=256, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", share_att_key=True,
+        vocab_size=50000, max_position_embeddings=512, position_biased_input=False,
+    )  # fmt: skip
+    return transformers.DebertaV2Model(config), {"input_ids": _ids(16, 256, 50000)}
+
+
+def segformer() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """SegFormer-B2 on 8 images of 512 × 512."""
+    config = transformers.SegformerConfig(
+        depths=[3, 4, 6, 3], hidden_sizes=[64, 128, 320, 512], decoder_hidden_size=768, num_labels=150
+    )
+    return transformers.SegformerForSemanticSegmentation(config), {"pixel_values": torch.randn(8, 3, 512, 512)}
+
+
 class Tagger(nn.Module):
     """Two directions, two layers; returns a tuple with None in it."""
 

