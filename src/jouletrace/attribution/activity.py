@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.observer import Sums
 from jouletrace.sensor.response import Response
 
 Array = NDArray[np.float64]
@@ -88,7 +89,9 @@ class Activity:
         """Whether a copy runs in each kind of interval, shape (members,)."""
         return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
 
-    def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
+    def seen(
+        self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
+    ) -> tuple[Array, Array, Array]:
         """Regressors of momentary samples.
 
         Args:
@@ -96,6 +99,7 @@ class Activity:
             response: Response of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
+            into: Rows to which the shares of samples are added, and with which weights; each is a row if None.
 
         Returns:
             Share of each kind of interval, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
@@ -107,9 +111,11 @@ class Activity:
         which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
         since, until = at_s[sample] - self.start_s[which], at_s[sample] - self.end_s[which]
         weight = response.within(since) - response.within(until)
-        width = len(self.members) + 1
-        table = np.bincount(sample * width + self.kind[which], weight, len(at_s) * width).reshape(-1, width)
-        table[:, -1] = 1 - table.sum(axis=1)
+        row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
+        width, rows = len(self.members) + 1, int(row[-1]) + 1
+        table = np.bincount(row[sample] * width + self.kind[which], weight * factor[sample], rows * width)
+        table = table.reshape(-1, width)
+        table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
         change = response.density(since) - response.density(until)
         total = np.bincount(sample, weight * value[which], len(at_s))
         slope = np.bincount(sample, change * watts[which], len(at_s))
