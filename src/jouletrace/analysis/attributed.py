@@ -114,7 +114,7 @@ class Attributed:
         self.about = run.workload[PHASE]
         raw = ("op", "kernel", "site")
         self.units: list[dict[str, Any]] = [
-            {**row, "parent": MODEL_UNIT} if row["level"] == "op" else row
+            {**row, "parent": MODEL_UNIT} if row["level"] == "op" or not row["op"] else row
             for row in run.units.to_pylist()
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
@@ -262,11 +262,11 @@ class Attributed:
             if len(names) < 2:
                 continue
             members = [u for u, kinds in inside.items() if any(self._operator(kind) in names for kind in kinds)]
-            ops = [unit for unit in members if self.by_id[unit]["level"] == "op"]
             self.pooled.update(members)
-            for unit in ops:
+            for unit in members:
                 self.by_id[unit]["parent"] = next_id
-            self.figures.unit(next_id, "op", f"{len(members)} operators together", MODEL_UNIT, count=len(members))
+            what = "operators" if any(self.by_id[unit]["op"] for unit in members) else "kernels"
+            self.figures.unit(next_id, "op", f"{len(members)} {what} together", MODEL_UNIT, count=len(members))
             self._add(next_id, _sum(part for unit in members for part in inside[unit].items()))
             next_id += 1
 
@@ -371,7 +371,7 @@ class Attributed:
             self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))
 
     def _next(self) -> int:
-        return max((self.figures.last_unit(), *map(int, self.by_id))) + 1
+        return self.figures.last_unit() + 1
 
     def _amounts(self, kinds: Kinds, idle_s: float = 0.0) -> Array:
         """How much of each row of the fit some seconds of kinds are: of a kind the share of all that it ran for."""

@@ -161,7 +161,8 @@ def _rounds(
     power = passes.power_channel(session)
     round_s = sum(part.seconds for part in parts)
     affordable = round((settings.max_time_s or (MOST_S if between is None else MOST_BESIDE_S)) / round_s)
-    first = min(settings.first_stage, max(affordable, passes.LEAST_WINDOWS))
+    least = passes.LEAST_WINDOWS - (between is not None)  # one more follows the recording
+    first = min(settings.first_stage, max(affordable - (between is not None), least))
     order = random.Random(settings.seed)
     _stage(session, parts, "energy of prefill, decode and the whole", first, order, progress)
     more = 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 ABSENT = Estimate.null("not_measured")
@@ -65,12 +66,14 @@ class Results:
         if level != "kernel":
             return [unit for unit in self._units if unit["level"] == level]
         ops = {unit["id"]: unit for unit in self._units if unit["level"] == "op"}
-        pooled = {id for id, unit in ops.items() if unit["parent"] in ops}
+        pools = {unit["parent"] for unit in self._units if unit["parent"] in ops and not ops[unit["parent"]]["op"]}
+        pooled = pools | {id for id, unit in ops.items() if unit["parent"] in pools}
         kernels = [unit for unit in self._units if unit["level"] == "kernel" and unit["parent"] not in pooled]
         if self.apart(kernels):
-            return kernels
+            idle = [unit for unit in ops.values() if unit["name"] == IDLE_NAME]
+            return [*kernels, *(ops[id] for id in sorted(pools)), *idle]
         known = {unit["parent"] for unit in kernels}
-        return kernels + [unit for id, unit in ops.items() if id not in pooled | known]
+        return kernels + [unit for id, unit in ops.items() if id in pools or id not in pooled | known]
 
     def apart(self, kernels: Sequence[dict[str, Any]] | None = None) -> bool:
         """Whether kernels have figures of their own and aren't said to be of any operator: both tell the same time."""
@@ -82,7 +85,7 @@ class Results:
 
     def outside(self) -> list[dict[str, Any]]:
         """Units of what no operator accounts for: idle time."""
-        pools = {unit["parent"] for unit in self.units("op")}
+        pools = {unit["parent"] for unit in self._units}
         unnamed = [unit for unit in self.units("op") if not unit["op"] and not unit["module"]]
         return [unit for unit in unnamed if unit["id"] not in pools]
 

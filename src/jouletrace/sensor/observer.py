@@ -32,8 +32,10 @@ class Timeline(Protocol):
     def seen(
         self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
     ) -> tuple[Array, Array, Array]:
-        """Regressors: share of each kind (m, kinds) or ``into`` sums of it, mean of ``value`` (m,), derivative of
-        ``watts`` (m,)."""
+        """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,).
+
+        With ``into``, shares are weighted and added to rows: (rows, kinds).
+        """
 
     def integral(self, at_s: Array, value: Array) -> Array:
         """Integral of ``value`` up to each time, shape (m,)."""

@@ -152,7 +152,7 @@ def read_out(
         sensor: Its average and delay.
         seen: Value of each sample, shape (samples, k).
         instants_s: Times of the samples, increasing, shape (samples,).
-        time_s: Places of the readings on their grid, increasing, shape (n,).
+        time_s: Places of the readings on their grid, increasing, at least one, shape (n,).
 
     Returns:
         Shape (n, k). Linear in ``seen``. The average starts from the mean of the samples before the first reading. A
