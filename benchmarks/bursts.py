@@ -27,7 +27,7 @@ from jouletrace.sensor.counter import CounterSteps, bracket
 from jouletrace.sensor.integrate import integrate
 from jouletrace.sensor.windows.energy import window_energy
 
-PLAN = ((0.05, 24), (0.2, 24), (0.5, 20), (1.0, 20), (3.0, 20))
+PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))
 PAUSE_S = 1.1
 MARGIN_NS = 150_000_000
 TAIL_NS = 300_000_000

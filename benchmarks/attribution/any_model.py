@@ -74,11 +74,11 @@ def profiled(name: str, out: Path, more: list[str]) -> tuple[float, int, str]:
 
 def figures(run: Run) -> dict[str, object]:
     """What an analysed Run of a recording gives."""
-    ops = [u for u in run.units.to_pylist() if u["level"] == "op" and u["parent"] == MODEL_UNIT]
-    found = {u["id"]: run.result("energy_total_j", u["id"]) for u in ops if u["name"] != "idle"}
+    top = [u for u in run.units.to_pylist() if u["level"] in ("op", "kernel") and u["parent"] == MODEL_UNIT]
+    found = {u["id"]: run.result("energy_total_j", u["id"]) for u in top if u["name"] != "idle"}
     known = {id: e for id, e in found.items() if e.value is not None}
     total = sum(e.value for e in known.values()) or float("nan")
-    named = {u["id"] for u in ops if u["op"]}
+    named = {u["id"] for u in top if u["op"] or u["level"] == "kernel"}  # a compiler's kernels have no operators
     width = {id: (e.half_width or float("inf")) / e.value for id, e in known.items() if e.value}
     fine = [id for id in known if id in named and width.get(id, 1) <= FINE]
     large = [id for id in known if id in named and known[id].value >= LARGE * total]
