@@ -253,7 +253,8 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         raise BadInputError(f"timeline: none of its {len(start_ns)} kernels lasts any time")
     slowness = slowness_of(start, end, kind)
     start, end, kind, slowness = _in_parts(start, end, kind, slowness, len(members))
-    used, kind = np.unique(kind, return_inverse=True)
+    there = np.bincount(kind) > 0
+    used, kind = np.flatnonzero(there), (np.cumsum(there) - 1)[kind]
     return Activity(
         start_s=start,
         end_s=end,
