@@ -17,12 +17,12 @@ PLACES = 3
 """Calls of each kind of operator (same shapes, same kernels) that are repeated: a single call may not be typical."""
 
 COPIES_S = (300e-6, 900e-6)
-"""Target duration of all copies of a repeated operator together: several times the window of a sample (0.1 ms)."""
+"""Durations of all copies of a repeated operator together, in alternation: several windows of a sample (0.1 ms)."""
 
 MOST_COPIES = 100
 
 COPIED_SHARE, MOST_TOGETHER = 0.15, 64
-"""Share by which copies lengthen a long iteration, and the number of such iterations to draw from, with a margin."""
+"""Share by which copies lengthen a long iteration, and the least number of such iterations to draw from."""
 
 LEAST_SHARE = 0.005
 """Share of the kernels' time: kinds of calls below it aren't repeated, which leaves the time to the others."""

@@ -19,8 +19,8 @@ from jouletrace.simulator.boards.spec import parse
 from jouletrace.simulator.boards.truth import Truth
 
 SAMPLED_FAST_S = 20e-6
-"""Time constants by which power follows the load before the sensor samples it: on such GPUs the slower response of the
-record comes from the sensor's averaging alone."""
+"""Time constant of power behind the load, for GPUs whose sensor samples: there the slower response of the record comes
+from the sensor's averaging alone."""
 
 
 class SimulatedGpu:
