@@ -35,7 +35,7 @@ class Governor:
         self._cap_w = cap_w
         self._clock_max_mhz = clock_max_mhz
         self._lowest = clock_min_mhz / clock_max_mhz
-        self._wish = 1.0
+        self._target = 1.0
         self._seen: deque[float] = deque([0.0] * (_WINDOW_TICKS + _DELAY_TICKS), maxlen=_WINDOW_TICKS + _DELAY_TICKS)
         self._error = 0.0
         self._keep = exp(-self.tick_s / parameters.governor_noise_s)
@@ -59,9 +59,9 @@ class Governor:
         self._error = self._error * self._keep + self._fresh * normal
         self._seen.append(mean_w)
         believed = sum(list(self._seen)[:_WINDOW_TICKS]) / _WINDOW_TICKS / self._cap_w + self._error
-        self._wish = min(max(self._wish + self._gain * (1 - believed), self._lowest), 1.0)
-        if self._wish < 1.0:
-            ratio = min(max(self._wish + self._dither * other_normal, self._lowest), 1.0)
+        self._target = min(max(self._target + self._gain * (1 - believed), self._lowest), 1.0)
+        if self._target < 1.0:
+            ratio = min(max(self._target + self._dither * other_normal, self._lowest), 1.0)
             self.clock_mhz = round(ratio * self._clock_max_mhz / CLOCK_STEP_MHZ) * CLOCK_STEP_MHZ
         else:
             self.clock_mhz = self._clock_max_mhz
