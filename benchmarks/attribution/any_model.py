@@ -1,4 +1,4 @@
-"""Profiles many models by kernel with ``jouletrace profile`` and prints a line for each: what it takes and tells.
+"""Profiles many models by kernel with ``jouletrace profile`` and prints a line for each: its cost and its result.
 
     python benchmarks/attribution/any_model.py OUT [NAME ...] [--seconds S] [--gpu N]
 
@@ -55,8 +55,8 @@ MODELS = {
     "deberta": f"{OWN}:deberta --dtype bf16",
     "segformer": f"{OWN}:segformer --dtype fp16",
 }
-"""Arguments of ``jouletrace profile``. vit-b, deit-b, bert-l, llama, qwen2 and t5 served for tuning; all others were chosen
-before they were measured."""
+"""Arguments of ``jouletrace profile``. vit-b, deit-b, bert-l, llama, qwen2 and t5 served for tuning; all others were
+chosen before they were measured."""
 
 FINE, LARGE = 0.1, 0.05
 """Half-width of a row that counts as resolved, and the share of the energy from which on an operator is large."""

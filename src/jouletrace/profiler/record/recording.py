@@ -192,7 +192,7 @@ class Recording:
             return self._sums.recent(seconds)
 
     def leave_to_parent(self) -> None:
-        """Detach the annotations in a fork, where no marks are collected."""
+        """Remove the annotations in a fork, where no marks are collected."""
         if self._annotations is not None:
             self._annotations.detach()
 
