@@ -103,7 +103,7 @@ WRONG = [
     (
         2,
         ["profile", "deit-t", "-d", "sim:h100", "--config", "num_hidden_layers=-3"],
-        "--config num_hidden_layers=-3: what",
+        "--config num_hidden_layers=-3: a count",
     ),
     (2, ["profile", "deti-t"], "did you mean 'deit-t'"),
     (2, ["profile", "toy.py:ty"], "toy.py has no 'ty'; did you mean 'toy'?"),
