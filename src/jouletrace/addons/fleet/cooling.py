@@ -9,7 +9,7 @@ from jouletrace.profiler.progress import Progress
 
 CHANNEL = "temperature_c"
 MARGIN_C = 5.0
-"""Default target, relative to the temperature of a GPU at first sight."""
+"""Margin of the default target above the temperature of a GPU at first sight, in °C."""
 
 _LOOK_S = 0.5
 

@@ -18,7 +18,7 @@ ENGINES = ("local", "ray")
 
 COLLECTIVE = "allreduce"
 CALLS_PORT = "JOULETRACE_CALLS_PORT"
-"""Environment variable: the address at which a collective load's calls are announced; see ``collective``."""
+"""Environment variable: the port at which a collective load's calls are announced; see ``collective``."""
 
 
 @dataclass(frozen=True)

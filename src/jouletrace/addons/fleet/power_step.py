@@ -13,7 +13,7 @@ from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
 PHASE = "latency"
-"""The step begins after a rest, with the full load."""
+"""The phase that begins with the step: a rest precedes it, and it starts with the full load."""
 
 COLUMNS = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
 

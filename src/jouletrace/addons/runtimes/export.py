@@ -27,7 +27,7 @@ from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.user_errors import one_line
 
 OPSET = 18
-"""The versions that torch's exporter writes without conversion; older ones need its older exporter."""
+"""The version that torch's exporter writes without conversion; older ones need its older exporter."""
 
 _ONE_FILE_BYTES = 1_500_000_000
 """Larger weights are written to a separate file: protobuf is limited to 2 GiB."""

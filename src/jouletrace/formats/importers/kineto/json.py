@@ -17,7 +17,7 @@ _KEY = re.compile(r'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*').match
 
 _WINDOW = 2 << 20
 _MARGIN = 64 << 10
-"""Size of the window through which text is read; it moves on before an event may exceed it. No event may be larger."""
+"""Text is read through a window that moves on this far before its end. No event may be larger than the margin."""
 
 _PATIENCE = 20
 """Multiple of its own length up to which a file may be read in vain before it counts as damaged."""
