@@ -1,4 +1,4 @@
-"""Profiles many models by kernel with ``jouletrace profile`` and prints a line for each: what it takes and tells.
+"""Profiles many models by kernel with ``jouletrace profile`` and prints a line for each: its cost and its result.
 
     python benchmarks/attribution/any_model.py OUT [NAME ...] [--seconds S] [--gpu N]
 

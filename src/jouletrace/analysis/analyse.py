@@ -30,7 +30,7 @@ _RECORD_WARNINGS = {
 }
 
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
-"""Repairs that cost nothing, and what is said elsewhere; every other one is counted in a warning."""
+"""Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
 
 _CLOCK_STEP_S = 0.05
 _CLOCK_SLEW = 1e-3
@@ -39,7 +39,7 @@ _CLOCK_SLEW = 1e-3
 
 @one_thread
 def analyse(run: Run) -> Run:
-    """Compute ``results``, ``units`` and ``waveform`` of a Run afresh from its raw tables; returns the same Run."""
+    """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
     figures = Figures()
     run.waveform = tables.empty("waveform")
     _warn_of_record(run)

@@ -1,8 +1,7 @@
 """Figures of operators, kernels, layers and phases from a traced recording and the power record beside it.
 
 Time comes from the trace. Power comes from one regression of the readings on the timeline (``attribution``); energies
-are power times time. All are per untouched iteration: copies of a repeated operator tell its power and count for
-nothing else.
+are power times time. All are per untouched iteration: copies of a repeated operator serve only to determine its power.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
 
 MOST_CALLS = 16
-"""A module called more often than this in an iteration has its total alone: a row a call helps nobody."""
+"""A module called more often than this in an iteration gets its total only: a row per call would be of no use."""
 
 _BY_OTHERS = "called by others"
 
@@ -58,7 +57,7 @@ def add_attributed(run: Run, figures: Figures) -> None:
 
 
 def attributed(run: Run, figures: Figures) -> Attributed:
-    """The recording of a Run, its powers found; ``add`` adds the figures that come of it.
+    """The recording of a Run, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
@@ -107,7 +106,7 @@ class _Layer:
 
 
 class Attributed:
-    """The recording of a Run, and the figures that come of it.
+    """The recording of a Run, and the resulting figures.
 
     Attributes:
         powers: What the readings say of kinds of kernels; None if nothing.

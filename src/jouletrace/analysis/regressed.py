@@ -21,7 +21,7 @@ from jouletrace.sensor.readout import Readings, on_grid
 from jouletrace.sensor.sampler import HOPPER_SENSOR, Sensor
 
 RATE_NEAR_HZ = 2.0
-"""How far from a stored sample rate a GPU's is looked for: it falls by some 0.3 Hz as a die warms."""
+"""Range around a stored sample rate in which a GPU's rate is searched: it falls by about 0.3 Hz as a die warms."""
 
 ANY_RATE_HZ = (1150.0, 1310.0)
 """Of eight GPUs of the kind seven take 1217 to 1254 samples per second, one 1191."""

@@ -1,4 +1,4 @@
-"""Power inside one recorded iteration: what the kernels that run at each instant draw, in bins of some 0.1 ms."""
+"""Power inside one recorded iteration: the power of the kernels at each instant, in bins of about 0.1 ms."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def edges_of(begin_ns: int, end_ns: int) -> Ints:
 
 
 def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Mean power between edges, W; half-width of its 95 % interval; and where the readings tell it.
+    """Mean power between edges, W; half-width of its 95 % interval; and where the readings determine it.
 
     It is linear in what was fitted, as the energies of rows are: so it adds up to theirs, and has their covariance.
 

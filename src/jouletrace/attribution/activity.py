@@ -23,7 +23,7 @@ LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
 """Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
 
 _CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
-"""Parameters of ``slowness_of``: least share of the time, gap between classes and scatter within one (logarithms),
+"""Parameters of ``slowness_of``: least share of the time, distance between classes and scatter within one (logarithms),
 least instances, and half of the averaging time."""
 
 
@@ -214,7 +214,7 @@ def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
 
 
 def _classes(log: Array) -> list[Ints]:
-    """Instances of a kind by duration, separated at gaps of the sorted durations."""
+    """Instances of a kind by duration, separated where the sorted durations jump."""
     order = np.argsort(log)
     cuts = np.flatnonzero(np.diff(log[order]) > _CLASS_GAP) + 1
     return [part for part in np.split(order, cuts) if len(part) >= _CLASS_LEAST]

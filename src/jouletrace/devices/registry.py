@@ -1,4 +1,4 @@
-"""From what a user calls a device to the device: ``auto``, ``cuda:N``, a UUID, ``cpu``, ``sim:NAME``."""
+"""Opens devices by the user's names: ``auto``, ``cuda:N``, a UUID, ``cpu``, ``sim:NAME``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jouletrace.errors import WITHOUT_GPU, BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 
 _SIMULATOR = "jouletrace.simulator.boards"
-"""Stands above this package and is loaded by name when a simulated GPU is asked for."""
+"""A higher package, loaded by name when a simulated GPU is requested."""
 
 FORMS = "auto, cuda:N, a GPU or MIG UUID, cpu, sim:NAME"
 
@@ -28,11 +28,11 @@ def open_device(spec: str) -> Device:
 
     Args:
         spec: "auto" (the first GPU that CUDA shows, else the CPU), "cuda:N", the UUID of a GPU or
-            MIG instance or a beginning of it that no other has, "cpu", or "sim:NAME".
+            MIG instance or an unambiguous beginning of it, "cpu", or "sim:NAME".
 
     Raises:
-        BadInputError: If there is no such device; the text names those that are there.
-        NotPossibleError: If what it takes to see it (driver, nvidia-ml-py) is missing.
+        BadInputError: If the device doesn't exist; the message lists the existing ones.
+        NotPossibleError: If the driver or nvidia-ml-py is missing.
     """
     name = spec.strip()
     if name.startswith("sim:"):
@@ -46,16 +46,16 @@ def open_device(spec: str) -> Device:
     if name.upper().startswith(("GPU-", "MIG-")):
         return _open_uuid(_full_uuid(name))
     if name in ("all", "visible"):
-        raise BadInputError(f"{name} may be several devices, and one is wanted here: {FORMS}")
+        raise BadInputError(f"{name} may mean several devices, but one is required here: {FORMS}")
     raise BadInputError(f"unknown device {spec!r}: it may be {FORMS}; here are {_named(list_devices())}")
 
 
 def open_devices(specs: Sequence[str]) -> list[Device]:
-    """Open several devices, each once however often it is named.
+    """Open several devices, each once even if it is named several times.
 
     Args:
-        specs: As ``open_device`` takes them, or "all" (every whole GPU) or "visible" (every GPU or
-            MIG instance that CUDA shows this process), both of which mean the CPU where there is none.
+        specs: As for ``open_device``, or "all" (every whole GPU) or "visible" (every GPU or
+            MIG instance that CUDA shows to this process); both mean the CPU on a machine without a GPU.
 
     Raises:
         BadInputError, NotPossibleError: As ``open_device``; those opened before are closed again.
@@ -79,7 +79,7 @@ def open_devices(specs: Sequence[str]) -> list[Device]:
 
 
 def list_devices() -> list[DeviceInfo]:
-    """What is here: GPUs in NVML's order, each followed by its MIG instances, then the CPU."""
+    """All devices: GPUs in NVML's order, each followed by its MIG instances, then the CPU."""
     return [*_nvidia(), CpuHost().info]
 
 
@@ -92,7 +92,7 @@ def no_gpu_reason() -> str | None:
     try:
         if any(True for _ in nvml.handles()):
             return None
-        return "; ".join(nvml.unreachable) or "the NVIDIA driver is there but sees no GPU"
+        return "; ".join(nvml.unreachable) or "the NVIDIA driver is installed but detects no GPU"
     finally:
         nvml.close()
 
@@ -125,7 +125,7 @@ def _open_auto() -> Device:
     reason = no_gpu_reason()
     if reason is None:
         uuids = cuda_order.cuda_uuids()
-        if uuids is None:  # no libcuda to ask: the GPUs can be watched all the same
+        if uuids is None:  # without libcuda the GPUs can still be monitored
             uuids = [info.id for info in _nvidia()]
         if uuids:
             return _open_uuid(uuids[0])
@@ -146,7 +146,7 @@ def _cuda_uuid(index: int) -> str:
     uuids = cuda_order.cuda_uuids()
     if uuids is None:
         raise NotPossibleError(
-            f"cuda:{index} can't be determined from other GPUs: the CUDA driver library (libcuda.so.1) is missing or "
+            f"cuda:{index} can't be resolved: the CUDA driver library (libcuda.so.1) is missing or "
             f"doesn't start; name the GPU by its UUID: {_named(_nvidia())}"
         )
     if index >= len(uuids):

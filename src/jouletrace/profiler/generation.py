@@ -6,7 +6,7 @@ alike, so that the sum of the pieces can be compared with the whole round by rou
 A window lies in the middle of a longer run. It therefore begins and ends at the same point of an iteration, and the
 load continues unchanged beyond both ends: prefill, at the start of an iteration, draws far more than the load before
 it, and a slow sensor would record that step on the wrong side of the window's start. Each window begins after a random
-pause of up to one period of the sensor: otherwise iterations in step with the sensor would always be sampled at the
+pause of up to one period of the sensor: otherwise iterations synchronous with the sensor would always be sampled at the
 same phase (aliasing).
 """
 

@@ -53,7 +53,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
 
 
 def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
-    """Several Runs (at least one) in one table, a row each; what they have in common is said once."""
+    """Several Runs (at least one) in one table, one row each; common properties are stated once."""
     entries = [entry for run in runs for entry in _entries(run)]
     own = [row for row, _ in entries]
     names = list(own[0])
@@ -135,7 +135,7 @@ _COMPARED = (
 def levels_shown(results: Results, detail: str) -> list[str]:
     """Levels that are listed: devices and ranges always, else the one that ``detail`` names.
 
-    What generates tokens is told by its phases, whatever the detail: prompts and new tokens cost differently.
+    Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
     always = [level for level in ("device", "range") if results.units(level)]
     if "tokens_per_s" in results.metrics() and results.units("phase"):
@@ -184,7 +184,7 @@ def _warnings(run: Run) -> list[str]:
 
 
 def identity(run: Run) -> dict[str, str]:
-    """What tells a Run from others, by name of a column."""
+    """Properties that distinguish a Run from others, by name of a column."""
     workload: dict[str, Any] = run.workload
 
     def said(key: str) -> str:

@@ -11,7 +11,7 @@ from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 
 ABSENT = Estimate.null("not_measured")
-"""What stands for a figure that nobody stated."""
+"""The figure in place of one that isn't stated."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Results:
         return kernels + [unit for id, unit in ops.items() if id in pools or id not in pooled | known]
 
     def apart(self, kernels: Sequence[dict[str, Any]] | None = None) -> bool:
-        """Whether kernels have figures of their own and aren't said to be of any operator: both tell the same time."""
+        """Whether kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
             kernels = [unit for unit in self._units if unit["level"] == "kernel"]
         loose = [unit["id"] for unit in kernels if not unit["op"] and unit["parent"] == MODEL_UNIT]

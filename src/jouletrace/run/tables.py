@@ -90,9 +90,7 @@ UNITS = pa.schema(
 
 WINDOWS = pa.schema(
     [
-        _field(
-            "variant", _NAME, "", "untouched, flush; of experiments: step, reference, null, remove, repeat, spike, ..."
-        ),
+        _field("variant", _NAME, "", "untouched, flush; in older Runs: step, reference, null, remove, repeat, ..."),
         _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
         _field("multiplicity", pa.float64(), "", "launches of the unit per launch in the model"),
         _field("block", pa.int32(), "", "block of the plan"),

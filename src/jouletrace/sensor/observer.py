@@ -23,7 +23,7 @@ TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
 """Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
 
 DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
-"""Units of a window's delay and stretch, and scatter of its ends."""
+"""Units of a window's delay and excess length, and scatter of its ends."""
 
 
 class Timeline(Protocol):
@@ -233,7 +233,7 @@ class Averaged:
 
     @property
     def place(self) -> Array:
-        """Delay and stretch, in their units."""
+        """Delay and excess length, in their units."""
         return np.array([self.delay_s / DELAY_UNIT_S, self.stretch / STRETCH_UNIT])
 
     @property
