@@ -11,6 +11,7 @@ from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
+from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.recording import has_recording
@@ -51,6 +52,8 @@ def analyse(run: Run) -> Run:
             add_ranks(run, figures, units)
             add_communication(run, figures)
         add_work(run, figures)
+    elif run.kind == "program":
+        add_program(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
     else:

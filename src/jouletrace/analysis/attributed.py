@@ -170,6 +170,10 @@ class Attributed:
             (int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
             for pair, s in zip(pairs, seconds, strict=True)
         ]
+        if "seconds" in self.about:  # of a whole program, of which a part is analysed
+            ran = self.total_s > 0
+            stated = ((int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in self.about["seconds"])
+            found = [part for part in stated if ran[part[2]]]
         self.parts = sorted(found, key=lambda part: (part[1] < 0, part[1], part[0]))
 
     def _part_copies(self, own: NDArray[np.bool_], length: Array) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jouletrace.analysis.recording import PHASE
-from jouletrace.report import facts, parts, reasons
+from jouletrace.report import facts, parts, program, reasons
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison import content as comparing
 from jouletrace.report.comparison.data import TOP, Comparison
@@ -32,8 +32,13 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     shown, hidden = levels_shown(results, detail), list[str]()
     if run.kind == "import":
         shown, hidden = _of_import(results, shown, detail)
+    if run.kind == "program":
+        found.subtitle += program.verdict(run, results)
+        shown = (
+            [level for level in ("device", "layer", "kernel") if results.units(level)] if detail == "model" else shown
+        )
     for level in shown:
-        limit = top if top is not None or run.kind != "import" else _limit(results, level)
+        limit = top if top is not None or run.kind not in ("import", "program") else _limit(results, level)
         found.sections += parts.sections(run, results, level, limit, marks)
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
@@ -159,7 +164,7 @@ def _of_import(results: Results, shown: list[str], detail: str) -> tuple[list[st
 
 def _limit(results: Results, level: str) -> int | None:
     """How many rows of a level are listed; None for all."""
-    return _MOST_ROWS if level != "device" and len(results.units(level)) > _MOST_ROWS else None
+    return _MOST_ROWS if level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS else None
 
 
 def _subtitle(run: Run) -> list[str]:
