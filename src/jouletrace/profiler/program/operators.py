@@ -37,13 +37,15 @@ class OperatorSampler:
 
     Args:
         mark: Marks the launches since the last mark with a number.
+        device: Type of the device on which the program runs.
 
     Attributes:
         labels: What the numbers mean.
         problem: Why there is no sample.
     """
 
-    def __init__(self, mark: Callable[[int], None]) -> None:
+    def __init__(self, mark: Callable[[int], None], device: str = "cuda") -> None:
+        self.device = device
         self.labels: list[Label] = []
         self.problem = "no torch module ran for long enough"
         self._mark = mark
@@ -67,7 +69,7 @@ class OperatorSampler:
         if module is None or getattr(module.__spec__, "_initializing", False) or self._hooks:
             return
         torch = sys.modules["torch"]
-        if not torch.cuda.is_initialized():
+        if self.device == "cuda" and not torch.cuda.is_initialized():
             return
         if self._due is None:
             self._due = time.monotonic() + FIRST_S
@@ -87,6 +89,14 @@ class OperatorSampler:
         self._hooks = []
 
     def _entering(self, module: Any, _inputs: Any) -> None:
+        try:
+            self._follow(module)
+        except Exception as error:  # a fault of ours must not reach the program
+            self.problem = f"sampling failed ({type(error).__name__}: {error})"
+            self._samples = MOST_SAMPLES
+            self.end()
+
+    def _follow(self, module: Any) -> None:
         thread = threading.get_ident()
         if self._thread is not None and thread != self._thread:
             return
@@ -121,11 +131,11 @@ class OperatorSampler:
         if _python_dispatch._get_current_dispatch_mode() is not None or torch.compiler.is_compiling():
             self.problem = "the program runs under a dispatch mode of its own"
             return
-        if torch.cuda.is_current_stream_capturing():
+        if self.device == "cuda" and torch.cuda.is_current_stream_capturing():
             return
         self._names = ModuleNames(module)
         self._names.__enter__()
-        self._mode = _sampling_mode(self._names, self._label, self._mark)
+        self._mode = _sampling_mode(self._names, self._label, self._mark, self.device)
         self._mark(BETWEEN)
         self._mode.__enter__()
         self._root, self._calls = id(module), 1
@@ -153,7 +163,7 @@ class OperatorSampler:
         return self._codes[label]
 
 
-def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], None]) -> Any:
+def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], None], device: str) -> Any:
     """The mode; torch is imported by the program, not by us."""
     import torch
 
@@ -164,7 +174,7 @@ def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[
         """Marks what each operator launched."""
 
         def __init__(self) -> None:
-            super().__init__(torch.device("cuda"))
+            super().__init__(torch.device(device))
             self._until = time.monotonic() + MOST_S
 
         def over(self) -> bool:

@@ -21,6 +21,7 @@ from jouletrace.errors import NotPossibleError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.program import timeline
+from jouletrace.profiler.program.imports import AfterImport
 from jouletrace.profiler.program.operators import OperatorSampler
 from jouletrace.profiler.program.script import HardExit, Script
 from jouletrace.profiler.record.annotations import Annotations
@@ -38,6 +39,8 @@ ALL_KERNELS, TRACED_S, EVERY_S = 3_000_000, 5.0, 60.0
 
 MOST_LOADS = 1_000_000
 """Largest number of calls of a data loader whose times are kept."""
+
+_WRAPPED = ("torch.cuda.nvtx", "torch.autograd.profiler", "nvtx.nvtx", "torch.utils.data.dataloader")
 
 SHORT_GAP_S = 20e-6
 """Gaps between kernels up to this length are those between launches that the GPU has already received."""
@@ -114,6 +117,8 @@ class Recorder:
         self._ending = threading.Event()
         self._undo: list[Callable[[], None]] = []
         self._traced_from = session.clock.time_ns()
+        self._wrap()
+        self._imports = AfterImport(_WRAPPED, self._wrap).__enter__()
         self._thread = threading.Thread(target=self._keep_up, name="jouletrace-run", daemon=True)
         self._thread.start()
 
@@ -126,8 +131,7 @@ class Recorder:
         paused: float | None = None
         resumed = time.monotonic()
         while not self._ending.wait(LOOK_S):
-            self._annotations.attach()
-            self._wrap_loader()
+            self._wrap()
             if self.sampler is not None and self._log is not None:
                 self.sampler.look()
             now = time.monotonic()
@@ -157,11 +161,17 @@ class Recorder:
         weight = 1.0 if not self.segments else EVERY_S / TRACED_S
         self.segments.append((self._traced_from, self._session.clock.time_ns(), weight))
 
+    def _wrap(self) -> None:
+        """Wrap what the program has imported since."""
+        self._annotations.attach()
+        self._wrap_loader()
+
     def _wrap_loader(self) -> None:
         """Time what the program waits for torch's data loader."""
         module = sys.modules.get("torch.utils.data.dataloader")
-        if self._undo or module is None or getattr(module.__spec__, "_initializing", False):
+        if self._undo or not hasattr(module, "_BaseDataLoaderIter"):
             return
+        assert module is not None
         kind, original, loads = module._BaseDataLoaderIter, module._BaseDataLoaderIter.__next__, self.loads
 
         def timed(it: Any) -> Any:
@@ -179,6 +189,7 @@ class Recorder:
         """End tracing; what ran, and None if nothing was traced."""
         self._ending.set()
         self._thread.join(10.0)
+        self._imports.__exit__()
         self._annotations.detach()
         for undo in self._undo:
             undo()

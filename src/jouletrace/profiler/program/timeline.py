@@ -149,7 +149,7 @@ def rows_of(work: Launched, weight: NDArray[np.float64], marks: Marks, first_id:
     def unit(key: tuple[Any, ...], **columns: object) -> int:
         if key not in units:
             units[key] = first_id + len(rows)
-            rows.append({"id": units[key], "count": 0, **columns})
+            rows.append({"id": units[key], "count": 0, "op": None, "module": None, **columns})
         return units[key]
 
     triples, which, count = np.unique(
@@ -178,7 +178,7 @@ def rows_of(work: Launched, weight: NDArray[np.float64], marks: Marks, first_id:
         for id in {int(of_unit[k]), int(of_site[k])}:
             row = rows[id - first_id]
             row["count"] = int(str(row["count"])) + n
-    rows.append({"id": first_id + len(rows), "count": 1, "parent": MODEL_UNIT, "level": "op", "name": IDLE_NAME})
+    rows[unit(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME) - first_id]["count"] = 1
     which = which.reshape(-1)
     length = (work.end_ns - work.start_ns) / 1e9
     seconds = np.bincount(which, length * weight, triples.shape[1])
