@@ -71,6 +71,10 @@ class OperatorSampler:
         torch = sys.modules["torch"]
         if self.device == "cuda" and not torch.cuda.is_initialized():
             return
+        if _compiles():
+            self.problem = "the program compiles its code: kernels have the compiler's names"
+            self._samples = MOST_SAMPLES
+            return
         if self._due is None:
             self._due = time.monotonic() + FIRST_S
         if self._samples >= MOST_SAMPLES or time.monotonic() < self._due:
@@ -161,6 +165,12 @@ class OperatorSampler:
             self._codes[label] = len(self.labels)
             self.labels.append(label)
         return self._codes[label]
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled a frame: modes and global hooks would make it compile all of them again."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters["frames"]["total"])
 
 
 def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], None], device: str) -> Any:
