@@ -120,7 +120,9 @@ class Attributed:
         self.whole_s: float | None = None
         raw = ("op", "kernel", "site")
         self.units: list[dict[str, Any]] = [
-            {**row, "parent": MODEL_UNIT} if row["level"] == "op" or not row["op"] else row
+            {**row, "parent": MODEL_UNIT}
+            if row["level"] == "op" or (row["level"] == "kernel" and not row["op"])
+            else row
             for row in run.units.to_pylist()
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]

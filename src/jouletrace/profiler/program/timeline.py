@@ -204,9 +204,10 @@ def rows_of(work: Launched, weight: NDArray[np.float64], marks: Marks, first_id:
         of_unit[k] = unit(("kernel", op, module, shown), parent=parent, level="kernel", name=shown, **about)
         place = ".".join(one.replace(".", "\u2024") for one in paths[where])
         inside = ".".join(filter(None, [place, module]))
+        owner = parent if op else int(of_unit[k])
         of_site[k] = unit(
             ("site", inside, op or shown),
-            parent=parent,
+            parent=owner,
             level="site",
             name=op or shown,
             module=inside or None,
