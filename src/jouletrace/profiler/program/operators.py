@@ -2,7 +2,7 @@
 
 A few calls of the outermost module, and what follows each until the next (backward, the optimizer), run under a
 dispatch mode that marks the launches of each operator. The mode is entered and left in a hook of that module's call, in
-the program's own thread, and costs some 15 us per operator meanwhile.
+the program's own thread, and costs about 15 us per operator meanwhile.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OperatorSampler:
         self._calls = 0
 
     def look(self) -> None:
-        """Arm a sample if one is due; called now and then from any thread."""
+        """Prepare a sample if one is due; called now and then from any thread."""
         module = sys.modules.get("torch.nn.modules.module")
         if module is None or getattr(module.__spec__, "_initializing", False) or self._hooks:
             return
@@ -124,7 +124,7 @@ class OperatorSampler:
 
     def _leaving(self, module: Any, _inputs: Any, _output: Any) -> None:
         if threading.get_ident() == self._thread and self._mode is None:
-            self._depth -= 1  # below 0 where the hooks came amid a call: outer modules are still to be seen
+            self._depth -= 1  # below 0 where the hooks came within a call: outer modules are still to be seen
 
     def _begin(self, module: Any) -> None:
         import torch

@@ -44,7 +44,7 @@ MOST_LOADS = 1_000_000
 _WRAPPED = ("torch.cuda.nvtx", "torch.autograd.profiler", "nvtx.nvtx", "torch.utils.data.dataloader")
 
 SHORT_GAP_S = 20e-6
-"""Gaps between kernels up to this length are those between launches that the GPU has already received."""
+"""Idle time between kernels up to this length lies between launches that the GPU has already received."""
 
 FIRST_RANGE = 1 << 20
 """Meanings of marks from here on are ranges."""
