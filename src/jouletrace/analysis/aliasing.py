@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import response_of
 from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.aliasing import KNOWN, SURE, aliased, read_in_step
+from jouletrace.sensor.kinds import response_of
 
 FLAG = "aliased_with_sensor"
 

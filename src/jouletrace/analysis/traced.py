@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from jouletrace.analysis.attribution import power_device
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
+from jouletrace.analysis.recording import IDLE_NAME, PHASE
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.kinds import samples
 
 NO_COMMON_TIME = "no_common_time"
 """Code of the warning that files don't overlap."""

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import response_of
-from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
+from jouletrace.analysis.recording import IDLE_NAME, PHASE
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.calls import UNKNOWN, variants
 from jouletrace.execution.program import Excitation, Listing, Program, Traced
@@ -20,6 +19,7 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
+from jouletrace.sensor.kinds import response_of, samples
 from jouletrace.tracing.cupti import demangle
 
 PLAIN_SHARE = 0.3
