@@ -10,7 +10,7 @@ from typing import Any
 
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.base import Capability, Process
-from jouletrace.devices.registry import no_gpu_reason
+from jouletrace.devices.nvml.vendor import no_gpu_reason
 from jouletrace.errors import JouletraceError
 from jouletrace.profiler import board_store
 from jouletrace.profiler.calibrations import stored_calibration
@@ -87,7 +87,7 @@ def diagnose(device: str | None = None) -> Diagnosis:
         opened.close()
     else:
         reason = no_gpu_reason()
-        specs = [(info, "cpu" if info.kind == "cpu" else info.id) for info in list_devices()]
+        specs = [(info, info.id) for info in list_devices()]
     return Diagnosis([_diagnose(info, spec) for info, spec in specs], reason, versions(), _extras())
 
 
