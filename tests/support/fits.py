@@ -9,6 +9,7 @@ import pytest
 
 from jouletrace.analysis import regressed
 from jouletrace.attribution.lock import lock
+from jouletrace.sensor.kinds import samples
 from jouletrace.sensor.kinds.base import RATE_NEAR_HZ
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.simulator.boards.sampled import SampledStretch
@@ -57,9 +58,12 @@ def known_rates():
         rates.append(rate_hz)
         begin(self, board, ring, rng, rate_hz)
 
-    def models(*_):
-        span = (rates[-1] - RATE_NEAR_HZ, rates[-1] + RATE_NEAR_HZ)
-        return [replace(HOPPER_SENSOR, rates_hz=span)]
+    nominal = regressed.models
+
+    def models(run, channel):
+        if not samples(channel):
+            return nominal(run, channel)
+        return [replace(HOPPER_SENSOR, rates_hz=(rates[-1] - RATE_NEAR_HZ, rates[-1] + RATE_NEAR_HZ))]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SampledStretch, "__init__", began)

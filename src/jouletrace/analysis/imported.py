@@ -38,7 +38,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     the sum of the kernels and copies launched right in it. Sums over-count where spans overlap;
     ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
     """
-    figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "import")), count=1)
+    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "import"), count=1)
     stated = _keep_stated(run, figures)
     traced = _add_traced(run, figures)
     free = 1 + max(stated, figures.last_unit())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from jouletrace.run import Run
 
-PHASE = "recording"
+PHASE: Final = "recording"
 """Under which ``Run.workload`` says how the recording was made."""
 
-SAMPLE_RATE = "sample_rate_hz"
+SAMPLE_RATE: Final = "sample_rate_hz"
 """Metric, and key of what is stored of a GPU, of the sensor's samples per second."""
 
 IDLE_NAME = "idle"

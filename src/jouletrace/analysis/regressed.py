@@ -16,6 +16,7 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Z95
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run.forms import StoredLevel
 from jouletrace.sensor.kinds import kind_of, response_of, samples
 from jouletrace.sensor.kinds.base import Means, Sensor
 from jouletrace.sensor.readout import Readings, on_grid
@@ -47,7 +48,7 @@ def fitted(
     readings = _readings(run, device, channel, begin_ns, finish_ns)
     if rest.value is not None and rest.half_width is not None:
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
-    activity, dropped = made(readings.origin_ns), int(run.workload[PHASE].get("dropped") or 0)
+    activity, dropped = made(readings.origin_ns), run.workload[PHASE].get("dropped") or 0
     for sensor in models(run, channel):
         locked = lock(activity, sensor, readings)
         asked = checks(locked, readings, len(run.activity), dropped)
@@ -73,5 +74,5 @@ def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:
     """Models of the sensor to try in turn, with the sample rate of an earlier recording of the GPU, if there is one."""
-    known = (run.stored.get(SAMPLE_RATE) or {}).get("value")
-    return kind_of(channel).models(response_of(channel), known if isinstance(known, int | float) else None)
+    known = run.stored.get(SAMPLE_RATE) or StoredLevel()
+    return kind_of(channel).models(response_of(channel), known.get("value"))

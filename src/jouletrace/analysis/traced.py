@@ -58,7 +58,7 @@ def take_for_samples(run: Run) -> None:
     if run.kind != "import" or not kinds - {None}:
         return
     records = [channel for channel in run.channels if channel.name == POWER]
-    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported") or [])
+    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported", ()))
     if records and traces and "kernel" not in kinds:
         run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
         return

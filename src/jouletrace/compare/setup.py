@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,9 +56,7 @@ Setup = dict[str, str | None]
 def options(run: Run) -> Setup:
     """What was run and how."""
     found = {words: said(run.workload.get(key)) for key, words in _WORKLOAD.items()}
-    flags = run.workload.get("torch_flags")
-    if isinstance(flags, Mapping):
-        found |= {f"torch's {key}": said(value) for key, value in flags.items()}
+    found |= {f"torch's {key}": said(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _TOLD | _NO_OPTIONS and not isinstance(value, list | dict):
             found[_SETTINGS.get(key) or _named(key)] = said(value) or "default"
@@ -76,9 +73,9 @@ def config(run: Run) -> Setup:
 
 def versions(run: Run) -> Setup:
     """Versions of what ran, where they are installed."""
-    own = {**(run.workload.get("versions") or {}), **run.versions}
-    runtime = str(run.workload.get("backend"))  # others may be installed, and didn't take part
-    names = [*_VERSIONS, *([runtime] if runtime not in _VERSIONS else [])]
+    own = {**run.workload.get("versions", {}), **run.versions}
+    runtime = run.workload.get("backend")  # others may be installed, and didn't take part
+    names = [*_VERSIONS, *([runtime] if runtime and runtime not in _VERSIONS else [])]
     return {name: said(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
 
 

@@ -10,7 +10,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jouletrace.run.files import write_whole
+from jouletrace.run.forms import StoredLevel
 
 
 def cache_folder() -> Path:
@@ -34,6 +37,16 @@ def recall(board: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
+
+
+def recall_level(board: str, name: str) -> StoredLevel | None:
+    """A figure stored about a GPU; None if there is none, or if it has another form."""
+    found: StoredLevel | None = recall(board).get(name)
+    try:
+        msgspec.convert(found, StoredLevel | None)
+    except msgspec.ValidationError:
+        return None
+    return found
 
 
 def remember(board: str, **facts: Any) -> bool:

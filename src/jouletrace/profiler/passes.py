@@ -62,8 +62,7 @@ def deep_idle(
         idle(session, "deep idle", settings, progress, meanwhile)
         return
     session.run.stored["deep_idle_reason"] = reason
-    stored = board_store.recall(device.info.id).get("deep_idle")
-    if stored is not None:
+    if stored := board_store.recall_level(device.info.id, "deep_idle"):
         session.run.stored["deep_idle"] = stored
 
 

@@ -71,7 +71,7 @@ def profile_workload(
         with session, no_silent_exit():
             if settings.calibrated:
                 calibrations.attach(session.run, device)
-                if known := board_store.recall(device.info.id).get(SAMPLE_RATE):
+                if known := board_store.recall_level(device.info.id, SAMPLE_RATE):
                     session.run.stored[SAMPLE_RATE] = known
             _warn_of_others(session, device)
             passes.deep_idle(session, device, settings, progress, lambda: load_libraries(found, device, settings))

@@ -87,8 +87,7 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
 
 def measurand(run: Run) -> str:
     """Measurand of a Run's intervals: "run", or "workload" if they contain the scatter between repeats."""
-    repeats = run.settings.get("repeats")
-    return "workload" if isinstance(repeats, int) and repeats > 1 else "run"
+    return "workload" if (run.settings.get("repeats") or 1) > 1 else "run"
 
 
 def upgraded(found: dict[str, Any]) -> dict[str, Any]:

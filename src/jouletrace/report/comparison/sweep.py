@@ -71,7 +71,7 @@ class Entry:
         if self.run is None:
             return {name: Estimate.null(self.outcome) for name in FIGURES}
         results = Results(self.run)
-        items = float(self.run.workload.get("items") or 1)
+        items = self.run.workload.get("items") or 1
         found = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
         found["energy_per_sample_j"] = results.get("energy_total_j").scaled(1 / items)
         found["memory_bytes"] = _memory(self.run)
