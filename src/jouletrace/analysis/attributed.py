@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from jouletrace.attribution.rows import METHOD, Contrasts, rows
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.observer import Sampled
 from jouletrace.stats.interval import difference, ratio
 
@@ -113,12 +114,13 @@ class Attributed:
         self.run, self.figures = run, figures
         self.about = run.workload[PHASE]
         raw = ("op", "kernel", "site")
-        self.units: list[dict[str, Any]] = [
+        stored: list[UnitRow] = run.units.to_pylist()
+        self.units: list[UnitRow] = [
             {**row, "parent": MODEL_UNIT} if row["level"] == "op" else row
-            for row in run.units.to_pylist()
+            for row in stored
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
-        self.by_id: dict[int, dict[str, Any]] = {row["id"]: row for row in self.units}
+        self.by_id = {row["id"]: row for row in self.units}
         self._read_activity()
         self.powers, self.reason = self._powers()
 
@@ -245,7 +247,7 @@ class Attributed:
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
         inside = _sums(
-            (self.by_id[unit]["parent"] if self.by_id[unit]["op"] else unit, kind, seconds)
+            (self._around(unit) if self.by_id[unit]["op"] else unit, kind, seconds)
             for unit, _, kind, seconds in self.parts
         )
         self._pool(inside)
@@ -253,6 +255,11 @@ class Attributed:
             row = self.by_id[unit]
             known = not row["op"] or row["parent"] == MODEL_UNIT
             self._add(unit, kinds, reason="" if known and unit not in self.pooled else "pooled")
+
+    def _around(self, unit: int) -> int:
+        """The operator of a kernel."""
+        parent = self.by_id[unit]["parent"]
+        return MODEL_UNIT if parent is None else parent
 
     def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""
@@ -281,8 +288,8 @@ class Attributed:
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        inside = _sums((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
-        inside.pop(None, None)
+        phased = ((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
+        inside = _sums((phase, kind, seconds) for phase, kind, seconds in phased if phase is not None)
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):

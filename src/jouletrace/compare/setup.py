@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def boards(run: Run) -> Setup:
     return {words: ", ".join(dict.fromkeys(filter(None, values))) or None for words, values in stated.items()}
 
 
-def clock_mhz(run: Run, by: str) -> float | None:
+def clock_mhz(run: Run, by: Literal["sm_reported", "sm_measured"]) -> float | None:
     """Mean SM clock of the first device while energy was measured.
 
     Args:
@@ -98,7 +98,7 @@ def clock_mhz(run: Run, by: str) -> float | None:
         by: "sm_reported" by the driver, or "sm_measured" by the cycle counters of the SMs.
     """
     found = conditions(run)["clocks_mhz"][by]
-    return float(found["mean"]) if found and np.isfinite(found["mean"]) else None
+    return found["mean"] if found and np.isfinite(found["mean"]) else None
 
 
 def _named(key: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from jouletrace.run.files import write_whole
-from jouletrace.run.forms import StoredLevel
+
+T = TypeVar("T")
 
 
 def cache_folder() -> Path:
@@ -39,11 +40,11 @@ def recall(board: str) -> dict[str, Any]:
     return stored if isinstance(stored, dict) else {}
 
 
-def recall_level(board: str, name: str) -> StoredLevel | None:
-    """A figure stored about a GPU; None if there is none, or if it has another form."""
-    found: StoredLevel | None = recall(board).get(name)
+def recall_as(form: type[T], board: str, name: str) -> T | None:
+    """A fact stored about a GPU; None if there is none, or if it has another form."""
+    found: T | None = recall(board).get(name)
     try:
-        msgspec.convert(found, StoredLevel | None)
+        msgspec.convert(found, form)
     except msgspec.ValidationError:
         return None
     return found

@@ -23,6 +23,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.warmup import warm_up
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
+from jouletrace.run.forms import StoredLevel
 from jouletrace.run.store import save
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.leaving import no_silent_exit
@@ -71,7 +72,7 @@ def profile_workload(
         with session, no_silent_exit():
             if settings.calibrated:
                 calibrations.attach(session.run, device)
-                if known := board_store.recall_level(device.info.id, SAMPLE_RATE):
+                if known := board_store.recall_as(StoredLevel, device.info.id, SAMPLE_RATE):
                     session.run.stored[SAMPLE_RATE] = known
             _warn_of_others(session, device)
             passes.deep_idle(session, device, settings, progress, lambda: load_libraries(found, device, settings))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
 from jouletrace.report.reasons import throttle
 from jouletrace.report.scale import NBSP, NONE, decimals, fixed, quantity, unit_for
@@ -151,7 +151,7 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         lines.append(("Activity", SEPARATOR.join(shares)))
     heat = found["temperature_c"]
     if heat:
-        start, end, most = (f"{heat[name]:.0f}" for name in ("start", "end", "max"))
+        start, end, most = (f"{celsius:.0f}" for celsius in (heat["start"], heat["end"], heat["max"]))
         text = f"{start}{NBSP}°C" if start == end else f"{start} to {end}{NBSP}°C"
         lines.append(("Temperature", text if most in (start, end) else f"{text}, at most {most}{NBSP}°C"))
     held = found["throttle_reasons"]
@@ -161,14 +161,14 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     return lines
 
 
-def _sm(reported: dict[str, float] | None, measured: dict[str, float] | None) -> str:
+def _sm(reported: Spread | None, measured: Spread | None) -> str:
     """The SM clock as the driver reports it, and as measured by cycle counters; "" if neither is known."""
     if measured is None:
         return _range(reported) if reported else ""
     return ", ".join([*([f"{_range(reported)} reported"] if reported else []), f"{_range(measured)} measured"])
 
 
-def _range(spread: dict[str, float]) -> str:
+def _range(spread: Spread) -> str:
     mean = f"{spread['mean']:.0f}{NBSP}MHz"
     if spread["max"] - spread["min"] < 1:
         return mean

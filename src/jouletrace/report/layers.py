@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jouletrace.report.results import Figure, Results
+from jouletrace.run.tables import UnitRow
 
 _OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
 """What a module with others in it runs itself is a row among theirs."""
@@ -17,7 +16,7 @@ def rows(results: Results) -> list[Row]:
     """The layers, outer modules first, then what no operator accounts for."""
     units = results.units("layer")
     known = {unit["id"] for unit in units}
-    children: dict[int | None, list[dict[str, Any]]] = {}
+    children: dict[int | None, list[UnitRow]] = {}
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
     found: list[Row] = []

@@ -240,6 +240,21 @@ class StoredFigures(TypedDict, total=False):
     sample_rate_hz: StoredLevel | None
 
 
+class Calibration(TypedDict, total=False):
+    """``Run.calibration`` of a device.
+
+    Attributes:
+        channels: Fields of ``sensor.windows.response.Response`` by channel.
+        idle_slope_w_per_c: Watts of context idle per degree, as an ``Estimate``.
+    """
+
+    time_ns: Integer
+    load: str
+    driver: str | None
+    channels: dict[str, Facts]
+    idle_slope_w_per_c: Facts | None
+
+
 class ClockPair(TypedDict):
     """One of ``Run.clock_pairs``."""
 
@@ -286,5 +301,10 @@ def _fits(name: str, value: object) -> bool:
     return True
 
 
-FREE: dict[str, Any] = {"settings": Settings, "workload": WorkloadFacts, "stored": StoredFigures}
+FREE: dict[str, Any] = {
+    "settings": Settings,
+    "workload": WorkloadFacts,
+    "stored": StoredFigures,
+    "calibration": dict[str, Calibration],
+}
 """The form of each free field of a Run."""

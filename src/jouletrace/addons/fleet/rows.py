@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from jouletrace.addons.fleet.imported import kernel_figures, kernel_launches
 from jouletrace.addons.fleet.power_step import power_step
-from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.conditions import Course, Spread, conditions
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run
@@ -212,15 +212,15 @@ class Measured:
 
     def _conditions(self, told: Fleet) -> dict[str, Any]:
         found = conditions(self.run)
-        clocks, heat = found["clocks_mhz"], found["temperature_c"] or {}
+        clocks, heat = found["clocks_mhz"], found["temperature_c"]
         why = found["throttle_reasons"]
         cooled = told.get("cool_down") or {}
         return {
-            "clock_mhz": (clocks["sm_reported"] or {}).get("mean"),
-            "counted_mhz": (clocks["sm_measured"] or {}).get("mean"),
-            "clock_memory_mhz": (clocks["memory"] or {}).get("mean"),
-            "temperature_c": heat.get("mean"),
-            "temperature_max_c": heat.get("max"),
+            "clock_mhz": _mean(clocks["sm_reported"]),
+            "counted_mhz": _mean(clocks["sm_measured"]),
+            "clock_memory_mhz": _mean(clocks["memory"]),
+            "temperature_c": _mean(heat),
+            "temperature_max_c": heat and heat["max"],
             "temperature_before_c": cooled.get("to_c"),
             "cool_down_s": cooled.get("seconds"),
             "cooled": cooled.get("reached"),
@@ -270,6 +270,10 @@ class Measured:
             else:
                 arrays.append(values.cast(field.type) if hasattr(values, "cast") else pa.array(values, field.type))
         return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _mean(of: Spread | Course | None) -> float | None:
+    return of and of["mean"]
 
 
 def to_parquet(table: pa.Table, about: Mapping[str, str] | None = None) -> bytes:
