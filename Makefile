@@ -32,7 +32,7 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/python tests/check_words.py
 
-# Words that the prose avoids, with what to write instead (tests/words.toml).
+# Words that the prose of pages and source avoids, with what to write instead (tests/words.toml).
 words: $(READY)
 	$(BIN)/python tests/check_words.py
 

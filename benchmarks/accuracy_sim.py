@@ -1,8 +1,8 @@
-"""Window energies against truth on simulated boards: mean error, tails, coverage, width.
+"""Window energies against truth on simulated GPUs: mean error, tails, coverage, width.
 
-Each board is drawn at random within its preset, calibrated as a real one would be, and loaded
-with windows of random length (30 ms to 10 s), power, phase and temperature. Estimation sees what
-``calibrate`` found and the record, nothing else. Truth is the energy that the window's load caused.
+Each GPU is drawn at random within its preset, calibrated as a real one would be, and loaded
+with windows of random length (30 ms to 10 s), power, phase and temperature. Estimation uses
+the result of ``calibrate`` and the record, nothing else. Truth is the energy that the window's load caused.
 
     python benchmarks/accuracy_sim.py --keep DIR           # all presets, 2000 cases, three seeds
     python benchmarks/accuracy_sim.py --presets h100-80 --cases 250 --seeds 1
@@ -64,7 +64,7 @@ class Cases:
 
 @dataclass
 class Board:
-    """One board: its windows, its short blocks repeated, and how far its calibration is off.
+    """One GPU: its windows, its short blocks repeated, and the error of its calibration.
 
     ``off`` has the errors of period (relative), window, lag and mean delay (s), and "stated_delay",
     the standard error that was stated of the last.
@@ -81,7 +81,7 @@ class Board:
 
 
 def one_board(preset: str, seed: int, longest_s: float, options: str) -> Board:
-    """Calibrate one board, load it with windows, and a sampled one with repeated blocks too."""
+    """Calibrate one GPU and load it with windows; a GPU whose sensor samples also runs repeated blocks."""
     spec = f"sim:{preset}?seed={seed}{options}"
     calibration = calibrate(spec, seed=seed)
     found = next(c for c in calibration.channels if c.name == "power_w")
@@ -101,7 +101,7 @@ def windows(spec: str, preset: str, seed: int, longest_s: float, found: ChannelI
     session = Session("measure", [device])
     spans = []
     with session:
-        device.board.load(0.6 * cap, float(rng.uniform(0.5, 20)))  # some boards are warm, some cold
+        device.board.load(0.6 * cap, float(rng.uniform(0.5, 20)))  # some GPUs are warm, some cold
         session.clock.sleep(1.0)
         for _ in range(WINDOWS_A_BOARD):
             seconds = float(np.exp(rng.uniform(np.log(least_s), np.log(longest_s))))
@@ -154,7 +154,7 @@ def repeated(spec: str, seed: list[int], found: ChannelInfo, cases: Cases) -> No
 
 
 def calibrated(run: Run, found: ChannelInfo):
-    """The Run's record with the response that calibration found."""
+    """The Run's record with the response from calibration."""
     for channel in run.channels:
         if channel.name == "power_w":
             channel.response, channel.gapless, channel.period_s = found.response, found.gapless, found.period_s
@@ -187,7 +187,7 @@ def rows(name: str, cases: Cases, least_s: float) -> list[str]:
 
 
 def recovery(name: str, boards: list[Board]) -> str:
-    """The worst errors of calibration among some boards, and the delay's over what was stated."""
+    """The worst errors of calibration among several GPUs, and the delay's error over the stated one."""
     off = {key: np.array([board.off[key] for board in boards]) for key in boards[0].off}
     worst = {key: np.abs(values).max() for key, values in off.items()}
     score = (off["delay"] - off["delay"].mean()) / off["stated_delay"]
@@ -198,14 +198,14 @@ def recovery(name: str, boards: list[Board]) -> str:
 
 
 HEAD = [
-    "| board | window | n | mean error % | 99th percentile % | covered % | median half-width / RMSE "
+    "| GPU | window | n | mean error % | 99th percentile % | covered % | median half-width / RMSE "
     "| nulls | flagged unmodelled % | of those missed flagged % |",
     "|---|---|---|---|---|---|---|---|---|---|",
 ]
 
 
 RECOVERY_HEAD = [
-    "| boards | n | period, worst error % | window, ms | lag, ms | mean delay, ms | delay: rms error / stated |",
+    "| GPUs | n | period, worst error % | window, ms | lag, ms | mean delay, ms | delay: rms error / stated |",
     "|---|---|---|---|---|---|---|",
 ]
 
@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--unmodelled", type=int, default=500, help="cases for each sensor that fits no model")
-    parser.add_argument("--keep", help="keep each board's outcome in this folder, and go on from there")
+    parser.add_argument("--keep", help="keep each GPU's outcome in this folder, and resume from there")
     parser.add_argument("-o", "--output")
     arguments = parser.parse_args()
     os.environ["JOULETRACE_CACHE"] = tempfile.mkdtemp()

@@ -1,4 +1,4 @@
-"""A null ``ab`` of a step as long as the sensor's samples are apart: no verdict may come of it, and it must be flagged.
+"""A null ``ab`` of a step as long as the sensor's sampling period: it must give no verdict, and must be flagged.
 
 Each seed is a simulated H100 of its own whose sensor samples as real ones do, at the rate of the step give or take a
 few hertz. The step is copies and then a matrix product, so that its power swings by 740 W; A and B are the same step.
@@ -37,7 +37,7 @@ def step_of(rows: int):
 
 
 def frequency_hz(spec: str, rows: int) -> float:
-    """How often a second the step runs on this board, back to back."""
+    """Repetitions of the step per second on this GPU, back to back."""
     device = open_device(spec)
     _, step = simulate_workload(ObjectWorkload(*step_of(rows)), WorkloadOptions(), device, "graph")
     device.close()

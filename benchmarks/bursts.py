@@ -1,9 +1,9 @@
-"""How far off each way of reading a board's power is for short bursts of work.
+"""Errors of several ways of reading a GPU's power for short bursts of work.
 
-Bursts of a captured model run after idle pauses, in random order. Truth is the board's energy
+Bursts of a captured model run after idle pauses, in random order. Truth is the GPU's energy
 counter from one of its own steps to another around the burst, less idle power (by the counter
-too) for the rest of that bracket; the counter is polled by a process of its own meanwhile. So
-this tells how well each method agrees with the board's own integral. The gain error of its sensor
+too) for the rest of that bracket; a separate process polls the counter meanwhile. The result
+therefore is the agreement of each method with the GPU's own integral. The gain error of its sensor
 is in both and can't show.
 
     python benchmarks/bursts.py --device cuda:0 --workload deit-b --batch 64 -o bursts.md
@@ -27,7 +27,7 @@ from jouletrace.sensor.counter import CounterSteps, bracket
 from jouletrace.sensor.integrate import integrate
 from jouletrace.sensor.windows.energy import window_energy
 
-PLAN = ((0.05, 24), (0.2, 24), (0.5, 20), (1.0, 20), (3.0, 20))
+PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))
 PAUSE_S = 1.1
 MARGIN_NS = 150_000_000
 TAIL_NS = 300_000_000
@@ -82,7 +82,7 @@ def true_energies(steps: CounterSteps, start: np.ndarray, end: np.ndarray) -> tu
 
 
 def as_held(stamps: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """What somebody who reads at ``at`` is told: the last value before."""
+    """The reading that a poll at ``at`` returns: the last value before."""
     return values[np.clip(np.searchsorted(stamps, at, side="right") - 1, 0, None)]
 
 

@@ -1,6 +1,6 @@
 """Bursts after idle, with steps that swing in power inside, on simulated H100s whose sensor samples as real ones do.
 
-Each board has a sample rate of its own and is calibrated as a real one would be. Bursts of iterations with a high and a
+Each GPU has its own sample rate and is calibrated as a real one would be. Bursts of iterations with a high and a
 low phase then follow one another with idle time between, so that they begin at any phase of the sampling. Every burst
 is measured as ``jouletrace.measure`` does it, and as a named range of a recording that marks its steps. Truth is the
 energy that the burst caused.
@@ -33,7 +33,7 @@ RATES = (1190, 1203, 1216, 1230, 1243, 1255)
 LENGTHS = (0.05, 0.2, 1.0, 3.0)
 GOALS = (5.0, 2.0, 1.0, 1.0)
 STATED_S = 1 / 1230
-"""Between samples, as documented; a board's own is hidden."""
+"""Time between samples, as documented; a GPU's own is hidden."""
 
 KINDS = {
     "phases of 1 to 20 ms": lambda rng: rng.uniform(np.log(1e-3), np.log(20e-3), 2),
@@ -83,7 +83,7 @@ class Burst:
 
 
 def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Burst]:
-    """All bursts on one board."""
+    """All bursts on one GPU."""
     spec = f"sim:h100-80?seed={seed}&sensor=sampled&given=sample_rate_hz:{rate_hz}"
     if calibrated:
         calibrate(spec, seed=seed)
@@ -156,9 +156,9 @@ def share(some: list[Burst]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", type=lambda text: [float(one) for one in text.split(",")], default=list(RATES))
-    parser.add_argument("--each", type=int, default=8, help="bursts of each kind and length on each board")
-    parser.add_argument("--boards", type=int, default=1, help="boards of each rate")
-    parser.add_argument("--seed", type=int, default=1, help="of the first board")
+    parser.add_argument("--each", type=int, default=8, help="bursts of each kind and length on each GPU")
+    parser.add_argument("--boards", type=int, default=1, help="GPUs of each rate")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first GPU")
     parser.add_argument("--uncalibrated", action="store_true")
     parser.add_argument("-o", "--output", help="write the tables here too")
     parser.add_argument("--pickle", help="keep all bursts here")

@@ -1,8 +1,8 @@
 """Does ``compare`` cry wolf, and does it find what is there? On simulated pairs, where the truth is known.
 
-Each pair is two sides of three runs of one thing on one board. A run's figures are drawn, not
-profiled: a whole profile takes seconds, its figures differ from run to run by a few numbers only.
-The board's parameters are drawn by seed within the ranges of ``simulator.boards.presets``; then, as in
+Each pair is two sides of three runs of one thing on one GPU. A run's figures are drawn, not
+profiled: a whole profile takes seconds, and its figures differ between runs by a few numbers only.
+The GPU's parameters are drawn by seed within the ranges of ``simulator.boards.presets``; then, as in
 its engine,
 
 - every run's load draws more or less by ``run_spread`` and by ``drift`` (which outlasts a run),
@@ -11,8 +11,8 @@ its engine,
 - parts share the run's deviation, have one of their own (0.1 to 0.5 %, for one in ten ten times that) and
   the experiment's noise (half-widths of 2 to 10 %, the smaller the part the larger).
 
-``--profiles N`` runs N whole simulated profiles and prints the spread that they have, to be held against
-what is drawn. The detection that is asked for is that of 3 % more energy at default settings (the model
+``--profiles N`` runs N whole simulated profiles and prints their spread, for comparison with the
+drawn one. The required detection is that of 3 % more energy at default settings (the model
 alone); with parts, half of the permitted error is theirs.
 
     python benchmarks/compare_sim.py                       # 1000 pairs of each kind, three seeds
@@ -39,11 +39,11 @@ WINDOWS, WINDOW_S = 8, 0.5
 
 
 class World:
-    """A board and a thing to run on it.
+    """A GPU and a workload on it.
 
     Args:
-        rng: Source of everything.
-        board: Seed of the board.
+        rng: Source of all randomness.
+        board: Seed of the GPU.
         parts: Operators of the model; 0 for a profile of the model alone.
     """
 
@@ -157,7 +157,7 @@ def main():
             os.environ["JOULETRACE_CACHE"] = str(Path(cache))
             spread_of_profiles(arguments.profiles)
         return
-    print("| parts | seed | false alarms % | 3 % found % | part found % | detectable % | same shown % | s |")
+    print("| parts | seed | false alarms % | 3 % detected % | part detected % | detectable % | same shown % | s |")
     print("|---|---|---|---|---|---|---|---|")
     for parts in arguments.parts:
         for seed in arguments.seeds:

@@ -1,4 +1,4 @@
-"""The board's energy counter, polled by a process of its own: what benchmarks hold their figures against."""
+"""The GPU's energy counter, polled by a separate process: the reference of several benchmarks."""
 
 import subprocess
 import sys

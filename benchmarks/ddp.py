@@ -1,9 +1,9 @@
-"""DistributedDataParallel training on several GPUs: ranks' energies, communication, against the boards' counters.
+"""DistributedDataParallel training on several GPUs: energies of ranks and communication, against the GPUs' counters.
 
     PYTHONPATH=src python benchmarks/ddp.py --seconds 45 --output runs/ddp
 
-Starts itself under ``torchrun``, one rank a GPU (``--ranks`` on the CPU with simulated boards), with
-``jt.record`` around a training of BERT on random tokens, and polls the boards' energy counters meanwhile.
+Starts itself under ``torchrun``, one rank per GPU (``--ranks`` on the CPU with simulated GPUs), with
+``jt.record`` around a training of BERT on random tokens, and polls the GPUs' energy counters meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/explanation (method.md, simulator.md) from what was recorded on real boards.
+"""Draw the figures of docs/explanation (method.md, simulator.md) from recordings of real GPUs.
 
 python benchmarks/figures.py
 """
@@ -109,7 +109,7 @@ def edges() -> Figure:
     inside = (time > 0) & (time < length)
     axis.fill_between(1e3 * time, shown, load, where=inside, color=SIMULATED, alpha=0.25, lw=0, label="missing inside")
     axis.fill_between(
-        1e3 * time, rest, shown, where=time >= length, color=OTHER, alpha=0.4, lw=0, label="found too late"
+        1e3 * time, rest, shown, where=time >= length, color=OTHER, alpha=0.4, lw=0, label="read too late"
     )
     axis.plot(1e3 * time, load, color="#333", lw=1, label="load")
     axis.plot(1e3 * time, shown, color=SIMULATED, lw=1, label="what the sensor shows")
@@ -144,7 +144,7 @@ def lost_energy() -> Figure:
 
 
 def sensors() -> Figure:
-    """The same seconds of the same board, as three of its readings tell them."""
+    """The same seconds of the same GPU in three of its readings."""
     figure, axis = plt.subplots(figsize=(7.5, 2.8))
     source = recording("h100_copies")
     first = source.edge_ns[0]
@@ -165,7 +165,7 @@ def sensors() -> Figure:
 
 
 def replayed() -> Figure:
-    """Recordings of an H100 and what a simulated board makes of the same load."""
+    """Recordings of an H100, and the same load on a simulated GPU."""
     figure, axes = plt.subplots(2, 2, figsize=(7.5, 5))
     segments = recording("h100_segments")
     found = reality.fitted_levels(segments, reality.board())[0]

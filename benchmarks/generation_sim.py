@@ -1,10 +1,10 @@
-"""How well phases of generating are told on simulated boards, where every joule is known.
+"""Accuracy of the phases of generating on simulated GPUs, whose energy is known exactly.
 
-A model is counted once and made an iteration and its pieces on boards drawn by seed. What the profile says
-of each phase, of a forward at each length, of the whole and of the closure, from the board's own noisy
-sensors, is held against the truth: the noiseless steady state at the heat of the windows, at the load's mean
-power in this run. How far a run's power is from that of other runs no single run can tell (``--repeats``
-does); "any run" holds the same figures against the board's mean over all runs.
+A model is counted once and turned into an iteration and its pieces on GPUs drawn by seed. The profile's figures
+of each phase, of a forward at each length, of the whole and of the closure, from the GPU's own noisy
+sensors, are compared with the truth: the noiseless steady state at the temperature of the windows, at the load's mean
+power in this run. A single run can't determine how its power deviates from that of other runs (``--repeats``
+can); "any run" compares the same figures with the GPU's mean over all runs.
 
     python benchmarks/generation_sim.py --seeds 245 --modes graph
 """
@@ -32,13 +32,13 @@ from jouletrace.workloads.options import WorkloadOptions
 
 QUIET = Silent()
 HEADER = (
-    "| workload, board, mode, figure | n | covered | covered, any run | median half-width | RMS error "
+    "| workload, GPU, mode, figure | n | covered | covered, any run | median half-width | RMS error "
     "| RMS error / standard error |\n|---|---|---|---|---|---|---|"
 )
 
 
 def measured(counted: CountedGeneration, spec: str, settings: ProfileSettings) -> list[tuple]:
-    """A profile's passes on one board: figure, estimate, truth in this run, truth in any."""
+    """A profile's passes on one GPU: figure, estimate, truth in this run, truth in any."""
     device = open_device(spec)
     step, pieces, _ = counted.on(device)
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def summary(title: str, rows: list[tuple]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20, help="boards of each kind")
+    parser.add_argument("--seeds", type=int, default=20, help="GPUs of each kind")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workload", default="llama-1b")
     parser.add_argument("--prompt", type=int, default=32)

@@ -1,12 +1,12 @@
-"""What ``jt.record`` costs the loop that it records: paired stretches with it and without, as a ratio.
+"""The cost of ``jt.record`` for the loop that it records: paired segments with it and without, as a ratio.
 
-    PYTHONPATH=src python benchmarks/live_overhead.py                 (on the GPU, else CPU and a simulated board)
+    PYTHONPATH=src python benchmarks/live_overhead.py                 (on the GPU, else CPU and a simulated GPU)
     PYTHONPATH=src python benchmarks/live_overhead.py --pairs 20 --step-ms 10 --ranges 3
 
-A step launches the same work with and without; recorded stretches mark ``--ranges`` ranges, one
-``record_function`` and a step each. Time is the host's, from the first launch until the GPU has done
-the last one; CPU time is that of this process, all threads, which says more where others use the CPU
-too. Pairs come in turn, the order within a pair changing.
+A step launches the same work with and without; recorded segments mark ``--ranges`` ranges, one
+``record_function`` and a step each. Time is the host's, from the first launch until the GPU has finished
+the last one; CPU time is that of this process, all threads, which is more informative where other processes use the
+CPU too. Pairs run in succession, with alternating order within a pair.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
     """Print the ratio, pair by pair."""
     options = argparse.ArgumentParser(description="Overhead of jt.record")
     options.add_argument("--pairs", type=int, default=12)
-    options.add_argument("--seconds", type=float, default=2.0, help="of a stretch")
+    options.add_argument("--seconds", type=float, default=2.0, help="length of a segment")
     options.add_argument("--step-ms", type=float, default=10.0)
     options.add_argument("--ranges", type=int, default=3)
     chosen = options.parse_args()
@@ -94,7 +94,7 @@ def main() -> None:
             found.append(seconds[True][kind] / seconds[False][kind])
         print(f"pair {pair}: recorded / not, time {ratios[0][-1]:.4f}, CPU time {ratios[1][-1]:.4f}", flush=True)
     marks = (2 * chosen.ranges + 3) * steps
-    print(f"steps of {chosen.step_ms:g} ms with {chosen.ranges + 1} ranges, {marks} marks a stretch")
+    print(f"steps of {chosen.step_ms:g} ms with {chosen.ranges + 1} ranges, {marks} marks per segment")
     print(summary("time", ratios[0]))
     print(summary("CPU time", ratios[1]))
 

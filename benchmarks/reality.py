@@ -1,9 +1,9 @@
-"""Does a simulated board do what the real one did? The recordings of an H100, replayed.
+"""Compares a simulated GPU with a real one: the recordings of an H100, replayed.
 
 The sensor's response is calibrated on one recording (copies, below the power cap). The powers of
 the loads, and the two figures of the loop that holds the cap, are fitted to one part of each
-recording. Then the simulated board is given the same load at the same times, without noise, and
-its readings are held against the real ones in the other part.
+recording. Then the simulated GPU is given the same load at the same times, without noise, and
+its readings are compared with the real ones in the other part.
 
     python benchmarks/reality.py -o reality.md
 """
@@ -32,7 +32,7 @@ LEARNT_EDGES = 4
 
 @dataclass(frozen=True)
 class Board:
-    """A simulated board with the calibrated parameters of a real one.
+    """A simulated GPU with the calibrated parameters of a real one.
 
     Attributes:
         given: Its parameters, as in ``sim:h100?given=``.
@@ -88,7 +88,7 @@ def calibrated() -> Response:
 
 
 def board(cap: str = "off") -> Board:
-    """A board whose record answers as the calibrated one, all of the response put into the sensor."""
+    """A GPU whose record responds like the calibrated one, with all of the response in the sensor."""
     response = calibrated()
     given = {
         "record_period_s": response.period_s,
@@ -102,13 +102,13 @@ def board(cap: str = "off") -> Board:
 
 
 def replay(source: Recording, on: Board, watts: Sequence[float | None], edges: int | None = None) -> Floats:
-    """What the simulated board reads at the times of the real readings, shape (n,) or fewer.
+    """Readings of the simulated GPU at the times of the real readings, shape (n,) or fewer.
 
     Args:
         source: The load, and the times.
-        on: The board.
-        watts: Board power that each level asks for; None for rest.
-        edges: Stop at the rest after so many; None for all.
+        on: The GPU.
+        watts: Board power of each level; None for rest.
+        edges: Stop at the rest after so many edges; None for all.
     """
     gpu = open_simulated(on.spec)
     now = gpu.clock.time_ns
@@ -128,9 +128,9 @@ def replay(source: Recording, on: Board, watts: Sequence[float | None], edges: i
 
 
 def fitted_levels(source: Recording, on: Board) -> tuple[Floats, Floats]:
-    """Simulated readings of a load below the cap, its powers fitted to every other stretch.
+    """Simulated readings of a load below the cap, with its powers fitted to every other segment.
 
-    Below the cap a board is linear in its load: one replay a level shows what a watt of it does.
+    Below the cap a GPU is linear in its load: one replay per level gives the effect of a watt of it.
 
     Returns:
         The readings, and the watts of rest and of each level.
@@ -153,7 +153,7 @@ def capped() -> tuple[Board, float]:
     """The loop that holds the power cap, fitted to the first two pulses of the square waves.
 
     Returns:
-        The board, and the power that the load asks for.
+        The GPU, and the power that the load requests.
     """
     source = recording("h100_squares")
     start = board("700")

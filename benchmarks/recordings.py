@@ -1,6 +1,6 @@
-"""What was recorded on real boards and is kept in tests/data: readings, and when the load changed.
+"""Recordings of real GPUs in tests/data: readings, and the times at which the load changed.
 
-What each file holds is told in tests/data/README.md.
+tests/data/README.md describes each file.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Recording:
         return np.asarray(np.abs(self.grid.late_s) < self.grid.period_s / 4)
 
     def other_half(self) -> NDArray[np.bool_]:
-        """Every other stretch of a few edges: what is fitted to the rest is tested there."""
+        """Every other segment of a few edges: a fit to the rest is tested there."""
         pieces = np.searchsorted(self.edge_ns, self.time_ns) // (2 * len(self.labels))
         return np.asarray(pieces % 2 == 1)
 

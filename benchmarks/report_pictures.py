@@ -101,7 +101,7 @@ def comparison(page: Any, place: Path) -> None:
 
 
 def clip(page: Any, place: Path, top: float, bottom: float) -> None:
-    """Save a stretch of the page."""
+    """Save a part of the page."""
     width = page.viewport_size["width"]
     area = {"x": 0, "y": max(top, 0), "width": width, "height": bottom - max(top, 0) + _BELOW}
     page.screenshot(path=place, clip=area, full_page=True)

@@ -47,7 +47,7 @@ TURN_S = 0.005
 
 
 def bare(call: Callable[[], object], n: int) -> np.ndarray:
-    """Seconds of ``n`` calls in the plainest loop that tells them apart."""
+    """Seconds of ``n`` calls in the plainest loop that times them singly."""
     stamps = np.empty(n + 1)
     stamps[0] = time.perf_counter()
     for i in range(n):

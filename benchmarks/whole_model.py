@@ -2,8 +2,8 @@
 
     python benchmarks/whole_model.py agreement repeats monitoring gpm speed --device cuda:0 -o out.md
 
-agreement   energy per iteration against an independent long loop between two steps of the board's
-            energy counter, in the same process and on the same board: one sensor with itself
+agreement   energy per iteration against an independent long loop between two steps of the GPU's
+            energy counter, in the same process and on the same GPU: one sensor with itself
 repeats     profiles one after the other on a warm die
 monitoring  the same graph with the recorder running and held (SIGSTOP), paired and interleaved
 gpm         the same with a recorder that reads GPM counters too, against one that doesn't
@@ -116,7 +116,7 @@ def monitoring(spec: str) -> list[str]:
 def gpm(spec: str) -> list[str]:
     """Slow-down of the graph by reading GPM counters: a recorder with them against one without, each held in turn.
 
-    What the board may do between readings, once somebody has asked for these counters, is in both.
+    Effects of the counters on the GPU between readings, once they were requested, are in both.
     """
     device = open_device(spec)
     counting = started(device)
@@ -128,7 +128,7 @@ def gpm(spec: str) -> list[str]:
     costs = [recorder.stop() for recorder in (plain, counting)]
     device.close()
     if found is None:
-        return ["This board has no GPM counters."]
+        return ["This GPU has no GPM counters."]
     without, with_them = (f"{100 * cost.cpu_s / cost.wall_s:.2f} %" for cost in costs)
     return [
         f"{said(found)}; the recorders took {with_them} of one core with GPM, {without} without ({', '.join(names)})."
@@ -144,7 +144,7 @@ def started(device: Device) -> Recorder:
 def slow_down(device: Device, spec: str, recorder: Recorder, other: Recorder | None = None) -> Estimate:
     """Per cent that the graph takes longer while a recorder runs and another one, if any, is held, over the reverse.
 
-    Pairs of stretches right after one another, in alternating order.
+    Pairs of segments in direct succession, in alternating order.
     """
     step = prepare(resolve(WORKLOAD), device, settings_of(MONITORED, spec)).step
     iteration_s = step.replay(200).seconds / 200

@@ -2,9 +2,9 @@
 
     python tests/check_words.py [PATH...]
 
-Paths are files or folders of Markdown and Python, by default the pages of the root and of docs, except results. Of
-Markdown, prose is checked without code and targets of links; of Python, docstrings, comments and messages. Each hit is
-``file:line: word -> instead``; the exit code is 1 if there are any.
+Paths are files or folders of Markdown and Python, by default the pages of the root and of docs, except results, and the
+source in src, tests/support and benchmarks. Of Markdown, prose is checked without code and targets of links; of Python,
+docstrings, comments and messages. Each hit is ``file:line: word -> instead``; the exit code is 1 if there are any.
 """
 
 import argparse
@@ -27,7 +27,7 @@ class Word:
     """A banned word.
 
     Attributes:
-        pattern: What it looks like.
+        pattern: Pattern of the word.
         instead: What to write.
         allowed: Phrases around it in which it has another meaning.
         only: "markdown" or "python" if it is banned in one of them only, else empty.
@@ -78,7 +78,8 @@ def python_prose(text: str) -> list[str]:
             and re.search(r"[A-Za-z] +[A-Za-z]", node.value)
         ):
             for number, line in enumerate(node.value.splitlines(), node.lineno - 1):
-                lines[min(number, len(lines) - 1)] += " " + re.sub(r"``[^`]*``", " ", line)
+                # without code, and without the names of arguments and attributes
+                lines[min(number, len(lines) - 1)] += " " + re.sub(r"``[^`]*``|^ {8,}\w+(, \w+)*: ", " ", line)
     return lines
 
 
@@ -96,10 +97,10 @@ def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
                     yield number, match[0], word.instead
 
 
-def pages() -> list[Path]:
-    """What is checked if nothing is named. Pages of results keep the words of their day."""
+def default_files() -> list[Path]:
+    """Files that are checked if none is named. Pages of results keep the words of their day."""
     docs = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "results" not in page.parts]
-    return [*sorted(ROOT.glob("*.md")), *docs]
+    return [*sorted(ROOT.glob("*.md")), *docs, *files([ROOT / "src", ROOT / "tests" / "support", ROOT / "benchmarks"])]
 
 
 def files(paths: list[Path]) -> list[Path]:
@@ -115,14 +116,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the hits; 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "paths", nargs="*", type=Path, help="files or folders; pages of the root and docs if none is named"
+        "paths", nargs="*", type=Path, help="files or folders; pages, source and benchmarks if none is named"
     )
     paths = parser.parse_args(arguments).paths
     if missing := [path for path in paths if not path.exists()]:
         parser.error(f"{missing[0]}: no such file or folder")
     words = read_words()
     count = 0
-    for path in files(paths) if paths else pages():
+    for path in files(paths) if paths else default_files():
         shown = path.resolve().relative_to(ROOT) if path.resolve().is_relative_to(ROOT) else path
         for number, word, instead in hits(path, words):
             print(f"{shown}:{number}: {word} -> {instead}")

@@ -207,7 +207,12 @@ def test_a_banned_word_is_reported_with_what_to_write_instead(tmp_path, capsys):
     assert check_words.main([str(page)]) == 0
 
 
-def test_the_readme_and_the_documentation_use_the_terms_of_the_field(capsys):
+def test_names_of_arguments_are_no_prose():
+    source = 'def f(beat):\n    """One.\n\n    Args:\n        beat: A beat.\n    """\n'
+    assert python_prose(source)[4].count("beat") == 1
+
+
+def test_the_documentation_and_the_source_use_the_terms_of_the_field(capsys):
     assert check_words.main([]) == 0, capsys.readouterr().out
 
 

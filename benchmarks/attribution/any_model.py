@@ -1,4 +1,4 @@
-"""Profiles many models by kernel with ``jouletrace profile`` and prints a line for each: what it takes and tells.
+"""Profiles many models by kernel with ``jouletrace profile`` and prints a line for each: its cost and its result.
 
     python benchmarks/attribution/any_model.py OUT [NAME ...] [--seconds S] [--gpu N]
 
@@ -55,8 +55,8 @@ MODELS = {
     "deberta": f"{OWN}:deberta --dtype bf16",
     "segformer": f"{OWN}:segformer --dtype fp16",
 }
-"""Arguments of ``jouletrace profile``. vit-b, deit-b, bert-l, llama, qwen2 and t5 served for tuning; all others were chosen
-before they were measured."""
+"""Arguments of ``jouletrace profile``. vit-b, deit-b, bert-l, llama, qwen2 and t5 served for tuning; all others were
+chosen before they were measured."""
 
 FINE, LARGE = 0.1, 0.05
 """Half-width of a row that counts as resolved, and the share of the energy from which on an operator is large."""
@@ -74,11 +74,11 @@ def profiled(name: str, out: Path, more: list[str]) -> tuple[float, int, str]:
 
 def figures(run: Run) -> dict[str, object]:
     """What an analysed Run of a recording gives."""
-    ops = [u for u in run.units.to_pylist() if u["level"] == "op" and u["parent"] == MODEL_UNIT]
-    found = {u["id"]: run.result("energy_total_j", u["id"]) for u in ops if u["name"] != "idle"}
+    top = [u for u in run.units.to_pylist() if u["level"] in ("op", "kernel") and u["parent"] == MODEL_UNIT]
+    found = {u["id"]: run.result("energy_total_j", u["id"]) for u in top if u["name"] != "idle"}
     known = {id: e for id, e in found.items() if e.value is not None}
     total = sum(e.value for e in known.values()) or float("nan")
-    named = {u["id"] for u in ops if u["op"]}
+    named = {u["id"] for u in top if u["op"] or u["level"] == "kernel"}  # a compiler's kernels have no operators
     width = {id: (e.half_width or float("inf")) / e.value for id, e in known.items() if e.value}
     fine = [id for id in known if id in named and width.get(id, 1) <= FINE]
     large = [id for id in known if id in named and known[id].value >= LARGE * total]

@@ -1,8 +1,8 @@
-"""What sensors that average tell of kernels, on simulated recordings whose powers and sensors are hidden.
+"""Attribution to kernels with sensors that average, on simulated recordings whose powers and sensors are hidden.
 
     python benchmarks/attribution/averaging.py [--seconds 30] [--seeds 5] [--programs short_excited large_fixed]
 
-Prints a row of a table for each sensor and program: recordings with rows (others failed a check, so nothing is said),
+Prints a row of a table for each sensor and program: recordings with rows (others failed a check and have no figures),
 operators in rows of their own of all that ran, rows of the table that have figures, the share of these whose
 interval holds the energy that was drawn, and the median half-width.
 """
@@ -28,7 +28,7 @@ from jouletrace.simulator.programs import lay_out, repeated_in_place, transforme
 from jouletrace.simulator.sensors import CounterOnly, WindowSensor
 
 HELD_STEPS = {"repeats held 0.4 s": 300, "repeats held 2 s": 1500}
-"""Steps of some 1.3 ms for which a draw of the operator that is repeated holds; programs of their own."""
+"""Steps of about 1.3 ms for which a draw of the repeated operator holds; separate programs."""
 
 SENSORS = {
     "25 of 100 ms": (WindowSensor.part_time, PART_TIME, 0.1),

@@ -62,7 +62,10 @@ def bart() -> tuple[nn.Module, dict[str, torch.Tensor]]:
         d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
         encoder_ffn_dim=3072, decoder_ffn_dim=3072,
     )  # fmt: skip
-    return transformers.BartModel(config), {"input_ids": _ids(16, 256, 50000), "decoder_input_ids": _ids(16, 128, 50000)}
+    return transformers.BartModel(config), {
+        "input_ids": _ids(16, 256, 50000),
+        "decoder_input_ids": _ids(16, 128, 50000),
+    }
 
 
 def gemma2() -> tuple[nn.Module, dict[str, torch.Tensor]]:

@@ -91,7 +91,7 @@ def traced():
 
 
 def save(name, trace, **more):
-    """Gaps and durations in ns, compressed with lzma: a byte or two a kernel."""
+    """Idle times between kernels and durations in ns, compressed with lzma: a byte or two per kernel."""
     start, end = trace.start_ns.astype(np.int64), trace.end_ns.astype(np.int64)
     previous = np.r_[start[:1], end[:-1]]
     parts = {
@@ -218,7 +218,7 @@ def variants_of(rows, per_kind=3, targets=(80e3, 200e3)):
 
 
 def repeated(name, call, module, mode, seconds, runs=1, untraced=4.0, base=10.0, per_kind=3, every=4):
-    """An iteration as it is for a while, then with one operator, drawn anew each time, run several times in place."""
+    """A plain iteration for a while, then iterations with one randomly drawn operator run several times in place."""
     with torch.inference_mode():
         for _ in range(3):
             call()

@@ -1,4 +1,4 @@
-"""How long an analysis of a simulated recording takes: 60 s of an eager model, some 1 M kernels.
+"""How long an analysis of a simulated recording takes: 60 s of an eager model, about 1 M kernels.
 
     python benchmarks/attribution/speed.py [--seconds 60] [--blind]
 

@@ -7,7 +7,7 @@
         train()
     print(m.energy_j)
 
-Names are loaded when they are first used, so that importing jouletrace costs nothing.
+Names are loaded on first use, so that importing jouletrace is fast.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jouletrace.analysis import analyse
+from jouletrace.analysis import analyse, attributed
 from jouletrace.analysis.recording import PHASE
 from jouletrace.analysis.regressed import models
 from jouletrace.recorded import recorded_runs
-from jouletrace.run import tables
+from jouletrace.run import MODEL_UNIT, tables
 
 pytestmark = pytest.mark.usefixtures("fits_once")
 
@@ -63,16 +63,33 @@ def test_layers_and_idle_make_the_whole(recorded):
     assert times == pytest.approx(recorded.result("iteration_time_s").value, rel=1e-3)
 
 
-def test_at_the_power_cap_parts_are_scaled_to_the_untraced_whole(recorded):
-    """Tracing costs 1.7 % here: parts are scaled by it, half of it is in their intervals, the check states it."""
-    below = copied(recorded)
+def below_the_cap(run):
+    """The same recording with no cap in its record."""
+    below = copied(run)
     channel, value = below.samples["channel"], below.samples["value"]
     other = pc.if_else(pc.equal(channel.cast(pa.string()), "throttle_bits"), 0.0, value)
     below.samples = below.samples.set_column(below.samples.schema.get_field_index("value"), "value", other)
-    analyse(below)
+    return analyse(below)
+
+
+def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, monkeypatch):
+    found = below_the_cap(recorded)
+    monkeypatch.setattr(attributed, "TRACED", 0.0)
+    without = below_the_cap(recorded)
+    fc1 = next(unit["id"] for unit in units(recorded, "op") if unit["module"] == "deit.layers.*.mlp.fc1")
+    for metric, unit in (("closure_kernels", MODEL_UNIT), ("energy_total_j", fc1)):
+        one, other = found.result(metric, unit), without.result(metric, unit)
+        assert one.half_width == pytest.approx(np.hypot(other.half_width, 1.96 * 0.006 * one.value), rel=1e-3)
+        assert one.value == other.value
+
+
+def test_at_the_power_cap_parts_are_scaled_to_the_untraced_whole(recorded, monkeypatch):
+    """Tracing costs 1.7 % here: parts are scaled by it, half of it is in their intervals, the check states it."""
+    monkeypatch.setattr(attributed, "TRACED", 0.0)
+    below = below_the_cap(recorded)
     closure, same = recorded.result("closure_kernels"), below.result("closure_kernels")
     assert closure.value == pytest.approx(1.0167, abs=0.003)
-    assert (closure.value, closure.low) == pytest.approx((same.value, same.low))
+    assert (closure.value, closure.low) == pytest.approx((same.value, same.low), abs=1e-4)
     flags = {row["metric"]: row["flags"] for row in recorded.results.to_pylist() if "closure" in row["metric"]}
     assert "traced_at_cap" in flags["closure_kernels"]
     fc1 = next(unit for unit in units(recorded, "op") if unit["module"] == "deit.layers.*.mlp.fc1")

@@ -323,7 +323,7 @@ def test_a_renamed_module_takes_all_below_it_along():
 
 @pytest.mark.parametrize(
     ("renames", "said"),
-    [({"encc": "one"}, "A is called 'encc'; did you mean enc"), ({"enc": "no"}, "B is called 'no'")],
+    [({"encc": "one"}, "A has nothing called 'encc'; did you mean enc"), ({"enc": "no"}, "B has nothing called 'no'")],
 )
 def test_a_renaming_that_means_nothing_is_refused(renames, said):
     parts = {"enc": 0.4}
@@ -394,7 +394,7 @@ def test_a_run_against_itself_is_said_and_a_run_like_it_is_not(tmp_path):
     save(run, tmp_path / "one")
     save(run, tmp_path / "other.zip")
     (tmp_path / "link").symlink_to(tmp_path / "one")
-    said = "both sides are one and the same Run, so that no difference can be found: {}"
+    said = "both sides are the same Run, so no difference can be detected: {}"
     (one,) = open_runs([tmp_path / "one"])
     for path, words in (
         ("one", f"{tmp_path}/one"),
@@ -405,7 +405,7 @@ def test_a_run_against_itself_is_said_and_a_run_like_it_is_not(tmp_path):
         assert compare([one], open_runs([tmp_path / path])).warnings[0] == said.format(words)
     found = compare([one], open_runs([tmp_path / "one"]))
     assert said.format(f"{tmp_path}/one") in json.loads(render(found, "json"))["warnings"]
-    assert "both sides are one and the same Run" in " ".join(render(found).split())
+    assert "both sides are the same Run" in " ".join(render(found).split())
     values = one[0].samples["value"].to_numpy().copy()
     values[0] = np.nan
     torn, later = (replace(one[0], samples=changed(one[0], values)) for _ in range(2))
@@ -429,7 +429,7 @@ def test_two_measurements_are_two_whatever_their_readings_and_dates(tmp_path):
 
 def test_runs_of_older_versions_are_one_by_what_they_hold():
     one, other = (replace(profile_run(), id="") for _ in range(2))
-    assert "both sides are one and the same Run" in compare([(one, "a")], [(other, "b")]).warnings[0]
+    assert "both sides are the same Run" in compare([(one, "a")], [(other, "b")]).warnings[0]
 
 
 def test_a_header_without_an_id_is_of_an_older_version(tmp_path):
@@ -461,7 +461,7 @@ def changed(run, values):
 def test_a_run_that_is_one_of_each_side_is_said():
     shared, a, b = (replace(profile_run(), windows=profile_run().windows.slice(n)) for n in range(3))
     found = compare([(shared, "x"), (a, "a")], [(b, "b"), (shared, "y")])
-    assert found.warnings[0] == "a Run is on both sides, which hides some of any difference: x is y"
+    assert found.warnings[0] == "a Run is on both sides, which hides part of any difference: x is y"
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_mig_instance_is_opened_by_its_uuid(machine):
         ("cuda:7", f"no cuda:7: CUDA shows cuda:0 \\({TWO}\\), cuda:1 \\({ONE}\\)"),
         ("GPU-404", f"no GPU or MIG instance GPU-404; here are {ONE}"),
         ("gpu0", f"unknown device 'gpu0'.*cuda:N.*{ONE}"),
-        ("all", "all may be several"),
+        ("all", "all may mean several"),
         ("", "unknown device ''"),
     ],
 )

@@ -266,5 +266,5 @@ def test_samples_that_end_early_are_said_and_counted_as_made():
     run = profile_workload(ObjectWorkload(model, ids), settings)
     made = run.workload["tokens"]
     assert made in (1, 2)
-    assert [w.code for w in run.warnings if "of the 50 asked for" in w.message] == ["may_stop_early"]
+    assert [w.code for w in run.warnings if "of the 50 requested" in w.message] == ["may_stop_early"]
     assert run.result("tokens_per_s").value == pytest.approx(made / run.result("iteration_time_s").value)

@@ -76,7 +76,7 @@ def test_a_named_workload_brings_its_own_inputs():
             jt.profile("deit-tiny", **wrong)
 
 
-@pytest.mark.parametrize(("target", "said"), [(3, "a model or callable is needed"), ("deti-tiny", "did you mean")])
+@pytest.mark.parametrize(("target", "said"), [(3, "a model or callable is required"), ("deti-tiny", "did you mean")])
 def test_what_is_no_model_is_refused(target, said):
     with pytest.raises(BadInputError, match=said):
         jt.profile(target, **QUICK)

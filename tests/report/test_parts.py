@@ -95,7 +95,7 @@ def test_what_holds_for_a_whole_row_is_marked_once():
 def test_kernels_without_figures_are_a_list_and_not_rows_of_dashes():
     text = report.render([graph_run(named=12)], detail="kernel", width=80)
     assert "– [" not in text
-    assert "kernels not attributed: 12 names (the readings don't tell it" in text
+    assert "kernels not attributed: 12 names (the readings don't determine it" in text
     listed = [line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]
     assert len(listed) == 12
     assert listed[0].split() == ["36", "µs", "23", "×", "vectorized_elementwise_kernel<8,", "Functor11<Half>,", "…>"]

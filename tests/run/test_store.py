@@ -98,7 +98,7 @@ def test_other_programs_read_the_parquet(tmp_path):
 @pytest.mark.parametrize("where", ["run", "run.zip"])
 def test_a_run_never_goes_over_an_older_one_unless_told(tmp_path, where):
     save(RUNS["monitor"], tmp_path / where)
-    with pytest.raises(BadInputError, match="never go over"):
+    with pytest.raises(BadInputError, match="never overwritten"):
         save(RUNS["full"], tmp_path / where)
     assert load(tmp_path / where) == RUNS["monitor"]
     save(RUNS["full"], tmp_path / where, overwrite=True)
@@ -109,14 +109,14 @@ def test_a_run_never_goes_over_the_remains_of_another(tmp_path):
     save_header(Run(created_ns=1, command="the other", complete=False), tmp_path)
     with SpoolWriter(tmp_path / SPOOL, "samples") as spool:
         spool.append({"time_ns": [1], "device": ["d"], "channel": ["power_w"], "value": [1.0]})
-    with pytest.raises(BadInputError, match="never go over"):
+    with pytest.raises(BadInputError, match="never overwritten"):
         save(Run(created_ns=2, command="this one"), tmp_path)
     assert len(load(tmp_path).samples) == 1
 
 
 def test_a_run_never_goes_over_somebody_elses_file(tmp_path):
     (tmp_path / "run.json").write_text('{"mine": 1}')
-    with pytest.raises(BadInputError, match="never go over"):
+    with pytest.raises(BadInputError, match="never overwritten"):
         save(Run(), tmp_path)
     assert (tmp_path / "run.json").read_text() == '{"mine": 1}'
 

@@ -82,5 +82,5 @@ def test_a_record_that_can_be_of_no_stretch_of_time_is_refused_with_its_cause():
     with pytest.raises(BadInputError, match="all its 600 readings are 300 W"):
         on_grid(stamp, np.full(600, 300.0))
     stray = np.append(stamp, stamp[-1] + 86_400_000_000_000)
-    with pytest.raises(BadInputError, match=r"span 8\.641e\+04 s; there is a gap of 8\.64e\+04 s after reading 600"):
+    with pytest.raises(BadInputError, match=r"span 8\.641e\+04 s; there is a hole of 8\.64e\+04 s after reading 600"):
         on_grid(stray, np.append(watts, 300.0))

@@ -57,7 +57,7 @@ def test_a_reading_is_the_recursive_average_some_time_before():
     for moment in time:
         expected.append(states[np.searchsorted(at, moment - 3.4e-3) - 1])
     assert mean > 0
-    assert read_out(sensor, seen, at, time) == pytest.approx(expected)
+    assert read_out(sensor, seen[:, None], at, time)[:, 0] == pytest.approx(expected)
 
 
 def test_a_pulse_is_seen_whole_however_short():

@@ -99,7 +99,7 @@ def test_a_timer_holds_steps_at_their_period(rng):
 
 
 def test_a_period_shorter_than_a_step_is_refused(rng):
-    with pytest.raises(BadInputError, match="take longer than the 90000 ns"):
+    with pytest.raises(BadInputError, match="take longer than their period of 90000 ns"):
         lay_out(fixed_order(rng, 0.1, three_kinds()), 0.1, every_ns=90_000)
 
 

@@ -13,5 +13,5 @@ def fewest(trials: int) -> int:
 
 
 def most(trials: int) -> int:
-    """Hits above which intervals are wider than they say; all of them where trials are too few to tell."""
+    """Hits above which intervals are wider than stated; all of them where trials are too few for a verdict."""
     return int(binom.isf(CHANCE, trials, LEVEL))

@@ -22,7 +22,7 @@ from jouletrace.run import load, tables
 from pace import loop_s
 
 MOST_LOOPS = 150
-"""No small file takes so much work (``pace``): reading in vain goes on in step with the size of a file."""
+"""No small file takes so much work (``pace``): futile reading grows in proportion to the size of a file."""
 
 _SNIPPETS = (
     *(b"\x00", b"\xff\xfe", b"\x1b[31m", b"\n\n", b'"', b",", b";", b"{", b"}", b"[", b"]", b"\\", b"-", b"="),

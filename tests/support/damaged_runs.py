@@ -1,6 +1,6 @@
 """Folders and zips of Runs, damaged at random, and what is asked of every command then; for tests and a benchmark.
 
-Beside bytes that change, values change in files that are otherwise sound: what another program wrote, or somebody
+Besides bytes that change, values change in files that are otherwise sound, as written by another program or edited
 by hand. Each such Run is opened and shown with all its figures, or refused in one line.
 """
 

@@ -113,7 +113,7 @@ def calibration(name, seed, duration=30.0, **load):
 
 @cache
 def calibrated(name: str, seed: int = 0) -> Response:
-    """What is found of a sensor from a load that overshoots and drifts: once a process, since a fit takes a second."""
+    """Response of a sensor, calibrated with a load that overshoots and drifts; cached, since a fit takes 1 s."""
     return fit_response(*calibration(name, 50 + seed, overshoot=0.1, drift=0.01)).response
 
 

@@ -164,7 +164,7 @@ def sparse_json(base, place):
 
 
 def pipe(base, place):
-    """A pipe that nobody writes to."""
+    """A pipe without a writer."""
     path = _folder(base, place) / "samples.parquet"
     path.unlink()
     os.mkfifo(path)

@@ -43,7 +43,7 @@ def left_out(run):
 
 
 def dmon(watts, *, time="", gpus=1):
-    """A log of ``nvidia-smi dmon``, its header anew every 44 rows; ``time`` is "", "T" or "DT"."""
+    """A log of ``nvidia-smi dmon``, with its header repeated every 44 rows; ``time`` is "", "T" or "DT"."""
     names = {"": "# gpu", "T": "#Time        gpu", "DT": "#Date       Time        gpu"}[time]
     marks = {"": "# Idx", "T": "#HH:MM:SS    Idx", "DT": "#YYYYMMDD   HH:MM:SS    Idx"}[time]
     header = [
@@ -96,7 +96,7 @@ def query(watts, *, units="cells", step_ms=100, extra=False):
 
 
 def boxes(watts):
-    """The plain table of ``nvidia-smi``, printed once a second."""
+    """The plain table of ``nvidia-smi``, printed once per second."""
     bar = "+-----------------------------------------------------------------------------+"
     text = []
     for i, power in enumerate(watts):

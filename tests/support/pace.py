@@ -13,7 +13,7 @@ class Work:
 
     Attributes:
         loops: Processor time of this process in the block, over that of a loop of a million additions in
-            Python, which takes some 30 ms on a core of 2024.
+            Python, which takes about 30 ms on a core of 2024.
     """
 
     loops: float = 0.0

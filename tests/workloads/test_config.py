@@ -76,7 +76,7 @@ def test_a_value_of_another_type_is_refused(key, text):
 def test_what_counts_something_is_not_below_0(key, text):
     with pytest.raises(BadInputError) as caught:
         typed_overrides(Config(), {key: text}, "m")
-    assert str(caught.value) == f"--config {key}={text}: what counts something can't be below 0"
+    assert str(caught.value) == f"--config {key}={text}: a count can't be below 0"
 
 
 @pytest.mark.parametrize("text", ["-1", "0"])

@@ -156,7 +156,7 @@ def test_a_sequence_that_does_not_fit_the_model_is_refused():
 
 
 def test_models_that_do_not_generate_are_refused():
-    with pytest.raises(BadInputError, match="no model of transformers with a head that generates"):
+    with pytest.raises(BadInputError, match="isn't a transformers model with a head that generates"):
         built("deit-t", seq_len=None, config={"num_hidden_layers": "1"})
     with pytest.raises(BadInputError, match="Linear"):
         by_object(torch.nn.Linear(2, 2), torch.ones(1, 2, dtype=torch.long))

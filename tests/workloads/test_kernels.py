@@ -66,8 +66,8 @@ def test_a_copy_copies_and_says_what_it_moves():
     [
         ("gemm", {"size": "0"}, "--config size=0: gemm needs a whole number"),
         ("gemm", {"sise": "8"}, "no such setting; did you mean 'size'"),
-        ("memcpy", {"direction": "up"}, "memcpy goes d2d, h2d, d2h"),
-        ("memcpy", {"direction": "h2d"}, "only a GPU has memory apart from the host's"),
+        ("memcpy", {"direction": "up"}, "must be one of d2d, h2d, d2h"),
+        ("memcpy", {"direction": "h2d"}, "only GPUs have memory separate from the host's"),
         ("allreduce", {"size": "x"}, "allreduce needs a whole number"),
     ],
 )

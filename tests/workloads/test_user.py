@@ -130,7 +130,7 @@ def test_a_user_s_model_can_be_built_and_run_as_shapes(user_file):
     ("name", "options", "message"),
     [
         ("mak", {}, r"has no 'mak'; did you mean 'make'\?"),
-        ("NUMBER", {}, r"NUMBER is no callable but of type int"),
+        ("NUMBER", {}, r"NUMBER isn't callable but of type int"),
         ("wrong", {}, r"returned Linear, not \(model, inputs\) or \(callable, args\)"),
         ("wrong_first", {}, r"returned int first, which can't be called"),
         ("wrong_length", {}, r"returned a tuple of 3, not"),
@@ -194,14 +194,14 @@ def test_objects_refuse_options_that_they_can_not_honour(options, message):
 
 
 def test_an_object_that_can_not_be_called_is_refused():
-    with pytest.raises(BadInputError, match=r"a model or callable is needed, not Tensor"):
+    with pytest.raises(BadInputError, match=r"a model or callable is required, not Tensor"):
         ObjectWorkload(torch.ones(1))
 
 
 def test_modules_that_contain_one_another_are_refused_in_one_line():
     one, other = torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.nn.Sequential()
     one.other, other.one = other, one
-    with pytest.raises(BadInputError, match="a module contains itself, perhaps by way of another"):
+    with pytest.raises(BadInputError, match="a module contains itself, perhaps indirectly"):
         ObjectWorkload(one, torch.ones(3, 4)).build("cpu", WorkloadOptions())
 
 

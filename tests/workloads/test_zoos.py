@@ -117,7 +117,7 @@ def test_an_unknown_name_offers_the_nearest(zoos):
     [
         ({"seq_len": 8}, r"--seq-len 8: timm:resnet50 takes images"),
         ({"config": {"depth": "3"}}, r"--config depth: timm:resnet50 has no such setting"),
-        ({"task": "generate"}, r"no model of transformers with a head that generates"),
+        ({"task": "generate"}, r"isn't a transformers model with a head that generates"),
         ({"task": "train", "data": "."}, r"--data"),
     ],
 )

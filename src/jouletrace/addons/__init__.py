@@ -1,1 +1,1 @@
-"""What some users need beside the core: fleets, MIG, other runtimes, other makers' tools. Nothing above imports it."""
+"""Features outside the core: fleets, MIG, other runtimes, other vendors' tools. Only ``cli`` imports them."""

@@ -1,4 +1,4 @@
-"""Loads of a Run that repeat in step with the samples behind readings of power (``sensor.aliasing``).
+"""Loads of a Run whose repetition is aliased with the samples behind readings of power (``sensor.aliasing``).
 
 Iterations of a profile repeat themselves exactly. Forwards of a generation grow longer token by token, and steps of a
 program take what they take: those alias only as far as their period is regular.
@@ -113,7 +113,7 @@ def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
 
 
 def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
-    """Whether a load comes in step with the samples that a device's readings are made of, or with the readings."""
+    """Whether a load is aliased with the samples behind a device's readings, or with the readings themselves."""
     channel = run.channel(device, POWER)
     if channel is None:
         return False
@@ -124,7 +124,7 @@ def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
 
 
 def _repeat_aliased(run: Run, device: str, start: Ints, lane: NDArray[Any]) -> bool:
-    """Whether spans that begin then, each thread's with a period of its own, come in step with the sensor."""
+    """Whether spans with these starts, each thread's with its own period, are aliased with the sensor."""
     order = np.lexsort((start, lane))
     apart = (np.diff(start[order]) / 1e9)[lane[order][1:] == lane[order][:-1]]
     if len(apart) < _LEAST or not _regular(apart):

@@ -11,6 +11,7 @@ from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
+from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.recording import has_recording
@@ -30,7 +31,7 @@ _RECORD_WARNINGS = {
 }
 
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
-"""Repairs that cost nothing, and what is said elsewhere; every other one is counted in a warning."""
+"""Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
 
 _CLOCK_STEP_S = 0.05
 _CLOCK_SLEW = 1e-3
@@ -39,7 +40,7 @@ _CLOCK_SLEW = 1e-3
 
 @one_thread
 def analyse(run: Run) -> Run:
-    """Compute ``results``, ``units`` and ``waveform`` of a Run afresh from its raw tables; returns the same Run."""
+    """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
     figures = Figures()
     run.waveform = tables.empty("waveform")
     _warn_of_record(run)
@@ -51,6 +52,8 @@ def analyse(run: Run) -> Run:
             add_ranks(run, figures, units)
             add_communication(run, figures)
         add_work(run, figures)
+    elif run.kind == "program":
+        add_program(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
     else:

@@ -29,10 +29,10 @@ KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 METHOD = "timeline"
 
 _OWN_KIND_SHARE = 0.02
-"""A name with less of the time than this is pooled with its like: a regression tells only so many apart."""
+"""A name with less of the time than this is pooled with similar ones: a regression can separate only so many."""
 
 _LONG_PERIODS = 10
-"""Spans of so many updates of the sensor are integrated even where a regression could tell their mean."""
+"""Spans of so many updates of the sensor are integrated, even where a regression could determine their mean."""
 
 _BLIND = ("outside_record", "hole_in_record")
 """Reasons that have nothing to do with the span itself: the mean of the others stands for it."""
@@ -135,7 +135,7 @@ def add_energies(
         kinds: Of spans.
 
     Returns:
-        All that was found.
+        All results.
     """
     found = span_energies(run, kinds)
     for named in found:
@@ -291,5 +291,5 @@ class _Repeated:
 
 
 def _most_within(start: NDArray[np.int64], reach_ns: int) -> int:
-    """The largest number of starts within a stretch of time."""
+    """The largest number of starts within an interval of this length."""
     return int((np.searchsorted(start, start + reach_ns) - np.arange(len(start))).max())

@@ -29,7 +29,7 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
 
     Returns:
         The mean over the phases of that kind. Half of what they differ by goes into the interval,
-        since nobody saw the level in between. A deep idle that couldn't be seen is the stored one,
+        since the level in between is unobserved. A deep idle that couldn't be seen is the stored one,
         flagged "stored", or null.
     """
     found = power_record(run, device)

@@ -45,7 +45,7 @@ def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
         stamps, watts = updates(stamps, watts)
     record = clean(stamps, watts, most_w=most_w(run, device))
     edges = pulse_edges(run)
-    # Outside of the pulses the GPU does what no edge tells of: the warm-up, what the ring held from before.
+    # Outside of the pulses the GPU has other loads than the edges describe: the warm-up, and the ring's older contents.
     keep = (record.time_ns > edges[0] - MARGIN_NS) & (record.time_ns < edges[-1] + MARGIN_NS)
     fit = fit_response(record.time_ns[keep], record.power_w[keep], edges)
     counter_stamps, joules = run.series(device, "energy_counter_j")

@@ -1,8 +1,8 @@
-"""Kernels that move data between GPUs (NCCL's), in a stretch of a program whose kernels were traced.
+"""Kernels that move data between GPUs (NCCL's), in a segment of a program whose kernels were traced.
 
-Time is laid out in states that follow one another: communication by itself (which the rest of the step
-waits for), communication beside other kernels, other kernels by themselves. What the GPU drew in each
-is told by regression over all stretches of each state. What it drew while both ran is of both: it is not
+Time is divided into successive states: communication alone (for which the rest of the step
+waits), communication alongside other kernels, other kernels alone. The GPU's energy in each
+is determined by regression over all segments of each state. Its energy while both run belongs to both: it is not
 apportioned.
 """
 
@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class States:
-    """Stretches of time in one state each, one after the other, none empty.
+    """Segments of one state each, in succession, none empty.
 
     Attributes:
         start, end: In ns since the Unix epoch, shape (n,).
@@ -56,7 +56,7 @@ class States:
 def add_communication(run: Run, figures: Figures) -> None:
     """Add a unit a device for communication, and one each for its time by itself and beside other kernels.
 
-    Figures are those of one step, where steps were marked, else of the traced stretch.
+    Figures are those of one step, where steps were marked, else of the traced segment.
     """
     kernels = of_kind(run, "kernel")
     if len(kernels) == 0:
@@ -103,7 +103,7 @@ def states(moving_start: Ints, moving_end: Ints, other_start: Ints, other_end: I
 
 
 def _union(start: Ints, end: Ints, gap_ns: int) -> tuple[Ints, Ints]:
-    """Stretches that the spans cover, gaps up to a length bridged."""
+    """Segments that the spans cover; idle time up to a length between them is bridged."""
     if len(start) == 0:
         return start, end
     order = np.argsort(start, kind="stable")
@@ -113,7 +113,7 @@ def _union(start: Ints, end: Ints, gap_ns: int) -> tuple[Ints, Ints]:
 
 
 def _covers(start: Ints, end: Ints, at: Ints) -> NDArray[np.bool_]:
-    """Whether each time lies within a stretch; the stretches are apart and in order."""
+    """Whether each time lies within a segment; the segments are disjoint and in order."""
     place = np.searchsorted(start, at, side="right") - 1
     inside = np.zeros(len(at), bool)
     some = place >= 0
@@ -122,7 +122,7 @@ def _covers(start: Ints, end: Ints, at: Ints) -> NDArray[np.bool_]:
 
 
 def _steps_within(run: Run, device: str) -> int:
-    """How many steps the traced stretches of a device hold: it had done all work at both ends of each."""
+    """Number of steps in the traced segments of a device: it had done all work at both ends of each."""
     steps = of_kind(run, "iteration")
     ends = steps.filter(pc.equal(steps["device"], device))["end_ns"].to_numpy()
     edges = zip(*device_phase_edges(run, "tracing", device), strict=True)
@@ -155,7 +155,7 @@ def _add(run: Run, figures: Figures, device: str, found: States, id: int) -> Non
 
 
 def _energies(run: Run, device: str, found: States) -> dict[int, Estimate]:
-    """What the GPU drew in each state, all stretches together."""
+    """The GPU's energy in each state, over all its segments."""
     record = power_record(run, device)
     if record is None:
         return dict.fromkeys((ALONE, BESIDE), Estimate.null(no_power_reason(run, device), METHOD))

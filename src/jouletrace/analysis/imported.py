@@ -92,7 +92,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
 def _keep_stated(run: Run, figures: Figures) -> int:
     """Take over units and figures that the file stated, layers too that it only names; returns the last unit's id.
 
-    All else is computed afresh, and so are the ids of its units.
+    All other results are computed again, and so are the ids of its units.
     """
     results = run.results.to_pylist()
     stated = [row for row in results if str(row["method"] or "").startswith(STATED)]

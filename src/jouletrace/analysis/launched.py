@@ -1,4 +1,4 @@
-"""What launched the kernels of somebody else's timeline: operators by their calls, and iterations by annotations."""
+"""The origin of the kernels in an imported timeline: operators by their calls, and iterations by annotations."""
 
 from __future__ import annotations
 

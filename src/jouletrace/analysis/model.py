@@ -111,7 +111,7 @@ def _active(total: Estimate, level: Estimate, time: Estimate) -> Estimate:
 
 
 def inverse(time: Estimate) -> Estimate:
-    """Iterations a second from seconds an iteration."""
+    """Iterations per second from seconds per iteration."""
     if not time.value:
         return Estimate.null(time.reason or "not_measured", time.method)
     if time.low is None or time.high is None or time.low <= 0:
@@ -145,7 +145,7 @@ def _without_power(run: Run, figures: Figures, reason: str) -> None:
 def _counter_ratio(run: Run, device: str) -> Estimate:
     """Energy of the record over that of the GPU's counter: one sensor's agreement with itself.
 
-    Over the longest stretch without a hole: between runs in fresh processes nothing is recorded.
+    Over the longest segment without a hole: between runs in separate processes nothing is recorded.
     """
     found = power_record(run, device)
     stamps, joules = run.series(device, "energy_counter_j")

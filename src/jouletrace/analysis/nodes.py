@@ -29,8 +29,8 @@ def has_nodes(run: Run) -> bool:
 def add_nodes(run: Run, figures: Figures) -> None:
     """Add the time of every node in an iteration, what is left between them, and how well they close.
 
-    All are medians over iterations, as latency is: a processor does other things now and then. Where a runtime
-    tells means alone, they are means, compared with the mean latency.
+    All are medians over iterations, as latency is: a processor is interrupted now and then. Where a runtime
+    reports only means, they are means, compared with the mean latency.
     Counters slow a model down: ``perturbation`` is an iteration with them over the untouched one, and
     ``closure_kernels_time`` the nodes together over the untouched one. Energy isn't split over nodes.
     """

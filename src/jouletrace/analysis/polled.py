@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from jouletrace.sensor.stamps import updates
 
 _FEW = 8
-"""Repetitions for each poll up to which all are looked at; more are of stretches in which nobody polled."""
+"""Repetitions per poll up to which all are considered; more lie in segments without polls."""
 
 
 def published(
@@ -18,7 +18,7 @@ def published(
 
     A value that changed is an update. One that stood still for longer than the sensor can go
     without an update was published again: it is put where the update must have been, so that a
-    GPU at rest leaves no hole. A stretch in which nobody polled stays one.
+    GPU at rest leaves no hole. A segment without polls stays a hole.
 
     Args:
         stamps: Times of the reads in ns, increasing, shape (n,).
@@ -61,7 +61,7 @@ def _near_polls(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Repetitions of updates that lie about a poll: which update, and the how manieth of its repetitions, in order.
 
-    Others can't be determined from a stretch without polls, which may be years long where a stamp is damaged.
+    Others can't be determined from a segment without polls, which may be years long where a stamp is damaged.
     """
     # The poll that saw an update bounds the repetitions of the one before it too.
     owner = np.concatenate([np.searchsorted(at, stamps, side) - 1 for side in ("left", "right")])

@@ -4,7 +4,7 @@ Which way fits depends on how long one lasts against the sensor (all three are `
 
 - steps follow one another without a gap, so that blocks of many of them are windows;
 - a range of ten readings or more is a window by itself;
-- a shorter one that came often is told by regression over all of them, with its siblings.
+- the energy of a shorter range that occurs often follows from regression over all of them, with its siblings.
 """
 
 from __future__ import annotations
@@ -346,8 +346,8 @@ def _of_repetitions(record: Record, response: Response, siblings: Sequence[_Kind
 def _apart(record: Record, response: Response, start: Ints, end: Ints) -> Record:
     """The record without readings that see what ran outside: before, after, or in a long pause between the spans.
 
-    A regression takes all that for the same rest as lies between spans, of which it may see little
-    else: a few readings of an evaluation would tell it a wrong level. Far ones outside it leaves alone.
+    A regression treats all that as the same rest as lies between spans, of which it may contain little
+    else: a few readings of an evaluation would give it a wrong level. It excludes distant ones.
     """
     memory, period, ahead = (
         round(seconds * 1e9) for seconds in (response.memory_s, response.period_s, min(response.lag_s, 0.0))

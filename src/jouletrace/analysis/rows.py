@@ -15,19 +15,22 @@ class Figures:
     def __init__(self) -> None:
         self._figures: dict[tuple[int, str], tuple[Estimate, tuple[str, ...]]] = {}
         self._units: list[Mapping[str, object]] = []
+        self._last = 0
 
     def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
         """Add a unit; returns its id."""
-        self._units.append({"id": id, "parent": parent, "level": level, "name": name, **columns})
+        self.keep([{"id": id, "parent": parent, "level": level, "name": name, **columns}])
         return id
 
     def keep(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Take over rows of a ``units`` table as they are."""
-        self._units.extend(rows)
+        for row in rows:
+            self._units.append(row)
+            self._last = max(self._last, int(str(row["id"])))
 
     def last_unit(self) -> int:
         """The highest id of a unit so far."""
-        return max((int(str(row["id"])) for row in self._units), default=0)
+        return self._last
 
     def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
         """Add a figure of a unit, once; returns it."""

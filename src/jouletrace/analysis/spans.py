@@ -1,4 +1,4 @@
-"""Finding stretches of time in a Run: phases by name."""
+"""Segments of a Run: its phases by name."""
 
 from __future__ import annotations
 

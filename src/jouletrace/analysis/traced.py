@@ -44,7 +44,7 @@ _EARLIEST_NS = 31_536_000_000_000_000
 """1971: times before it count from a start of their own."""
 
 _OUTSIDE, _TOGETHER = 0.01, 0.05
-"""Shares of the kernels' time above which it is said that it is of no iteration, or that several ran at once."""
+"""Shares of the kernels' time outside of iterations, and with several at once, above which a warning states them."""
 
 _LAUNCH, _CAPTURE = re.compile(r"launch_?(cooperative_?)?kernel", re.I), re.compile("StreamBeginCapture")
 
@@ -100,7 +100,7 @@ def _moment(ns: int) -> str:
 
 
 def add_recording(run: Run, first_id: int) -> bool:
-    """Fill ``activity``, ``units`` and what is said of the recording from the spans, where the record is fine enough.
+    """Fill ``activity``, ``units`` and facts about the recording from the spans, where the record is fine enough.
 
     Args:
         run: An import.

@@ -1,4 +1,4 @@
-"""Power inside one recorded iteration: what the kernels that run at each instant draw, in bins of some 0.1 ms."""
+"""Power inside one recorded iteration: the power of the kernels at each instant, in bins of about 0.1 ms."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def typical(run: Run, iterations: int) -> tuple[int, int] | None:
     site = pc.fill_null(activity["site"], -1).to_numpy()
     copy = pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False)
     own = np.flatnonzero(~copy)
-    _, first, call = np.unique(np.column_stack([unit, site])[own], axis=0, return_index=True, return_inverse=True)
-    count = np.bincount(call.reshape(-1), minlength=len(first))
+    _, call = tables.distinct(unit[own] * (int(site.max(initial=0)) + 2) + site[own] + 1)
+    count = np.bincount(call)
     regular = np.flatnonzero((count > 0) & (count % max(iterations, 1) == 0))
     if not len(regular):
         return None
-    leading = regular[np.argmin(first[regular])]
-    begins = own[call.reshape(-1) == leading][:: int(count[leading]) // max(iterations, 1)]
+    leading = call[np.argmax(np.isin(call, regular))]
+    begins = own[call == leading][:: int(count[leading]) // max(iterations, 1)]
     repeated = np.append(0, np.cumsum(copy))
     plain = [(int(start[a]), int(start[b])) for a, b in pairwise(begins.tolist()) if repeated[a] == repeated[b]]
     plain = sorted((edges for edges in plain if edges[1] > edges[0]), key=lambda edges: edges[1] - edges[0])
@@ -117,7 +117,7 @@ def edges_of(begin_ns: int, end_ns: int) -> Ints:
 
 
 def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Mean power between edges, W; half-width of its 95 % interval; and where the readings tell it.
+    """Mean power between edges, W; half-width of its 95 % interval; and where the readings determine it.
 
     It is linear in what was fitted, as the energies of rows are: so it adds up to theirs, and has their covariance.
 
@@ -130,7 +130,7 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
     weight = np.diff(np.column_stack([seconds, clock]), axis=0) / np.diff(edges_s)[:, None]
 
     def deviation(covariance: Floats) -> Floats:
-        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", weight, covariance, weight)))
+        return np.asarray(np.sqrt(((weight @ covariance) * weight).sum(axis=1)))
 
     known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
     known |= weight[:, : len(activity.members)].sum(axis=1) < AT_REST  # what is drawn then is known beforehand

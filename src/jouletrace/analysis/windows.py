@@ -43,7 +43,7 @@ def fill(run: Run) -> WindowEnergies | None:
 
 
 def _edges(windows: pa.Table) -> NDArray[np.int64]:
-    """When the load changed: at the ends of windows, or of the runs amid which they lie."""
+    """When the load changed: at the ends of windows, or of the runs that contain them."""
     start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
     replays, beyond = (pc.fill_null(windows[name], 0).to_numpy() for name in ("replays", "beyond"))
     margin_ns = np.round(beyond / 2 * (end - start) / np.maximum(replays, 1)).astype(np.int64)

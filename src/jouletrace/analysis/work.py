@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Stretches between readings of the counter, one after another; all of shape (k,).
+    """Segments between successive readings of the counter; all of shape (k,).
 
     Attributes:
         start_ns, end_ns: Edges.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.observer import Sums
 from jouletrace.sensor.response import Response
 
 Array = NDArray[np.float64]
@@ -22,7 +23,7 @@ LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
 """Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
 
 _CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
-"""Parameters of ``slowness_of``: least share of the time, gap between classes and scatter within one (logarithms),
+"""Parameters of ``slowness_of``: least share of the time, distance between classes and scatter within one (logarithms),
 least instances, and half of the averaging time."""
 
 
@@ -88,7 +89,9 @@ class Activity:
         """Whether a copy runs in each kind of interval, shape (members,)."""
         return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
 
-    def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
+    def seen(
+        self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
+    ) -> tuple[Array, Array, Array]:
         """Regressors of momentary samples.
 
         Args:
@@ -96,6 +99,7 @@ class Activity:
             response: Response of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
+            into: Rows to which the shares of samples are added, and with which weights; each is a row if None.
 
         Returns:
             Share of each kind of interval, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
@@ -107,9 +111,11 @@ class Activity:
         which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
         since, until = at_s[sample] - self.start_s[which], at_s[sample] - self.end_s[which]
         weight = response.within(since) - response.within(until)
-        width = len(self.members) + 1
-        table = np.bincount(sample * width + self.kind[which], weight, len(at_s) * width).reshape(-1, width)
-        table[:, -1] = 1 - table.sum(axis=1)
+        row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
+        width, rows = len(self.members) + 1, int(row[-1]) + 1
+        table = np.bincount(row[sample] * width + self.kind[which], weight * factor[sample], rows * width)
+        table = table.reshape(-1, width)
+        table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
         change = response.density(since) - response.density(until)
         total = np.bincount(sample, weight * value[which], len(at_s))
         slope = np.bincount(sample, change * watts[which], len(at_s))
@@ -208,7 +214,7 @@ def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
 
 
 def _classes(log: Array) -> list[Ints]:
-    """Instances of a kind by duration, separated at gaps of the sorted durations."""
+    """Instances of a kind by duration, separated where the sorted durations jump."""
     order = np.argsort(log)
     cuts = np.flatnonzero(np.diff(log[order]) > _CLASS_GAP) + 1
     return [part for part in np.split(order, cuts) if len(part) >= _CLASS_LEAST]
@@ -247,7 +253,8 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         raise BadInputError(f"timeline: none of its {len(start_ns)} kernels lasts any time")
     slowness = slowness_of(start, end, kind)
     start, end, kind, slowness = _in_parts(start, end, kind, slowness, len(members))
-    used, kind = np.unique(kind, return_inverse=True)
+    there = np.bincount(kind) > 0
+    used, kind = np.flatnonzero(there), (np.cumsum(there) - 1)[kind]
     return Activity(
         start_s=start,
         end_s=end,

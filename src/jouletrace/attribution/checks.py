@@ -191,11 +191,13 @@ def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn:
     for use in (turn, ~turn):
         half = fit(activity, fitted.observer, readings, use=use)
         tested = readings.between(half.time_s[0], half.time_s[-1]) & ~use
+        if not tested.any():
+            continue
         time, none = readings.time_s[tested], np.zeros(len(activity.kind))
         seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
         predicted = seen.kinds @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
         wrong.append(readings.watts[tested] - predicted)
-    return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2)))
+    return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")
 
 
 def _busy(activity: Activity) -> Activity:

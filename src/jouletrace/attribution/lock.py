@@ -104,10 +104,10 @@ def _tuned(fitted: Fit) -> Sampled:
     sensor = observer.sensor
     at, above = observer.track.instants(), fitted.above_w()
     _, total, _ = fitted.activity.seen(at, observer.response, above, above)
-    seen = fitted.power_w[-1] + total
+    seen = (fitted.power_w[-1] + total)[:, None]
 
     def residual(delay: float) -> float:
-        read = read_out(replace(sensor, delay_s=delay), seen, at, fitted.time_s)
+        read = read_out(replace(sensor, delay_s=delay), seen, at, fitted.time_s)[:, 0]
         return float(np.std(fitted.watts - fitted.drift_w - read))
 
     near = min((sensor.delay_s + DELAYS_S).tolist(), key=residual)

@@ -153,9 +153,9 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
     """The table of a grouping, largest energy first, idle last; unresolved rows are pooled.
 
     Unresolved rows of the same ``near`` (operator, module) become one row. What is still unresolved becomes one row
-    too. If it takes more than ``SMALL`` of the time, it joins the row with which its sum is known best, until it is
-    resolved: short kernels in fixed order end in one row, whose energy is well known though theirs isn't. A rest below
-    ``SMALL`` stays a row without figures.
+    too. If it takes more than ``SMALL`` of the time, it joins the shortest row with which it is resolved, or else that
+    with which their sum is known best: short kernels in fixed order end in one row, whose energy is well known though
+    theirs isn't. A rest below ``SMALL`` stays a row without figures.
 
     Args:
         fit: Of the recording.
@@ -172,10 +172,16 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
         families.setdefault(near(contrasts.names[i]) or contrasts.names[i], []).append(i)
     good += [family for family in families.values() if contrasts.resolved(family)]
     rest = [i for family in families.values() if not contrasts.resolved(family) for i in family]
+
+    def relative(pool: list[int]) -> float:
+        return contrasts.row([*pool, *rest]).relative
+
     while rest and good and not contrasts.resolved(rest) and seconds[rest].sum() > SMALL * seconds[:idle].sum():
         mine = {near(contrasts.names[i]) for i in rest} - {""}
         beside = [pool for pool in good if mine & {near(contrasts.names[i]) for i in pool}]
-        partner = min(beside or good, key=lambda pool: contrasts.row([*pool, *rest]).relative)
+        near_or_any = beside or good
+        enough = [pool for pool in near_or_any if contrasts.resolved([*pool, *rest])]
+        partner = min(enough, key=lambda pool: seconds[pool].sum()) if enough else min(near_or_any, key=relative)
         good.remove(partner)
         rest = [*partner, *rest]
     made = [_stated(contrasts, pool) for pool in (*good, rest) if pool]

@@ -24,6 +24,7 @@ from jouletrace.cli import (
     monitor,
     profile,
     report,
+    run,
     show,
     sweep,
     trace,
@@ -92,6 +93,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 app.command("doctor")(_guarded(doctor.doctor))
+app.command("run", context_settings={"allow_interspersed_args": False})(_guarded(run.run))
 app.command("profile")(_guarded(profile.profile))
 app.command("monitor", context_settings={"allow_interspersed_args": False})(_guarded(monitor.monitor))
 app.command("calibrate")(_guarded(calibrate.calibrate))

@@ -123,7 +123,7 @@ def _facts(info: DeviceInfo) -> list[str]:
 def _response(response: dict[str, Any]) -> str:
     times = {"period": "period_s", "window": "window_s", "rise": "rise_s", "delay": "delay_s"}
     parts = [f"{name} {_duration(response[key])}" for name, key in times.items()]
-    return ", ".join([*parts, "gapless" if response["gapless"] else "leaves gaps"])
+    return ", ".join([*parts, "gapless" if response["gapless"] else "not gapless"])
 
 
 def _power_step(one: DeviceDiagnosis) -> str:

@@ -126,7 +126,7 @@ def run(
 
 
 def _measured(how: FleetSettings, request: Request, output: str | None, *, quiet: bool) -> tuple[str, Summary]:
-    """Run a fleet; the folder of its results and what came of it."""
+    """Run a fleet; returns the folder of its results and its summary."""
     from jouletrace.addons.fleet.dataset import Dataset
     from jouletrace.addons.fleet.engine import run_fleet
     from jouletrace.addons.fleet.open import open_fleet

@@ -1,4 +1,4 @@
-"""Holding Runs against one another: what differs, by how much, and whether that can be determined from chance."""
+"""Comparison of Runs: which figures differ, by how much, and whether chance can explain it."""
 
 from jouletrace.compare.compare import compare
 from jouletrace.compare.options import CompareOptions

@@ -2,9 +2,9 @@
 
     [LEVEL:PATTERN:]METRIC(>|<)CHANGE%
 
-A check asks for every row it means whether B / A - 1 is beyond the stated change. It fails if that is
-shown with the error that is permitted over all rows of all checks, passes if the contrary is, and is
-inconclusive otherwise.
+A check asks for each row that it selects whether B / A - 1 is beyond the stated change. It fails if the
+change is shown to be beyond, with the error permitted over all rows of all checks; it passes if the change
+is shown to be within, and is inconclusive otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = {
     "power": ("power_w", "power_w"),
     "energy": ("energy_total_j", "energy_total_j"),
 }
-"""By word: the metric of the model, and of a part."""
+"""The metric of the model, and that of a part, by word."""
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?|[+-]?\.\d+")
 _SHOWN = 4
@@ -38,7 +38,7 @@ class ExpressionError(BadInputError):
     """A check that can't be read.
 
     Attributes:
-        pointed: The check, and below it a caret under the place that is wrong.
+        pointed: The check, and below it a caret under the wrong place.
     """
 
     def __init__(self, text: str, at: int, why: str) -> None:
@@ -51,12 +51,12 @@ class Expression:
     """A parsed check.
 
     Attributes:
-        text: As written.
+        text: The text as written.
         level: "model" or a level of parts.
-        pattern: Which parts; "" for the model.
+        pattern: Pattern of the parts; "" for the model.
         metric: Word of ``METRICS``.
-        above: Whether more than ``change`` fails; less than it does otherwise.
-        change: Relative.
+        above: Whether a change of more than ``change`` fails; otherwise, whether one of less than it fails.
+        change: Relative change.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Checked:
-    """A row with what it was judged by."""
+    """A row with the figures that it was judged by."""
 
     entry: Entry
     row: Row
@@ -80,7 +80,7 @@ def parse(text: str) -> Expression:
     """Read an expression.
 
     Raises:
-        ExpressionError: With the place that is wrong.
+        ExpressionError: With the wrong place.
     """
     head, colon, tail = text.rpartition(":")
     start = len(head) + len(colon)
@@ -108,10 +108,10 @@ def parse(text: str) -> Expression:
 
 
 def evaluate(checks: Sequence[Expression], rows: Sequence[Checked], alpha: float) -> list[Check]:
-    """What becomes of each check.
+    """The outcome of each check.
 
     Raises:
-        BadInputError: If one means no row: a check that looks at nothing would always pass.
+        BadInputError: If a check selects no row: without a row it would always pass.
     """
     meant = [_meant(check, rows) for check in checks]
     asked = [(i, one) for i, found in enumerate(meant) for one in found]
@@ -144,9 +144,9 @@ def _meant(check: Expression, rows: Sequence[Checked]) -> list[Checked]:
 
 
 def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
-    """Probability of what was seen if the change weren't beyond what fails, or short of it.
+    """Probability of the observed means if the change weren't beyond the limit, or weren't within it.
 
-    The sensors' gain stands against either conclusion. What has no contrast takes part as the least likely.
+    The sensors' gain weakens either conclusion. A row without a contrast takes part with probability 1.
     """
     if contrast is None:
         return 1.0
@@ -172,9 +172,9 @@ def _says(check: Expression, outcome: str, rows: Sequence[Checked], alpha: float
 def _why(one: Checked, alpha: float) -> str:
     if one.contrast is None:
         return reason(one.row.reason)
-    least = one.contrast.detectable(2 * alpha)  # of a one-sided question
+    least = one.contrast.detectable(2 * alpha)  # of a one-sided test
     if least is None:
-        return "A may be nothing"
+        return "A may be zero"
     return f"smallest detectable change {percent(least)}"
 
 

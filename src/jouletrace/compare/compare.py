@@ -1,4 +1,4 @@
-"""``compare``: two sides, each one Run or several of the same thing."""
+"""``compare``: two sides, each one Run or several Runs of one thing."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from jouletrace.report.facts import title
 from jouletrace.run import Estimate, Run
 
 Runs = Sequence[tuple[Run, str]]
-"""Runs and where they are from."""
+"""Runs and their origins."""
 
 _Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
 _OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
-"""Metrics that are of an iteration or a token, whatever the samples in an iteration, or of no count at all."""
+"""Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
 
 def compare(
     a: Runs, b: Runs, options: CompareOptions | None = None, *, history: Runs = (), fail_if: Sequence[str] = ()
 ) -> Comparison:
-    """What differs between two sides, with intervals and verdicts that hold over all rows together.
+    """The differences between two sides, with intervals and verdicts that hold over all rows together.
 
     Args:
-        a: Runs of the one thing. Their spread, with that of ``b`` and ``history``, is what differences are
-            compared with.
-        b: Runs of the other.
-        options: How.
-        history: Earlier runs of A: they tell of the spread between runs, and enter no mean.
+        a: Runs of the first thing. Differences are compared with their spread and that of ``b`` and
+            ``history``.
+        b: Runs of the second thing.
+        options: How to compare.
+        history: Earlier runs of A, which contribute to the spread between runs and to no mean.
         fail_if: Checks such as "energy>5%" (see ``compare.checks``).
 
     Raises:
-        BadInputError: If the sides have nothing in common, one isn't runs of one thing, or a check is
-            malformed or means no row.
+        BadInputError: If the sides have nothing in common, one of them isn't runs of one thing, or a check is
+            malformed or selects no row.
     """
     options = options or CompareOptions()
     checks = [parse(text) for text in fail_if]
@@ -101,13 +101,13 @@ def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
 def _entries(
     key: Key, metrics: Sequence[str], sides: _Sides, scale: tuple[float, float], flags: tuple[str, ...] = ()
 ) -> list[Entry]:
-    """A row a metric of one unit.
+    """A row per metric of one unit.
 
     Args:
         key: The unit, as in B.
-        metrics: Which.
-        sides: By run of A, of B and of the history, figures by metric.
-        scale: What figures of A and of B are multiplied by to be of the same work.
+        metrics: The metrics.
+        sides: Figures by metric for each run of A, of B and of the history.
+        scale: Factors for the figures of A and of B, which make them refer to the same work.
         flags: How the unit differs between the sides.
     """
     found = []
@@ -121,13 +121,13 @@ def _entries(
 
 
 def _on_parts(matched: Matched, a: Parts, b: Parts) -> list[str]:
-    """What is to be known of the lists of parts, where they hardly match."""
+    """Remarks on the lists of parts, where they hardly match."""
     if bool(a) != bool(b):
         return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
     if a and not matched.pairs:
         return ["no part of A is a part of B: the list of parts has changed completely (see --map)"]
     if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        return ["more parts are of one side only than of both: sums over parts can't be compared with each other"]
+        return ["more parts belong to one side only than to both: sums over parts can't be compared with each other"]
     return []
 
 
@@ -147,9 +147,9 @@ def _method(a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], op
     elif len(a) + len(b) > 2 or past:
         spread = "the spread between runs" + (f", {len(past)} earlier ones among them" if past else "")
     else:
-        return "Differences of single runs: the spread between runs is not known, so nothing can be said of chance."
+        return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
     return (
         f"Differences of means over {len(a)} and {len(b)} runs, compared with {spread}; intervals and verdicts hold "
-        f"with {100 * (1 - options.alpha):g} % over all rows together (half of the error for the model's figures, "
-        "half shared by the levels of parts, by Holm within each)."
+        f"with {100 * (1 - options.alpha):g} % over all rows together (half of the error is for the model's figures, "
+        "half is shared by the levels of parts, by Holm within each)."
     )

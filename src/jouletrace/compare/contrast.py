@@ -1,7 +1,7 @@
-"""Two means against each other: interval of their ratio, tests, and what could be detected.
+"""A contrast of two means: interval of their ratio, tests, and the detectable change.
 
-The ratio's interval is Fieller's (Fieller 1954): it holds the ratios r for which B - r A is not
-told from zero. So interval and test never contradict each other.
+The ratio's interval is Fieller's (Fieller 1954): it contains the ratios r for which B - r A doesn't differ
+significantly from zero. Interval and test therefore never contradict each other.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from jouletrace.stats.quantiles import student
 
 METHOD = "runs"
 POWER = 0.9
-"""Probability with which a change of ``detectable`` size is found."""
+"""Probability with which a change of ``detectable`` size is detected."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Means of two sides and how well they are known.
+    """Means of two sides and their uncertainty.
 
     Attributes:
         a, b: Means.
         var_a, var_b: Variances of these means.
         df: Degrees of freedom behind the variances; infinity where they are known.
-        gain: Relative error that the sides don't share and chance doesn't explain: of two sensors.
+        gain: Relative error that the sides don't share and chance doesn't explain: the gain of two sensors.
     """
 
     a: float
@@ -39,19 +39,19 @@ class Contrast:
     gain: float = 0.0
 
     def p(self, ratio: float = 1.0) -> float:
-        """Two-sided probability of such a difference if B were ``ratio`` times A; sensor gain is left out."""
+        """Two-sided probability of such a difference if B were ``ratio`` times A; sensor gain is excluded."""
         return min(1.0, 2 * self._tail(abs(self._statistic(ratio))))
 
     def p_above(self, ratio: float) -> float:
-        """Probability of such a B or a higher one if it were at most ``ratio`` times A, whatever the gain."""
+        """Probability of this or a higher B if it were at most ``ratio`` times A, whatever the gain."""
         return self._tail(self._statistic(ratio * (1 + self.gain)))
 
     def p_below(self, ratio: float) -> float:
-        """Probability of such a B or a lower one if it were at least ``ratio`` times A, whatever the gain."""
+        """Probability of this or a lower B if it were at least ``ratio`` times A, whatever the gain."""
         return self._tail(-self._statistic(ratio * (1 - self.gain)))
 
     def change(self, alpha: float) -> Estimate:
-        """B / A - 1 with its interval of confidence 1 - ``alpha``; null where A may be nothing."""
+        """B / A - 1 with its interval of confidence 1 - ``alpha``; null where A may be zero."""
         t = self._quantile(1 - alpha / 2)
         if self.a <= 0 or (near := t**2 * self.var_a / self.a**2) >= 1:
             return Estimate.null("denominator_near_zero", METHOD)
@@ -68,7 +68,7 @@ class Contrast:
         return Estimate(value, value - half, value + half, self._n, METHOD)
 
     def detectable(self, alpha: float) -> float | None:
-        """Smallest relative change that a test at ``alpha`` finds with probability ``POWER``; None if A is nothing."""
+        """Smallest relative change that a test at ``alpha`` detects with probability ``POWER``; None if A is zero."""
         if self.a <= 0:
             return None
         quantiles = self._quantile(1 - alpha / 2) + self._quantile(POWER)
@@ -92,13 +92,13 @@ class Contrast:
 
 
 def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:
-    """Which of several hypotheses are rejected with a family-wise error of ``alpha``, and each one's own level.
+    """The hypotheses rejected with a family-wise error of ``alpha``, and the level of each.
 
     S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979; it
     holds whatever the dependence between the tests.
 
     Returns:
-        For each: whether it is rejected, and the level at which it was tested. Those behind the
+        For each: whether it is rejected, and the level at which it was tested. Those after the
         first that isn't rejected were tested at its level.
     """
     order = sorted(range(len(p)), key=lambda i: p[i])

@@ -1,4 +1,4 @@
-"""What is to be judged: a metric of a unit in each run of both sides."""
+"""The rows to judge: a metric of a unit in each run of both sides."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figures:
-    """A metric of a unit in each run of a side; NaN where there is none.
+    """A metric of a unit in each run of a side; NaN where it is missing.
 
     Attributes:
         value: Shape (runs,).
         within: Standard error that the run states, shape (runs,).
-        reason: Why there is none in any run.
+        reason: Why it is missing in every run.
     """
 
     value: Floats
@@ -33,16 +33,16 @@ class Figures:
     reason: str = "not_measured"
 
     def scaled(self, factor: float) -> Figures:
-        """The same per another count."""
+        """The same figures per another count."""
         return Figures(self.value * factor, self.within * factor, self.reason)
 
     @property
     def known(self) -> Floats:
-        """Values of the runs that have one."""
+        """Values of the runs that have the metric."""
         return self.value[np.isfinite(self.value)]
 
     def mean(self) -> Estimate:
-        """Mean of the runs with its t-interval; of a single run what it states itself; null where none has one."""
+        """Mean of the runs with its t-interval; for a single run its own interval; null where all lack the metric."""
         known = self.known
         if len(known) > 1:
             return mean_estimate(known, method=METHOD)
@@ -70,7 +70,7 @@ def of_side(estimates: Sequence[Estimate | None]) -> Figures:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row to be judged.
+    """A row to judge.
 
     Attributes:
         key: The unit, as in B.
@@ -93,5 +93,5 @@ class Entry:
 
     @property
     def stated(self) -> bool:
-        """Whether some side says something of it: a figure, or why there is none."""
+        """Whether a side states a figure, or why it is missing."""
         return bool(len(self.a.known) or len(self.b.known)) or self.a.reason != "not_measured"

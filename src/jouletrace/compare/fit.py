@@ -1,4 +1,4 @@
-"""Whether two sides were run alike, and what to say where they weren't."""
+"""Whether two sides were run alike, and notes on how they differ."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jouletrace.compare.sides import Source, boards, items
 from jouletrace.run import Run
 
 _CLOCKS_APART = 0.01
-"""Relative difference of mean clocks that is said."""
+"""Relative difference of mean clocks above which a note states it."""
 
 
 def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tuple[float, float]]:
-    """What differs in how the sides were run, and what their figures are multiplied by to be of the same work.
+    """Notes on how the runs of the sides differ, and factors that make their figures refer to the same work.
 
     Where iterations hold different numbers of samples, time and energy are compared per sample.
     """
@@ -33,7 +33,7 @@ def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tu
 
 
 def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """What the runs themselves warn of, each once, with its side, and with which of its Runs unless all do."""
+    """Warnings of the runs themselves, each once, with its side, and with its Runs unless all have it."""
     found = []
     for name, side in (("A", a), ("B", b)):
         places: dict[str, list[str]] = {}
@@ -49,10 +49,10 @@ def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
 def _differing(
     a: Sequence[Source], b: Sequence[Source], of: Callable[[Run], setup.Setup], absent: str | None = None
 ) -> list[str]:
-    """A line for each name of which the sides have other values.
+    """A line for each name whose values differ between the sides.
 
-    ``absent`` stands for what a Run doesn't have. Without it names that one side doesn't know are left out: they are
-    of another version, or of something that isn't installed.
+    ``absent`` represents a value that a Run lacks. Without it, names that one side lacks are left out: they belong
+    to another version, or to a library that isn't installed.
     """
     first, second = ([of(source.run) for source in side] for side in (a, b))
     notes = []

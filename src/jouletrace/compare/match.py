@@ -1,4 +1,4 @@
-"""Which unit of B is which of A: by range label, qualified name, operator and shapes."""
+"""Matching of the units of A and B: by range label, qualified name, operator and shapes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 
 @dataclass(frozen=True)
 class Key:
-    """What a unit is recognised by.
+    """The properties by which a unit is recognised.
 
     Attributes:
         level: Its level.
         name: Label of a range, qualified name of a layer, name of a kernel or operator.
         op, shapes, module, phase: As in the ``units`` table; "" for none.
-        number: Tells apart units that are the same in all that.
+        number: Distinguishes units that agree in all the others.
     """
 
     level: str
@@ -41,12 +41,12 @@ class Key:
 
 
 Parts = dict[Key, list[dict[str, Estimate]]]
-"""By unit, the figures by metric of each run of the side; empty where a run doesn't have the unit."""
+"""Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
 
 
 @dataclass(frozen=True)
 class Matched:
-    """Units of both sides, and those of one.
+    """Units of both sides, and units of one side only.
 
     Attributes:
         pairs: Keys of A and B, with flags of how they differ.
@@ -78,15 +78,15 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
 
 
 def match(a: Sequence[Key], b: Sequence[Key], renames: Mapping[str, str]) -> Matched:
-    """Pair units: first those that agree in everything, then those that agree in ever less and are the only such.
+    """Pair units: first those that agree in everything, then those that agree in ever fewer properties and are unique.
 
     Args:
         a: Units of A.
         b: Units of B.
-        renames: Names, modules (with all below them) or operators of A by what they are called in B.
+        renames: Names, modules (with all below them) or operators of A, by their names in B.
 
     Raises:
-        BadInputError: If a renamed name is in neither side; the nearest is offered.
+        BadInputError: If a renamed name is in neither side; the message offers the nearest.
     """
     new_names = {key: _renamed(key, renames) for key in a}
     _check_renames(a, b, renames)
@@ -107,7 +107,7 @@ def match(a: Sequence[Key], b: Sequence[Key], renames: Mapping[str, str]) -> Mat
 
 def _key(level: str, unit: Mapping[str, Any]) -> Key:
     name, op, shapes, module, phase = (squeezed(unit.get(text)) for text in ("name", "op", "shapes", "module", "phase"))
-    # The name of an operator is made of the rest.
+    # An operator's name is composed of the other properties.
     return Key(level, op if level == "op" and op else name, op, shapes, module, phase)
 
 
@@ -124,7 +124,7 @@ def _without_shapes(key: Key) -> Key:
 
 
 def _operator(key: Key) -> Key | None:
-    """A kernel by its operator, where its own name has changed."""
+    """A kernel identified by its operator, where its own name has changed."""
     return replace(key, name="", shapes="") if key.level == "kernel" and key.op else None
 
 
@@ -165,10 +165,10 @@ def _check_renames(a: Sequence[Key], b: Sequence[Key], renames: Mapping[str, str
             if not any(text == name or text.startswith(f"{name}.") for text in there):
                 near = get_close_matches(name, sorted(there), 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise BadInputError(f"--map: nothing in {side} is called {name!r}{hint}")
+                raise BadInputError(f"--map: {side} has nothing called {name!r}{hint}")
 
 
 def fits(key: Key, pattern: str) -> bool:
-    """Whether a pattern with ``*`` and ``?`` means a unit: its name, operator, or module."""
+    """Whether a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
     texts = (key.name, key.op, key.module)
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)

@@ -1,4 +1,4 @@
-"""How to compare, with defaults and what they may be."""
+"""Options of a comparison, with defaults and permitted values."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from jouletrace.errors import BadInputError
 
 ALPHA = 0.05
-"""Probability of one false alarm or more among all verdicts of a comparison."""
+"""Probability of at least one false alarm among all verdicts of a comparison."""
 
 DETAILS = ("all", "model", "phase", "layer", "op", "kernel")
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """How to compare.
+    """Options of a comparison.
 
     Attributes:
         margin: Relative difference below which two sides count as equal.
-        between: Standard deviation between runs, relative, where it is known from elsewhere.
-        renames: Names of A by what they are called in B.
-        detail: Which parts are compared: "all", "model" for none, or one level.
+        between: Relative standard deviation between runs, where it is known from elsewhere.
+        renames: Names of A, by their names in B.
+        detail: The parts to compare: "all", "model" for none, or one level.
         alpha: Probability of a false alarm, over all verdicts.
     """
 
@@ -31,10 +31,10 @@ class CompareOptions:
     alpha: float = ALPHA
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, naming the option.
+        """Refuse invalid values.
 
         Raises:
-            BadInputError: With the option, its value and what it may be.
+            BadInputError: With the option, its value and the permitted values.
         """
         if not 0 < self.margin < 1:
             raise BadInputError(f"--margin {self.margin:g}: must lie between 0 and 100 %")

@@ -1,6 +1,6 @@
-"""Two workloads on one GPU in turn: differences within blocks, in which drift and gain cancel.
+"""Two workloads alternating on one GPU: differences within blocks, in which drift and gain cancel.
 
-A block runs A B B A (or B A A B): whatever rises or falls in a straight line meanwhile is the same for both.
+A block runs A B B A (or B A A B): a linear drift affects both alike.
 Its figure is the logarithm of B over A, and blocks are independent of one another.
 """
 
@@ -34,7 +34,7 @@ from jouletrace.stats.quantiles import student
 Floats = NDArray[np.float64]
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
-"""Variants of the windows, and what the lanes of timed iterations end in."""
+"""Variants of the windows, and suffixes of the lanes of timed iterations."""
 
 LEAST_BLOCKS = 3
 METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
@@ -42,7 +42,7 @@ METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
 
 @dataclass(frozen=True)
 class Blocks:
-    """A metric in each block, of both sides; NaN where there is none.
+    """A metric in each block, for both sides; NaN where it is missing.
 
     Attributes:
         a, b: Shapes (blocks,).
@@ -83,11 +83,11 @@ def blocks_of(run: Run) -> dict[str, Blocks]:
 
 
 def blocks_needed(run: Run, target: float, alpha: float) -> int:
-    """How many blocks bring the intervals of time and energy to half-widths of ``target``, by Stein's first stage.
+    """Number of blocks that brings the intervals of time and energy to half-widths of ``target``, by Stein's method.
 
     Args:
-        run: With the blocks of the first stage.
-        target: Relative.
+        run: Run with the blocks of the first stage.
+        target: Relative half-width.
         alpha: Error permitted over all metrics.
     """
     found = blocks_of(run)
@@ -101,15 +101,15 @@ def blocks_needed(run: Run, target: float, alpha: float) -> int:
 
 
 def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[str] = ()) -> Comparison:
-    """What a Run of ``ab`` says, with the verdicts and checks of ``compare``.
+    """The comparison within a Run of ``ab``, with the verdicts and checks of ``compare``.
 
     Args:
         run: The Run.
-        options: How to compare; None takes the margin that the Run was measured for.
+        options: How to compare; None uses the margin that the Run was measured for.
         fail_if: Checks (see ``compare.checks``).
 
     Raises:
-        BadInputError: If a check is malformed or means no row.
+        BadInputError: If a check is malformed or selects no row.
     """
     options = options or CompareOptions(margin=run.settings.get("margin", CompareOptions().margin))
     blocks = blocks_of(run)
@@ -133,7 +133,7 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
     titles = _titles(run)
     notes = [] if scale == (1.0, 1.0) else ["time back to back and energy are compared per sample"]
     if not run.complete:
-        notes.append("it was ended early: the figures rest on what was recorded until then")
+        notes.append("it was ended early: the figures rest on the data recorded until then")
     return Comparison(
         a=Side("A", titles[0], (titles[0],), devices, 1),
         b=Side("B", titles[1], (titles[1],), devices, 1),
@@ -145,20 +145,20 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
         simulated=run.simulated,
         checks=evaluate([parse(text) for text in fail_if], checked, options.alpha),
         method=(
-            f"A and B in turn on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
-            "figure, so drift and the sensor's gain cancel. What another process would do is not in the intervals; "
+            f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
+            "figure, so drift and the sensor's gain cancel. The intervals don't include differences between processes; "
             f"they hold with {100 * (1 - options.alpha):g} % over all rows together."
         ),
     )
 
 
 def own_sides(run: Run) -> Comparison | None:
-    """What a Run says of two sides of its own: one of ``ab``; None of others, and where nothing was measured."""
+    """The figures of both sides within one Run, for Runs of ``ab``; None for others, and where nothing was measured."""
     return paired(run) if run.kind == "ab" and run.devices and len(run.windows) else None
 
 
 def add_results(run: Run, comparison: Comparison) -> None:
-    """The figures of both sides as a Run's own, so that ``show`` can print them."""
+    """Add the figures of both sides to a Run, so that ``show`` can print them."""
     results = Results()
     results.unit(MODEL_UNIT, "model", run.workload.get("name") or "ab", count=1)
     for number, (side, title) in enumerate(zip(SIDES, _titles(run), strict=True), start=1):
@@ -175,7 +175,7 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
     if len(logs) < LEAST_BLOCKS:
         return None
     first = logs[:first_stage] if len(logs) > first_stage >= LEAST_BLOCKS else logs
-    # As in ``experiments.stopping``: the first stage's spread, unless that of all is the larger one.
+    # As in ``stats.stopping``: the first stage's spread, unless the spread of all blocks is larger.
     error = max(float(first.std(ddof=1)), float(logs.std(ddof=1))) / math.sqrt(len(logs))
     a = float(np.nanmean(blocks.a))
     b = a * math.exp(float(logs.mean()))
@@ -183,11 +183,11 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
 
 
 def _titles(run: Run) -> list[str]:
-    """What each side is called: its workload, and what it is run with where that differs."""
+    """The title of each side: its workload, and its options where they differ."""
     sides = _facts(run)
     apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
     full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
-    short = [Path(name).name for name in full]  # of a file, without its folder, unless that is what differs
+    short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
     return [
         " · ".join([name, *(str(own.get(key)) for key in apart if own.get(key))])
@@ -205,7 +205,7 @@ def _per_sample(run: Run) -> tuple[float, float]:
 
 
 def _mean(values: Floats) -> float:
-    """Of both windows of a block: with one of them missing, drift would no longer cancel."""
+    """Mean of both windows of a block; without one of them drift would no longer cancel."""
     return float(values.mean()) if len(values) == 2 and bool(np.isfinite(values).all()) else math.nan
 
 

@@ -1,4 +1,4 @@
-"""How a Run was made: every option, version and setting of its GPU that may change a figure, in words."""
+"""The setup of a Run: every option, version and setting of its GPU that may change a figure, in words."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WORKLOAD = {
     "optimizer": "optimizer",
     "threads": "torch threads",
 }
-"""Facts of the workload by name in ``Run.workload``, as resolved: an option that was left out doesn't state them."""
+"""Facts of the workload by name in ``Run.workload``, as resolved: an omitted option doesn't state them."""
 
 _TOLD = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
-"""Options that ``_WORKLOAD`` tells of."""
+"""Options that ``_WORKLOAD`` covers."""
 
 _NO_OPTIONS = {"device", "devices", "repeats", "pid", "ended", "margin", "per"}
-"""Settings that are told elsewhere, or tell of no way to measure."""
+"""Settings that are covered elsewhere, or don't concern a way to measure."""
 
 _SETTINGS = {"l2": "L2 cache"}
 
@@ -41,16 +41,16 @@ _VERSIONS = (
     *("python", "system", "machine"),
 )
 _EVERYWHERE = ("jouletrace", "torch", "cuda")
-"""Versions that are said to be unknown where they aren't stated; others may just not be installed."""
+"""Versions that are reported as unknown where they aren't stated; others may just not be installed."""
 
 _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
-"""Environment variables that say where a process ran, not how: GPUs are told by themselves."""
+"""Environment variables that state where a process ran, not how: GPUs are recognised by their ids."""
 
 
 _BOARDS = {"driver": "driver", "power_limit_w": "power limit (W)", "vbios": "VBIOS", "ecc": "ECC"}
 
 Setup = dict[str, str | None]
-"""Values in words by the name that a reader knows; None for what isn't stated."""
+"""Values in words by their printed names; None for a value that isn't stated."""
 
 
 def options(run: Run) -> Setup:
@@ -72,9 +72,9 @@ def config(run: Run) -> Setup:
 
 
 def versions(run: Run) -> Setup:
-    """Versions of what ran, where they are installed."""
+    """Versions of the software that ran, where it is installed."""
     own = {**run.workload.get("versions", {}), **run.versions}
-    runtime = run.workload.get("backend")  # others may be installed, and didn't take part
+    runtime = run.workload.get("backend")  # others may be installed, but took no part
     names = [*_VERSIONS, *([runtime] if runtime and runtime not in _VERSIONS else [])]
     return {name: said(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
 
@@ -95,7 +95,7 @@ def clock_mhz(run: Run, by: Literal["sm_reported", "sm_measured"]) -> float | No
 
     Args:
         run: The Run.
-        by: "sm_reported" by the driver, or "sm_measured" by the cycle counters of the SMs.
+        by: "sm_reported" for the driver's clock, or "sm_measured" for that of the SMs' cycle counters.
     """
     found = conditions(run)["clocks_mhz"][by]
     return found["mean"] if found and np.isfinite(found["mean"]) else None
@@ -107,7 +107,7 @@ def _named(key: str) -> str:
 
 
 def said(value: Any) -> str | None:
-    """A value as it is printed; None for None."""
+    """The printed form of a value; None for None."""
     if value is None:
         return None
     if isinstance(value, list | tuple):

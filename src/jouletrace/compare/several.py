@@ -1,4 +1,4 @@
-"""Which of several Runs a report holds against which."""
+"""Choice of the comparisons in a report of several Runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jouletrace.report.comparison.data import Comparison
 from jouletrace.run import Run
 
 MOST = 8
-"""Comparisons that are made at most: more is a sweep, for which each against the first says little."""
+"""Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
 
 
 def against_first(runs: Sequence[Runs], options: CompareOptions | None = None) -> tuple[list[Comparison], list[str]]:
-    """The first of several Runs against each other one; Runs of one thing, where there are two things, together.
+    """Comparisons of the first of several Runs with each other one; Runs of one thing form one side, if things differ.
 
     Args:
-        runs: For each Run that was named, the independent runs in it (see ``sides.open_runs``).
-        options: How.
+        runs: For each named Run, the independent runs in it (see ``sides.open_runs``).
+        options: How to compare.
 
     Returns:
-        The comparisons, and in words what could not be compared and why.
+        The comparisons, and notes on those that could not be made and why.
     """
     sides = _sides(runs)
     found: list[Comparison] = []
@@ -41,7 +41,7 @@ def against_first(runs: Sequence[Runs], options: CompareOptions | None = None) -
 
 
 def _sides(runs: Sequence[Runs]) -> list[list[tuple[Run, str]]]:
-    """Runs of one thing on one GPU are one side; if all are, each is a side by itself."""
+    """Sides of the comparisons: Runs of one thing on one GPU form a side; if all are, each forms its own side."""
     sides: list[list[tuple[Run, str]]] = []
     for each in runs:
         alike = next((side for side in sides if same_thing(side[0][0], each[0][0])), None)

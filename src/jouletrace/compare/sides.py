@@ -1,4 +1,4 @@
-"""The runs of a side: read, distinguished, and checked for being runs of one thing."""
+"""The runs of a side: reads them, distinguishes them, and checks that they are runs of one thing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jouletrace.run.header import RUN_JSON
 from jouletrace.stats.interval import mean_estimate
 
 REPEATS = "repeats"
-"""Folder beside a Run of several processes that holds the Run of each."""
+"""Folder beside a Run of several processes that holds the Run of each process."""
 
 MODEL_METRICS = (
     "latency_s",
@@ -37,16 +37,16 @@ PART_METRICS = ("time_s", "power_w", "energy_total_j")
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
 _BLOCK = ", run "
-"""Stands between the place of a Run of several processes and the number of one."""
+"""Separates the place of a Run of several processes from the number of a process."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A Run and where it is from.
+    """A Run and its origin.
 
     Attributes:
         run: The Run, with its figures.
-        place: Path, or words.
+        place: Path, or a description.
         model: The model's figures by metric.
     """
 
@@ -56,10 +56,10 @@ class Source:
 
 
 def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
-    """Runs at paths; one of several processes as the Run of each process, where they are kept beside it.
+    """Runs at paths; a Run of several processes as the Run of each process, where those are kept beside it.
 
     Raises:
-        BadInputError: If there is none, or it is damaged.
+        BadInputError: If a Run is missing or damaged.
     """
     found: list[tuple[Run, str]] = []
     for path in paths:
@@ -71,11 +71,11 @@ def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
 
 
 def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[str]]:
-    """Independent runs, each with the model's figures; and what a reader must know of those left out.
+    """Independent runs, each with the model's figures, and notes on those left out.
 
     Args:
-        runs: With where they are from.
-        name: Of the side.
+        runs: Runs and their origins.
+        name: Name of the side.
 
     Raises:
         BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
@@ -89,7 +89,7 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
             notes.append(f"{place} holds no figures and is left out of {name}")
             continue
         if not run.complete:
-            notes.append(f"{place} is incomplete: its figures rest on what was recorded until it ended")
+            notes.append(f"{place} is incomplete: its figures rest on the data recorded until it ended")
         found += _independent(run, place)
     if not found:
         raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
@@ -99,19 +99,19 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
 
 
 def boards(found: Sequence[Source]) -> dict[str, DeviceInfo]:
-    """The devices of a side's runs by id."""
+    """The devices of a side's runs, by id."""
     return {device.id: device for source in found for device in source.run.devices}
 
 
 def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
-    """Relative gain error between the sensors of two sides: 0 on the same GPUs, which read alike."""
+    """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike."""
     if set(boards(a)) == set(boards(b)):
         return 0.0
     return float(np.hypot(_gain(a), _gain(b)))
 
 
 def items(found: Sequence[Source]) -> float:
-    """Samples in an iteration."""
+    """Samples per iteration."""
     return found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1
 
 
@@ -121,7 +121,7 @@ def _gain(found: Sequence[Source]) -> float:
         for device in source.run.devices:
             channel = source.run.channel(device.id, POWER)
             given = channel.gain_pct if channel is not None else None
-            # A simulated GPU without a gain error says so by not stating one.
+            # A simulated GPU without a gain error states none.
             stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
     return max(stated, default=0.0) / 100
 
@@ -132,7 +132,7 @@ def _number(path: Path) -> tuple[int, str]:
 
 
 def _independent(run: Run, place: str) -> list[Source]:
-    """The runs in a Run: its blocks, where it is of several processes that are kept nowhere else."""
+    """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
     results = Results(run)
     whole = {name: results.get(name) for name in MODEL_METRICS}
     if (run.settings.get("repeats") or 1) < 2:
@@ -149,7 +149,7 @@ def _independent(run: Run, place: str) -> list[Source]:
             "power_w": _mean(joules / seconds) if len(joules) == len(seconds) else Estimate.null("not_measured"),
             "energy_total_j": _mean(joules),
         }
-        # Parts are of the first process only.
+        # Parts belong to the first process only.
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
         found.append(Source(own, f"{place}{_BLOCK}{number + 1}", each))
     return found or [Source(run, place, whole)]
@@ -177,7 +177,7 @@ def check_one_thing(found: Sequence[Source], name: str) -> None:
     """Refuse runs of different workloads, dtypes, ... as one side.
 
     Raises:
-        BadInputError: With the first difference, and where.
+        BadInputError: With the first difference, and its place.
     """
     first = found[0]
     for other in found[1:]:
@@ -196,32 +196,32 @@ def check_one_thing(found: Sequence[Source], name: str) -> None:
 
 
 def same_thing(one: Run, other: Run) -> bool:
-    """Whether two Runs are of the same workload, run in the same way on the same GPUs."""
+    """Whether two Runs have the same workload, run in the same way on the same GPUs."""
     if one.kind != other.kind or {d.id for d in one.devices} != {d.id for d in other.devices}:
         return False
     return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
 
 
 def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """A line where a Run is compared with itself, whatever it is called on either side; empty otherwise."""
+    """A note where a Run is compared with itself under any names; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if _is_same(one, other)]
     if not pairs:
         return []
     names = [tuple(dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair)) for pair in pairs]
     shared = ", ".join(dict.fromkeys(" is ".join(name) for name in names))
     if all(len({id(pair[side]) for pair in pairs}) == len(of) for side, of in enumerate((a, b))):
-        return [f"both sides are one and the same Run, so that no difference can be found: {shared}"]
-    return [f"a Run is on both sides, which hides some of any difference: {shared}"]
+        return [f"both sides are the same Run, so no difference can be detected: {shared}"]
+    return [f"a Run is on both sides, which hides part of any difference: {shared}"]
 
 
 def repeated_by_seed(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """A line where simulated runs of both sides have the same readings; empty otherwise."""
+    """A note where simulated runs of both sides have the same readings; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if _repeats(one.run, other.run)]
     return [f"{pairs[0][0].place} and {pairs[0][1].place} {_REPEAT}"] if pairs else []
 
 
 _REPEAT = (
-    "are simulated runs with the same readings, since a simulated GPU repeats itself: for runs of their own "
+    "are simulated runs with the same readings, since a simulated GPU repeats itself: for independent runs "
     "add run=1, run=2, ... to the device (sim:h100?run=1)"
 )
 
@@ -235,7 +235,7 @@ def _repeats(one: Run, other: Run) -> bool:
 
 
 def _check_no_doubles(found: Sequence[Source], name: str) -> None:
-    """A Run counted twice would look like one without any spread."""
+    """Refuse a Run given twice, which would seem to have no spread."""
     for i, one in enumerate(found):
         for other in found[:i]:
             if one.model == other.model and same_record(one.run, other.run):
@@ -251,10 +251,10 @@ def _is_same(one: Source, other: Source) -> bool:
 
 
 def same_record(one: Run, other: Run) -> bool:
-    """Whether two Runs are one measurement, analysed when and as they may be: by their ids.
+    """Whether two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
 
-    Runs of older versions have none, and files of other tools get one whenever they are imported: those are one
-    if they hold the same readings, spans and windows.
+    Runs of older versions have no id, and each import of another tool's file assigns a new one. Such Runs are one
+    measurement if they hold the same readings, spans and windows.
     """
     if one is other or (one.id and one.id == other.id):
         return True
@@ -269,7 +269,7 @@ _EDGES = ["start_ns", "end_ns"]
 
 
 def _equal(one: pa.Table, other: pa.Table) -> bool:
-    """Whether two tables of the same columns hold the same; a reading that is no number is equal to another such."""
+    """Whether two tables of the same columns hold equal values; NaN equals NaN."""
     if len(one) != len(other):
         return False
     return all(
@@ -284,5 +284,5 @@ _WORDS = re.compile(r"\s+")
 
 
 def squeezed(text: Any) -> str:
-    """Text of a unit on one line; "" for none."""
+    """A unit's text on one line; "" for none."""
     return _WORDS.sub(" ", str(text)) if text else ""

@@ -1,16 +1,16 @@
-"""How far runs of one thing differ: what every verdict is compared with.
+"""The spread between runs of one thing, with which every verdict is compared.
 
-Spread between runs is never taken from within one run. It comes from the runs of both sides, of a
+The spread between runs is never estimated from a single run. It comes from the runs of both sides, from a
 stored history, or is stated.
 
-**Whole model.** Runs of each side scatter around their mean; relative spread is taken to be the
-same on both sides and pooled, since three runs tell little of a spread. If the two spreads differ
+**Whole model.** Runs of each side scatter around their mean. The relative spread is assumed to be the
+same on both sides and is pooled, since three runs determine a spread poorly. If the two spreads differ
 by more than chance allows (an F test at 5 %), each side keeps its own (Welch 1938).
 
-**Parts.** Of what a run does to its parts some is common to all (the GPU's clock and heat), some is
-each part's own. The common part is the run's deviation in the sum of all parts; what remains of each
-part is its own, and those variances are moderated over all parts (``moderated``), though a part's own
-never counts for less. The variance of a part's mean is the sum of both, its degrees of freedom by
+**Parts.** A run's deviations of its parts are partly common to all (the GPU's clock and heat) and partly
+specific to each part. The common component is the run's deviation in the sum of all parts; the rest is
+specific, and its variances are moderated over all parts (``moderated``), but never below the part's own
+estimate. The variance of a part's mean is the sum of both, with degrees of freedom by
 Satterthwaite.
 """
 
@@ -33,11 +33,11 @@ _MANY = 1e6
 
 
 def contrasts(rows: Sequence[Entry], between: float | None, gain: float, *, parts: bool) -> list[Contrast | None]:
-    """A contrast for each row; None where nothing is known of the spread between runs.
+    """A contrast for each row; None where the spread between runs is unknown.
 
     Args:
         rows: One metric of the units of one level.
-        between: Relative standard deviation between runs, where it is stated; then nothing less is believed.
+        between: Relative standard deviation between runs, where it is stated; it is then a lower bound.
         gain: See ``Contrast``.
         parts: Whether the rows are parts of one whole.
     """
@@ -57,13 +57,13 @@ def contrasts(rows: Sequence[Entry], between: float | None, gain: float, *, part
 
 
 def _complete(row: Entry) -> bool:
-    """Whether every run has it, and its means can be divided by."""
+    """Whether every run has the metric, and its means can be divisors."""
     groups = [side.value for side in (row.a, row.b, row.past) if len(side.value)]
     return all(bool(np.isfinite(group).all()) and float(group.mean()) > 0 for group in groups)
 
 
 def _from_runs(row: Entry, gain: float) -> Contrast | None:
-    """From the runs of this row alone; None where no side has two."""
+    """The contrast from the runs of this row alone; None where no side has two runs."""
     a, b, past = row.a.known, row.b.known, row.past.known
     groups = [group for group in (a, b, past) if len(group) > 1]
     if not groups:
@@ -79,7 +79,7 @@ def _from_runs(row: Entry, gain: float) -> Contrast | None:
 
 
 def _size(group: Floats, scale: float) -> float:
-    """What deviations are relative to: the mean, or ``scale`` where the mean may be nothing."""
+    """The reference of relative deviations: the mean, or ``scale`` where the mean may be zero."""
     mean = float(group.mean())
     return mean if mean > 0.1 * scale else scale
 
@@ -97,7 +97,7 @@ def _differ(a: Floats, b: Floats) -> bool:
 
 
 def _contrast(row: Entry, variance: float, df: float, gain: float) -> Contrast:
-    """From the relative variance of a run."""
+    """The contrast from the relative variance of a run."""
     a, b = row.a.known, row.b.known
     scale = max(abs(float(a.mean())), abs(float(b.mean())))
     var_a, var_b = (variance * _size(group, scale) ** 2 / len(group) for group in (a, b))
@@ -105,7 +105,7 @@ def _contrast(row: Entry, variance: float, df: float, gain: float) -> Contrast:
 
 
 def _stated(row: Entry, between: float, gain: float) -> Contrast | None:
-    """From a stated spread between runs and what the runs state of their own; None where one states nothing."""
+    """The contrast from a stated spread between runs and the runs' own errors; None where a run states no error."""
     variances = []
     for side in (row.a, row.b):
         within = side.within[np.isfinite(side.value)]
@@ -117,7 +117,7 @@ def _stated(row: Entry, between: float, gain: float) -> Contrast | None:
 
 
 def _of_parts(rows: Sequence[Entry]) -> list[tuple[float, float]]:
-    """Relative variance of a run of each part, and its degrees of freedom; empty without repeated runs."""
+    """Relative variance between runs of each part, and its degrees of freedom; empty without repeated runs."""
     groups = [[side.value for side in (row.a, row.b, row.past) if len(side.value)] for row in rows]
     df = float(sum(len(group) - 1 for group in groups[0]))
     if df <= 0:
@@ -136,12 +136,12 @@ def _of_parts(rows: Sequence[Entry]) -> list[tuple[float, float]]:
 
 
 def moderated(variance: Floats, df: float) -> tuple[Floats, float]:
-    """Variances of many parts that have few runs each, shrunk towards what is common.
+    """Variances of many parts with few runs each, shrunk towards a common value.
 
-    A variance of three runs is worth little, and one pooled over all parts is wrong where parts differ. Between the
-    two stands empirical Bayes: variances are taken as draws from a scaled inverse chi-square distribution, whose
-    scale and width all tell together (G. K. Smyth, "Linear models and empirical Bayes methods", Statistical
-    Applications in Genetics and Molecular Biology 3, 2004).
+    A variance from three runs is poorly determined, and a variance pooled over all parts is wrong where parts differ.
+    Empirical Bayes lies in between: variances are assumed to be draws from a scaled inverse chi-square distribution,
+    whose scale and width are estimated from all parts (G. K. Smyth, "Linear models and empirical Bayes methods",
+    Statistical Applications in Genetics and Molecular Biology 3, 2004).
 
     Args:
         variance: Estimated variance of each part, shape (parts,).
@@ -154,11 +154,11 @@ def moderated(variance: Floats, df: float) -> tuple[Floats, float]:
     pooled = np.full_like(variance, variance.mean())
     if len(known) < 3:
         return pooled, total
-    # Of a scaled chi-square, log(s²) has mean log(σ²) + ψ(d/2) - log(d/2) and variance ψ'(d/2).
+    # For a scaled chi-square, log(s²) has mean log(σ²) + ψ(d/2) - log(d/2) and variance ψ'(d/2).
     logs = np.log(known) - float(special.digamma(df / 2)) + math.log(df / 2)
     excess = float(logs.var(ddof=1)) - float(special.polygamma(1, df / 2))
     prior_df = 2 * _inverse_trigamma(excess) if excess > 1e-9 else math.inf
-    if prior_df >= total:  # the prior can't be known better than by all runs
+    if prior_df >= total:  # the prior can't be determined better than by all runs
         return pooled, total
     prior = math.exp(float(logs.mean()) + float(special.digamma(prior_df / 2)) - math.log(prior_df / 2))
     return (prior_df * prior + df * variance) / (prior_df + df), min(prior_df + df, total)

@@ -1,4 +1,4 @@
-"""From figures of both sides to rows with verdicts."""
+"""Rows with verdicts, computed from the figures of both sides."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCL
 from jouletrace.run import Estimate
 
 WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
-"""Metrics that no power sensor has a part in."""
+"""Metrics that don't depend on a power sensor."""
 
 _NEUTRAL = ("power_w",)
-"""Metrics of which less isn't better by itself."""
+"""Metrics of which less isn't necessarily better."""
 
 
 def solve(entries: Sequence[Entry], options: CompareOptions, gain: float) -> list[Contrast | None]:
-    """What each entry is to be judged by: the means of independent runs; None where no spread is known."""
-    found: list[Contrast | None] = [None] * len(entries)
+    """The contrast of each entry, from the means of independent runs; None where the spread is unknown."""
+    evidence: list[Contrast | None] = [None] * len(entries)
     for level, metric in dict.fromkeys((entry.key.level, entry.metric) for entry in entries):
         own = [i for i, e in enumerate(entries) if (e.key.level, e.metric) == (level, metric)]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain
         solved = contrasts([entries[i] for i in own], options.between, of_gain, parts=level != "model")
         for i, contrast in zip(own, solved, strict=True):
-            found[i] = contrast
-    return found
+            evidence[i] = contrast
+    return evidence
 
 
 def judge(
-    entries: Sequence[Entry], found: Sequence[Contrast | None], options: CompareOptions, unknown: str = "one_run"
+    entries: Sequence[Entry], evidence: Sequence[Contrast | None], options: CompareOptions, unknown: str = "one_run"
 ) -> list[Row]:
     """Rows with verdicts, in the order of the entries.
 
-    Half of the permitted error is for the model's figures, half is shared evenly by the levels of parts;
-    within each, rows are corrected for by Holm.
+    Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
+    within each, rows are corrected by Holm's procedure.
 
     Args:
-        entries: What to judge.
-        found: By what.
+        entries: The rows to judge.
+        evidence: Contrast of each entry.
         options: Margin and permitted error.
-        unknown: Reason of those for which nothing was found.
+        unknown: Reason for entries without a contrast.
     """
     rows: list[Row | None] = [None] * len(entries)
     parts = {entry.key.level for entry in entries} - {"model"}
@@ -50,11 +50,11 @@ def judge(
         alpha = options.alpha if not parts else options.alpha / 2
         alpha = alpha if level == "model" else alpha / len(parts)
         own = [i for i, entry in enumerate(entries) if entry.key.level == level]
-        tested = [(i, contrast.p()) for i in own if (contrast := found[i]) is not None]
+        tested = [(i, contrast.p()) for i in own if (contrast := evidence[i]) is not None]
         verdicts = dict(zip((i for i, _ in tested), holm([p for _, p in tested], alpha), strict=True))
         for i in own:
             rejected, at = verdicts.get(i, (False, alpha))
-            rows[i] = _row(entries[i], found[i], rejected, at, options, unknown)
+            rows[i] = _row(entries[i], evidence[i], rejected, at, options, unknown)
     return [row for row in rows if row is not None]
 
 
@@ -116,7 +116,7 @@ def _within(change: Estimate, margin: float) -> bool:
 
 
 def _without_interval(a: Estimate, b: Estimate, reason: str) -> tuple[Estimate, Estimate]:
-    """The plain difference, where there are figures."""
+    """The plain difference, where both sides have figures."""
     if a.value is None or b.value is None:
         return Estimate.null(reason, METHOD), Estimate.null(reason, METHOD)
     difference = Estimate(b.value - a.value, n=1, method=METHOD)

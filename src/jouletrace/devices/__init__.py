@@ -1,4 +1,4 @@
-"""What hardware is here and what it can tell. Each vendor is one module behind the ``Device`` protocol."""
+"""The hardware of this machine and its readings. Each vendor has one module behind the ``Device`` protocol."""
 
 from jouletrace.devices.registry import list_devices, open_device, open_devices
 

@@ -1,7 +1,7 @@
-"""What every device offers, whoever made it: identity, a clock, and sources of readings.
+"""The interface of every device: identity, a clock, and sources of readings.
 
-A new vendor is one module with a ``Device`` and a ``Vendor``, and one line in
-``devices.registry``. Values are in SI units from here on; vendor units end in the vendor's module.
+A new vendor takes one module with a ``Device`` and a ``Vendor``, and one line in
+``devices.registry``. Values are in SI units; only the vendor's module uses the vendor's units.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from jouletrace.run import ChannelInfo, DeviceInfo
 
 
 class Clock(Protocol):
-    """Where time comes from: the real one, or that of a simulated GPU."""
+    """A source of time: the real clock, or that of a simulated GPU."""
 
     virtual: bool
-    """True if time passes only when somebody sleeps or works on the GPU."""
+    """True if time passes only during sleep and work on the GPU."""
 
     def time_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""
@@ -49,29 +49,29 @@ class Samples:
 
 
 class Source(Protocol):
-    """One vendor call (or a group read together) that has to be asked at its own pace."""
+    """One vendor call (or a group read together) with its own polling interval."""
 
     channels: tuple[ChannelInfo, ...]
-    """What it yields."""
+    """The channels that it yields."""
 
     interval_s: float
-    """Ask at least this often, or readings are lost; more often brings nothing new."""
+    """Poll at least this often, or readings are lost; more frequent polls yield nothing new."""
 
     def poll(self) -> list[Samples]:
-        """What is new since the last call; empty if nothing is. Costs what the call costs."""
+        """Readings since the last call, perhaps none. Takes as long as the vendor's call."""
 
 
 @dataclass(frozen=True)
 class Capability:
-    """A line of ``doctor``: something that can, or can't, be measured on a device.
+    """An entry of ``doctor``: a quantity that can, or can't, be measured on a device.
 
     Attributes:
-        name: What it is ("power, gapless 20 ms record").
+        name: The quantity ("power, gapless 20 ms record").
         available: Whether it works here.
         source: The vendor call behind it.
         period_s: Observed or documented update period in seconds.
         cost_s: Seconds one read takes, measured now.
-        note: How well it works, or why it doesn't and what would change that.
+        note: How well it works, or why it doesn't work and what would change that.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Process:
     Attributes:
         pid: Process id in this namespace.
         name: Command name, or "" if it can't be seen.
-        memory_bytes: Device memory in use, if the driver reports.
+        memory_bytes: Device memory in use, if the driver reports it.
     """
 
     pid: int
@@ -101,8 +101,8 @@ class Process:
 class Device(Protocol):
     """A piece of hardware whose power can be read (or a simulated one).
 
-    ``Gpu``, ``MigInstance`` and ``CpuPackage`` below are what a device is; the module of a vendor
-    implements them. ``spec`` opens the same device again in another process.
+    ``Gpu``, ``MigInstance`` and ``CpuPackage`` below are the kinds of device, which the vendors' modules
+    implement. ``spec`` opens the same device again in another process.
     """
 
     info: DeviceInfo
@@ -110,10 +110,10 @@ class Device(Protocol):
     spec: str
 
     def sources(self) -> list[Source]:
-        """Everything worth recording, the best power source first. New objects at each call."""
+        """All sources to record, the best power source first. Each call returns new objects."""
 
     def capabilities(self) -> list[Capability]:
-        """What can be measured here and what can't, for ``doctor``. Reads each sensor once."""
+        """The quantities that can and can't be measured, for ``doctor``. Reads each sensor once."""
 
     def processes(self) -> list[Process]:
         """Processes that use the device now; empty where that can't be seen."""
@@ -147,15 +147,15 @@ def named(infos: Sequence[DeviceInfo]) -> str:
 
 
 class Gpu(Device, Protocol):
-    """A whole board: the only thing with a power sensor of its own."""
+    """A whole GPU, the only device with a power sensor."""
 
 
 class MigInstance(Device, Protocol):
-    """A slice of a GPU: has activity and memory of its own but only its parent's power."""
+    """A slice of a GPU: has its own activity and memory readings, but only its parent's power."""
 
     parent: str
-    """UUID of the GPU that it is a slice of."""
+    """UUID of its GPU."""
 
 
 class CpuPackage(Device, Protocol):
-    """A CPU socket, with an energy counter where the kernel lets it be read."""
+    """A CPU socket, with an energy counter where the kernel permits reading it."""

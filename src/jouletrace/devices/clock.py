@@ -1,4 +1,4 @@
-"""The real clock. A simulated GPU brings its own."""
+"""The real clock. A simulated GPU has its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RealClock:
         return time.time_ns()
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some fixed point; never steps."""
+        """Nanoseconds since a fixed point; never steps."""
         return time.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:

@@ -1,8 +1,8 @@
-"""Which GPU is ``cuda:N``: CUDA's own order, asked of the driver without creating a context.
+"""The GPU behind ``cuda:N``: CUDA's own order, queried from the driver without creating a context.
 
-CUDA may order GPUs otherwise than NVML, hides some by ``CUDA_VISIBLE_DEVICES`` and shows a MIG
-instance as a device. All of that is settled in libcuda, so libcuda is asked. A context would
-raise the GPU's idle power by some 50 W; ``cuInit`` alone creates none.
+CUDA may order GPUs differently from NVML, hides some by ``CUDA_VISIBLE_DEVICES`` and shows a MIG
+instance as a device. libcuda decides all of that, so libcuda is queried. A context would
+raise the GPU's idle power by about 50 W; ``cuInit`` alone creates none.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def cuda_uuids(library: Any = None) -> list[str] | None:
     """UUIDs of the devices that CUDA shows to this process: entry N is ``cuda:N``.
 
     Args:
-        library: What stands for libcuda; None loads the real one.
+        library: A substitute for libcuda; None loads the real one.
 
     Returns:
-        "GPU-..." or "MIG-..." in CUDA's order; empty if CUDA shows none; None if there is no
-        libcuda or it doesn't start.
+        "GPU-..." or "MIG-..." in CUDA's order; empty if CUDA shows none; None if libcuda is missing
+        or doesn't start.
     """
     cuda = library if library is not None else _load()
     if cuda is None:
@@ -45,16 +45,16 @@ def cuda_uuids(library: Any = None) -> list[str] | None:
 
 
 def cuda_index(device_uuid: str, library: Any = None) -> int | None:
-    """N of the ``cuda:N`` that has this UUID; None if CUDA doesn't show it to this process."""
+    """N of the ``cuda:N`` with this UUID; None if CUDA doesn't show it to this process."""
     uuids = cuda_uuids(library) or []
     return uuids.index(device_uuid) if device_uuid in uuids else None
 
 
 def show_alone(device_uuid: str) -> None:
-    """Let CUDA show this process this device and no other; without effect once CUDA has started in it.
+    """Make CUDA show only this device to this process; has no effect once CUDA has started in it.
 
-    A process can use one MIG instance, and which one is settled by ``CUDA_VISIBLE_DEVICES`` alone:
-    without it CUDA shows the first of the first GPU.
+    A process can use one MIG instance, which ``CUDA_VISIBLE_DEVICES`` alone selects: without it CUDA
+    shows the first instance of the first GPU.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = device_uuid
 
@@ -74,7 +74,7 @@ def _uuid(cuda: Any, index: int) -> str | None:
     if cuda.cuDeviceGetUuid(ctypes.byref(board), device) != _SUCCESS:
         return None
     own = _Uuid()
-    second = getattr(cuda, "cuDeviceGetUuid_v2", None)  # since CUDA 11.4; tells MIG instances apart
+    second = getattr(cuda, "cuDeviceGetUuid_v2", None)  # since CUDA 11.4; distinguishes MIG instances
     if second is None or second(ctypes.byref(own), device) != _SUCCESS:
         own = board
     kind = "GPU" if bytes(own.bytes) == bytes(board.bytes) else "MIG"

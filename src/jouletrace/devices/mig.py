@@ -1,7 +1,7 @@
-"""Partitioning of a GPU (MIG), as any driver offers it: what ``MigBackend`` says and does.
+"""Partitioning of a GPU (MIG): the interface ``MigBackend`` and its data.
 
-NVIDIA's words: a *GPU instance* is a share of the memory (memory slices) with its SMs and engines; a
-*compute instance* is a share of a GPU instance's SMs, and what CUDA shows as a device.
+In NVIDIA's terms a *GPU instance* is a share of the memory (memory slices) with its SMs and engines. A
+*compute instance* is a share of a GPU instance's SMs; CUDA shows it as a device.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Placement:
         return f"{self.start}:{self.size}"
 
     def overlaps(self, other: Placement) -> bool:
-        """Whether some slice is in both."""
+        """Whether both contain a common slice."""
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A kind of GPU instance that a GPU can have.
+    """A kind of GPU instance that a GPU supports.
 
     Attributes:
-        name: As the driver writes it, without "MIG " ("3g.40gb", "1g.10gb+me").
+        name: The driver's name without "MIG " ("3g.40gb", "1g.10gb+me").
         id: Number by which instances are created.
         slices: Compute slices.
         memory_mib: Memory in MiB.
         multiprocessors: SMs.
         copy, decoders, encoders, jpeg, ofa: Engines of each kind.
-        p2p: Whether it can reach other GPUs directly.
-        total: Instances of it that an empty GPU can have.
-        free: Instances of it that can be created now; None where the driver doesn't report it (MIG is off).
-        placements: Where it can be.
+        p2p: Whether it supports direct access to other GPUs.
+        total: Number of such instances that fit on an empty GPU.
+        free: Number of such instances that can be created now; None where the driver doesn't report it (MIG is off).
+        placements: Possible placements.
     """
 
     name: str
@@ -68,9 +68,9 @@ class ComputeInstance:
 
     Attributes:
         id: Number within its GPU instance.
-        slices: Compute slices that it has.
-        placement: Which; None where the driver doesn't report it.
-        uuid: "MIG-...", by which CUDA knows it; None where there is none (MIG is being changed).
+        slices: Number of compute slices.
+        placement: Its compute slices; None where the driver doesn't report them.
+        uuid: "MIG-...", its name in CUDA; None where it is missing (while MIG is being changed).
     """
 
     id: int
@@ -81,7 +81,7 @@ class ComputeInstance:
 
 @dataclass(frozen=True)
 class GpuInstance:
-    """A share of the GPU that exists.
+    """An existing share of the GPU.
 
     Attributes:
         id: Number on the GPU.
@@ -122,10 +122,10 @@ class MigRefusedError(NotPossibleError):
 
 
 class MigBackend(Protocol):
-    """One GPU whose partitioning can be seen and changed. Reading changes nothing.
+    """One GPU whose partitioning can be read and changed. Reading changes nothing.
 
     All methods raise ``NotPossibleError`` if the GPU is gone, and ``MigRefusedError`` if it has no MIG,
-    the user may not, or the GPU is in use.
+    the user lacks permission, or the GPU is in use.
     """
 
     info: DeviceInfo
@@ -134,22 +134,22 @@ class MigBackend(Protocol):
         """Whether MIG is on."""
 
     def profiles(self) -> list[Profile]:
-        """What it can be divided into, in the driver's order."""
+        """Profiles that the GPU supports, in the driver's order."""
 
     def instances(self) -> list[GpuInstance]:
-        """What it is divided into, by placement; empty if MIG is off."""
+        """Present instances, by placement; empty if MIG is off."""
 
     def processes(self) -> list[Process]:
-        """Who uses the GPU or an instance of it."""
+        """Processes that use the GPU or an instance of it."""
 
     def set_mode(self, on: bool) -> MigMode:
-        """Turn MIG on or off; what it is afterwards, which may be pending until a reset."""
+        """Turn MIG on or off; returns the new mode, which may be pending until a reset."""
 
     def create(self, profile: Profile, placement: Placement) -> int:
         """Create a GPU instance without compute instances; returns its id."""
 
     def create_compute(self, instance: int, slices: int, placement: Placement | None = None) -> int:
-        """Create a compute instance of so many slices in a GPU instance, anywhere or at a place; its id."""
+        """Create a compute instance of ``slices`` slices in a GPU instance, anywhere or at a place; returns its id."""
 
     def destroy(self, instance: int) -> None:
         """Destroy a GPU instance, which must have no compute instances."""
@@ -162,5 +162,5 @@ class MigBackend(Protocol):
 
 
 def board_facts(info: DeviceInfo) -> dict[str, Any]:
-    """What a listing says of a GPU."""
+    """Facts of a GPU for a listing."""
     return {"id": info.id, "name": info.name, "index": info.index, "simulated": info.simulated}

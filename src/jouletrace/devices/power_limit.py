@@ -1,4 +1,4 @@
-"""Setting a GPU's power limit, whoever made the board: the one way in which jouletrace changes what is measured."""
+"""Setting the power limit of a GPU of any vendor: the only way in which jouletrace changes what it measures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class PowerLimiter(Protocol):
         """
 
     def set_limit(self, watts: float) -> None:
-        """Change it, for everybody who uses the GPU.
+        """Set the limit, in watts, for all users of the GPU.
 
         Raises:
-            NotPossibleError: If the user may not, or the GPU can't.
+            NotPossibleError: If the user lacks permission, or the GPU doesn't support it.
         """
 
     def spec(self, device: str) -> str:
-        """What opens ``device`` in a fresh process at the limit in force."""
+        """The spec that opens ``device`` in a new process at the limit in force."""
 
     def close(self) -> None:
         """Release the driver's library; the limit stays."""
@@ -38,11 +38,11 @@ def check_limit(info: DeviceInfo, watts: float) -> None:
     """Refuse a limit that the GPU doesn't allow.
 
     Raises:
-        BadInputError: With what it allows.
-        NotPossibleError: If it has no limit that could be set.
+        BadInputError: If the limit is outside the permitted range, which the message states.
+        NotPossibleError: If the GPU has no adjustable limit.
     """
     low, high = info.power_limits_w.get("min"), info.power_limits_w.get("max")
     if low is None or high is None:
-        raise NotPossibleError(f"{info.name} has no power limit that could be set")
+        raise NotPossibleError(f"{info.name} has no adjustable power limit")
     if not low <= watts <= high:
         raise BadInputError(f"--power-limit {watts:g}: {info.name} allows {low:g} to {high:g} W")

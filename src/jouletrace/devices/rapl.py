@@ -1,4 +1,4 @@
-"""The host's CPUs, with the energy counters that Linux shows under /sys/class/powercap (RAPL).
+"""The host's CPUs, with the energy counters that Linux provides under /sys/class/powercap (RAPL).
 
 Intel and AMD packages are both called intel-rapl there.
 """
@@ -22,7 +22,7 @@ from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
 ROOT = Path("/sys/class/powercap")
 INTERVAL_S = 0.05
-"""Slow against the counter (1 ms), so that its steps don't show; fast against a window of seconds."""
+"""Long compared with the counter's step (1 ms), which therefore doesn't matter; short compared with a window."""
 
 CHANNEL = "energy_counter_j"
 
@@ -31,7 +31,7 @@ class RaplMissingError(NotPossibleError):
     """No package counter can be read.
 
     Attributes:
-        code: "rapl_absent" or "rapl_unreadable": the reason of every null energy that follows.
+        code: "rapl_absent" or "rapl_unreadable", the reason of the resulting null energies.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -46,7 +46,7 @@ class Package:
     Attributes:
         name: "package-0".
         path: File of the counter, in µJ.
-        range_uj: The counter starts again from zero after this many µJ.
+        range_uj: The counter restarts from zero after this many µJ.
     """
 
     name: str
@@ -58,7 +58,7 @@ def find_packages(root: Path = ROOT) -> list[Package]:
     """The package domains under ``root``, in order.
 
     Raises:
-        RaplMissingError: If there is none, or it may not be read.
+        RaplMissingError: If none exists, or reading isn't permitted.
     """
     packages = []
     # "intel-rapl-mmio:N" repeats the same packages, and "intel-rapl:N:M" are parts of them.
@@ -89,9 +89,9 @@ def find_packages(root: Path = ROOT) -> list[Package]:
 
 
 class RaplSource:
-    """Energy of all packages together, and the mean power since the reading before.
+    """Energy of all packages together, and the mean power since the previous reading.
 
-    Power made of counter differences is gapless by construction, however late a poll comes.
+    Power from counter differences is gapless by construction, however late a poll comes.
     """
 
     interval_s = INTERVAL_S
@@ -121,10 +121,10 @@ class RaplSource:
         self._last_ns = 0
 
     def poll(self) -> list[Samples]:
-        """The counter (zero at the first poll), and from the second poll on the power.
+        """The counter (zero at the first poll) and, from the second poll on, the power.
 
         Raises:
-            NotPossibleError: If a counter can't be read any more.
+            NotPossibleError: If a counter is no longer readable.
         """
         before = self._clock.time_ns()
         try:
@@ -149,13 +149,13 @@ class RaplSource:
 
 
 class CpuHost:
-    """All CPUs of the host: always there, with energy where RAPL can be read.
+    """All CPUs of the host: always available, with energy where RAPL can be read.
 
-    Without it ``info.details`` has "no_power" (a reason code) and "no_power_note" (what it needs).
+    Without RAPL ``info.details`` has "no_power" (a reason code) and "no_power_note" (what RAPL needs).
 
     Args:
-        root: Where powercap is mounted.
-        clock: Where time comes from; None is the real one.
+        root: Mount point of powercap.
+        clock: Source of time; None is the real clock.
     """
 
     spec = "cpu"
@@ -179,11 +179,11 @@ class CpuHost:
             self.info.details["no_power_note"] = str(error)
 
     def sources(self) -> list[Source]:
-        """RAPL if it can be read, else nothing."""
+        """RAPL if it can be read, else no source."""
         return [RaplSource(self.info.id, self._packages, self.clock)] if self._packages else []
 
     def capabilities(self) -> list[Capability]:
-        """One line: CPU energy, or why not."""
+        """One entry: CPU energy, or why it is missing."""
         name, source = "CPU package energy", "RAPL energy_uj"
         if not self._packages:
             return [Capability(name, False, source, note=str(self.info.details["no_power_note"]))]
@@ -194,7 +194,7 @@ class CpuHost:
         return [Capability(name, True, source, 0.001, cost_s, f"gapless; {len(self._packages)} package(s), summed")]
 
     def processes(self) -> list[Process]:
-        """Nothing: everybody uses the CPU."""
+        """Empty: all processes use the CPU."""
         return []
 
     def close(self) -> None:

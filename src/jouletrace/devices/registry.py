@@ -1,4 +1,4 @@
-"""From what a user calls a device to the device: ``auto``, ``cuda:N``, a UUID, ``cpu``, ``sim:NAME``."""
+"""Opens devices by the user's names: ``auto``, ``cuda:N``, a UUID, ``cpu``, ``sim:NAME``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def open_device(spec: str) -> Device:
 
     Args:
         spec: "auto" (the first GPU that CUDA shows, else the CPU), "cuda:N", the UUID of a GPU or
-            MIG instance or a beginning of it that no other has, "cpu", or "sim:NAME".
+            MIG instance or an unambiguous beginning of it, "cpu", or "sim:NAME".
 
     Raises:
-        BadInputError: If there is no such device; the text names those that are there.
-        NotPossibleError: If what it takes to see it (driver, nvidia-ml-py) is missing.
+        BadInputError: If the device doesn't exist; the message lists the existing ones.
+        NotPossibleError: If the driver or nvidia-ml-py is missing.
     """
     name = spec.strip()
     if name == "auto":
@@ -35,16 +35,16 @@ def open_device(spec: str) -> Device:
         if vendor.names.fullmatch(name):
             return vendor.open(name)
     if name in ("all", "visible"):
-        raise BadInputError(f"{name} may be several devices, and one is wanted here: {_forms()}")
+        raise BadInputError(f"{name} may mean several devices, but one is required here: {_forms()}")
     raise BadInputError(f"unknown device {spec!r}: it may be {_forms()}; here are {named(list_devices())}")
 
 
 def open_devices(specs: Sequence[str]) -> list[Device]:
-    """Open several devices, each once however often it is named.
+    """Open several devices, each once even if it is named several times.
 
     Args:
-        specs: As ``open_device`` takes them, or "all" (every whole GPU) or "visible" (every GPU or
-            MIG instance that CUDA shows this process), both of which mean the CPU where there is none.
+        specs: As for ``open_device``, or "all" (every whole GPU) or "visible" (every GPU or
+            MIG instance that CUDA shows to this process); both mean the CPU on a machine without a GPU.
 
     Raises:
         BadInputError, NotPossibleError: As ``open_device``; those opened before are closed again.
@@ -68,7 +68,7 @@ def open_devices(specs: Sequence[str]) -> list[Device]:
 
 
 def list_devices() -> list[DeviceInfo]:
-    """What is here: GPUs in NVML's order, each followed by its MIG instances, then the CPU."""
+    """All devices: GPUs in NVML's order, each followed by its MIG instances, then the CPU."""
     return [info for vendor in _vendors() for info in vendor.listed()]
 
 

@@ -1,4 +1,4 @@
-"""Small helpers that every source of readings needs."""
+"""Helper of the sources of readings."""
 
 from __future__ import annotations
 

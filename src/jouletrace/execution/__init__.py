@@ -1,1 +1,1 @@
-"""How a workload runs under the tracer: its operator calls, repetition in place, and whose each kernel is."""
+"""How a workload runs under the tracer: its operator calls, repetition in place, and the assignment of kernels."""

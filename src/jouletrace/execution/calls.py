@@ -1,4 +1,4 @@
-"""The operator calls of one iteration, with the kernels that each launches: what recorded kernels are matched with."""
+"""The operator calls of one iteration with the kernels that each launches, and matching of recorded kernels to them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Ints = NDArray[np.int64]
 UNKNOWN = -1
 
 PLACES = 3
-"""Calls of each kind of operator (same shapes, same kernels) that are repeated: one alone may not be typical."""
+"""Calls of each kind of operator (same shapes, same kernels) that are repeated: a single call may not be typical."""
 
 COPIES_S = (300e-6, 900e-6)
-"""How long the copies of a repeated operator should take together, in turns: some times what a sample sees (0.1 ms)."""
+"""Durations of all copies of a repeated operator together, in alternation: several windows of a sample (0.1 ms)."""
 
 MOST_COPIES = 100
 
 COPIED_SHARE, MOST_TOGETHER = 0.15, 64
-"""By which copies make a long iteration longer, and how many such iterations there are to draw from, some more."""
+"""Share by which copies lengthen a long iteration, and the least number of such iterations to draw from."""
 
 LEAST_SHARE = 0.005
-"""Of the time of kernels: shorter kinds of calls aren't repeated, which leaves the time to those that matter."""
+"""Share of the kernels' time: kinds of calls below it aren't repeated, which leaves the time to the others."""
 
 _WINDOW = 160
-"""Kernels that are compared at once where sequences differ."""
+"""Kernels that are compared at once where the sequences differ."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,14 @@ class Call:
         op: Operator with its namespace ("aten.addmm"); "" for kernels that no operator of torch launches.
         shapes: Types and shapes of its tensor inputs.
         module: Qualified name of the innermost module; "" outside of all.
-        site: Which call of its module it is in, as of ``module_names.CallSite``.
-        phase: Of the iteration ("forward", "backward", "optimizer", "prefill", "decode", ...).
-        kernels: What it launches, as indices into the names of the listing, in launch order.
-        seconds: For which these run.
-        repeatable: Whether running it twice leaves what once does.
-        number: Its place among all operator calls of the iteration, those that launch nothing among them.
-        inner: The same among those of its module's call; ``UNKNOWN`` where no module's forward makes it.
+        site: Call of its module that contains it, as of ``module_names.CallSite``.
+        phase: Phase of the iteration ("forward", "backward", "optimizer", "prefill", "decode", ...).
+        kernels: The kernels that it launches, as indices into the names of the listing, in launch order.
+        seconds: Time for which these run.
+        repeatable: Whether two runs leave the same state as one.
+        number: Its position among all operator calls of the iteration, including those that launch nothing.
+        inner: Its position among the operator calls of its module's call; ``UNKNOWN`` where no module's forward makes
+            it.
     """
 
     op: str
@@ -65,7 +66,7 @@ class Variant:
     """An iteration in which some calls run several times in place.
 
     Attributes:
-        repeats: Place of each such call, ascending, and how often it runs; none in a plain iteration.
+        repeats: Position of each such call, ascending, and its number of runs; empty for a plain iteration.
     """
 
     repeats: tuple[tuple[int, int], ...] = ()
@@ -76,11 +77,11 @@ PLAIN = Variant()
 
 @dataclass(frozen=True)
 class Matched:
-    """Whose each recorded kernel is.
+    """The assignment of recorded kernels to calls.
 
     Attributes:
-        call: Place of its call; ``UNKNOWN`` where it matches none. Shape (n,).
-        copy: Whether it is of a repetition, shape (n,).
+        call: Position of its call; ``UNKNOWN`` where it matches none. Shape (n,).
+        copy: Whether it belongs to a repetition, shape (n,).
         iteration: Number of its iteration, shape (n,).
     """
 
@@ -97,16 +98,17 @@ class Matched:
 def variants(
     calls: Sequence[Call], rng: np.random.Generator, iteration_s: float = 0.0, places: int = PLACES
 ) -> list[Variant]:
-    """The plain iteration, and ones in which calls of the kinds that matter are repeated.
+    """The plain iteration, and iterations in which calls of the kinds that matter are repeated.
 
-    Of each kind some calls are repeated, each with two numbers of copies. An iteration has one of these repeats, a
-    long one as many as make it longer by ``COPIED_SHARE``: each repeat is in about as many variants as any other.
+    Several calls of each kind are repeated, each with two numbers of copies. A short iteration has one of these
+    repeats, a long one as many as lengthen it by ``COPIED_SHARE``. Each repeat occurs in about as many variants as
+    any other.
 
     Args:
-        calls: Of a plain iteration.
-        rng: Draws the calls of a kind and what is repeated together.
-        iteration_s: Of a plain iteration, seconds.
-        places: Calls of a kind.
+        calls: Calls of a plain iteration.
+        rng: Draws the calls of a kind, and the repeats that share an iteration.
+        iteration_s: Duration of a plain iteration in seconds.
+        places: Number of calls per kind.
     """
     kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for place, call in enumerate(calls):
@@ -130,17 +132,17 @@ def variants(
 
 
 def copies(length_s: float, long: bool) -> int:
-    """How often to run an operator of this length in place: one of two values, so that copies can be distinguished."""
+    """Numbers of runs in place for an operator of this length: two values, so that the copies can be distinguished."""
     wanted = round(COPIES_S[int(long)] / max(length_s, 1e-9))
     return int(np.clip(wanted, 3 if long else 2, MOST_COPIES))
 
 
 class _Expected:
-    """All kernels that iterations launch, one after the other.
+    """All kernels that iterations launch, in sequence.
 
     Attributes:
-        names, call, iteration: Of each, shape (n,).
-        copy: Whether it is of a repetition, shape (n,).
+        names, call, iteration: Name, call and iteration of each kernel, shape (n,).
+        copy: Whether it belongs to a repetition, shape (n,).
     """
 
     def __init__(self, calls: Sequence[Call], log: Sequence[Variant]) -> None:
@@ -162,15 +164,15 @@ class _Expected:
 
 
 def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched:
-    """Find the call of each recorded kernel by the sequence in which kernels were launched.
+    """Determine the call of each recorded kernel by the sequence in which kernels were launched.
 
-    Both sequences are followed side by side. Where they differ (dropped records, a program that branches), the
-    longest common runs of what comes next are taken; what matches nothing stays unknown.
+    Both sequences are followed in parallel. Where they differ (dropped records, a program that branches), the
+    longest common runs of the following kernels are matched; other kernels stay unknown.
 
     Args:
-        names: Of the recorded kernels in launch order, as in ``Call.kernels``; UNKNOWN for other names. Shape (n,).
-        calls: Of one plain iteration.
-        log: Variant of each iteration that was run, in order.
+        names: Names of the recorded kernels in launch order, as in ``Call.kernels``; UNKNOWN for others. Shape (n,).
+        calls: Calls of one plain iteration.
+        log: Variant of each iteration that ran, in order.
     """
     expected, count = _Expected(calls, log), len(names)
     place = np.full(count, UNKNOWN, np.int64)
@@ -197,7 +199,7 @@ def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched
 
 
 def _equal(names: Ints, here: int, others: Ints, there: int) -> int:
-    """For how many entries from here and there on both sequences are the same."""
+    """Number of entries, from these positions on, for which both sequences agree."""
     length = min(len(names) - here, len(others) - there)
     done, chunk = 0, 256
     while done < length:

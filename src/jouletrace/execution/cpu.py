@@ -1,4 +1,4 @@
-"""Timing the operators of a workload on the CPU, where they run one after the other. Imports torch."""
+"""Timing the operators of a workload on the CPU, where they run sequentially. Imports torch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jouletrace.tracing.trace import Trace
 from jouletrace.workloads.base import Built
 
 MOST_S = 8.0
-"""Operators are timed one by one: more seconds would say no more."""
+"""Upper bound in seconds: operators are timed singly, so that more time would yield no more information."""
 
 
 class CpuProgram:
     """A workload on the CPU.
 
     Args:
-        built: The workload, which has run before.
+        built: The workload, which has run once already.
     """
 
     def __init__(self, built: Built) -> None:
@@ -34,7 +34,7 @@ class CpuProgram:
         self._phase = phases_of(built)
 
     def listing(self) -> Listing:
-        """See ``Program``: what an operator runs goes by its name."""
+        """See ``Program``; the name of the work is that of its operator."""
         seen = self._once()
         names = list(dict.fromkeys(one.op for one in seen))
         calls = [
@@ -46,7 +46,7 @@ class CpuProgram:
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
     ) -> Traced:
-        """See ``Program``; nothing is done to the program."""
+        """See ``Program``; the program runs without excitation."""
         began, last = time.time_ns(), time.monotonic()
         end = last + min(excitation.plain_s + excitation.repeated_s, MOST_S)
         seen: list[Seen] = []

@@ -27,18 +27,18 @@ from jouletrace.tracing.trace import Trace
 from jouletrace.workloads.base import Built
 
 _AHEAD_S = 0.1
-"""Work that the host enqueues before it waits: long enough that the GPU hardly waits, short enough to end in time."""
+"""Work that the host enqueues before it waits: long enough to keep the GPU busy, short enough to stop in time."""
 
 _LISTED = 2
-"""Iterations run under the tracer before the one that is listed: the tracer and libraries set themselves up in them."""
+"""Iterations run under the tracer before the listed one, in which the tracer and libraries initialise themselves."""
 
 
 class GpuProgram:
     """A workload on one GPU.
 
     Args:
-        built: The workload, which has run before.
-        step: Runs it as the user would.
+        built: The workload, which has run once already.
+        step: Runs it in the user's mode.
         device: The GPU.
     """
 
@@ -47,7 +47,7 @@ class GpuProgram:
         self._phase = phases_of(built)
 
     def listing(self) -> Listing:
-        """See ``Program``; a compiled workload has kernels, whose operators nobody knows."""
+        """See ``Program``; the operators behind the kernels of a compiled workload are unknown."""
         seen: list[Seen] = []
         note = "compiled code: kernels have the compiler's names" if self._step.mode == "compile" else ""
 
@@ -105,7 +105,7 @@ class GpuProgram:
         log: list[Variant],
         advance: Callable[[float], None],
     ) -> None:
-        """Run drawn variants for a time, waiting for the GPU now and then."""
+        """Run drawn variants for a time, with regular waits for the GPU."""
         ahead = max(1, round(_AHEAD_S / iteration_s))
         began = last = time.monotonic()
         while last - began < seconds:
@@ -119,7 +119,7 @@ class GpuProgram:
             last = now
 
     def _made_ready(self, listing: Listing, excitation: Excitation) -> dict[Variant, Callable[[], Any]]:
-        """How to run each variant; graphs are captured beforehand, and one that can't be is left out."""
+        """A function per variant that runs it; graphs are captured beforehand, and those that can't be are left out."""
         runs: dict[Variant, Callable[[], Any]] = {PLAIN: self._step.launch}
         graphs, turns = self._step.mode == "graph", count()
         pool, stream = (torch.cuda.graph_pool_handle(), torch.cuda.Stream()) if graphs else (None, None)  # type: ignore[no-untyped-call]
@@ -138,13 +138,13 @@ class GpuProgram:
             assert stream is not None
             try:
                 runs[variant] = captured(once, self._device, pool, stream).replay
-            except RuntimeError:  # an operator that can't be repeated in a capture, or no memory left: go without
+            except RuntimeError:  # an operator that can't be repeated in a capture, or no memory left: omit the variant
                 continue
         return runs
 
 
 def in_launch_order(trace: Trace) -> Trace:
-    """Entries in the order in which they were launched, which with several streams isn't that of their starts."""
+    """Entries in the order of their launches, which with several streams differs from that of their starts."""
     alone = len(np.unique(trace.stream)) == 1
     inside = trace.start_ns if alone else np.where(trace.graph_node > 0, trace.graph_node, trace.start_ns)
     return trace.take(np.lexsort((inside, trace.correlation)))

@@ -1,4 +1,4 @@
-"""Which operators an iteration calls on a GPU, in which module, and which kernels each launches. Imports torch."""
+"""The operators that an iteration calls on a GPU, with their modules and kernels. Imports torch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from jouletrace.execution.steps.operators import describe, is_idempotent, op_nam
 from jouletrace.tracing.trace import Trace
 
 _SLACK_NS = 20_000
-"""How far a kernel's stamp may be off against the host's clock, to which the driver brings it."""
+"""Largest error of a kernel's stamp against the host's clock, to which the driver converts it."""
 
 _WRITE_UNSAID = ("batch_norm", "instance_norm")
-"""Parts of the names of operators that write running statistics, which their schemas don't say."""
+"""Parts of the names of operators that write running statistics, which their schemas don't state."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """An operator call and when the GPU had nothing else to do: from before its launch until all of it had ended."""
+    """An operator call, and the interval in which the GPU did only its work: from before its launch until its end."""
 
     op: str
     shapes: str
@@ -40,13 +40,13 @@ class Seen:
     after_ns: int
 
     def call(self, kernels: tuple[int, ...], seconds: float, number: int, inner: int = UNKNOWN) -> Call:
-        """As a call that launches some kernels; see ``Call``."""
+        """The call with the kernels that it launches; see ``Call``."""
         named = self.op, self.shapes, self.module, self.site, self.phase
         return Call(*named, kernels, seconds, self.repeatable, number, inner)
 
 
 class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Lists operator calls and waits after each, so that the tracer's stamps say whose a kernel is."""
+    """Lists operator calls and waits after each, so that the tracer's stamps identify the kernels of each call."""
 
     def __init__(self, names: ModuleNames, device: torch.device, phase: Phase) -> None:
         super().__init__(device)
@@ -82,7 +82,7 @@ class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
 
 
 def repeatable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call may be made twice and leaves what one would."""
+    """Whether two runs of a call leave the same state as one."""
     training = any(value is True for value in (*args, *kwargs.values()))
     if training and any(part in op_name(func) for part in _WRITE_UNSAID):
         return False
@@ -91,17 +91,17 @@ def repeatable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
 
 @contextmanager
 def listing(module: torch.nn.Module | None, device: torch.device, phase: Phase = phase_of_step) -> Iterator[list[Seen]]:
-    """Calls made inside are listed in order."""
+    """List the calls made inside, in order."""
     with ModuleNames(module) as names, Lister(names, device, phase) as lister:
         yield lister.seen
 
 
 def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
-    """Operator calls with their kernels, in launch order; kernels of no operator are calls of their own.
+    """Operator calls with their kernels, in launch order; kernels without an operator are separate calls.
 
     Args:
-        seen: Of one iteration.
-        trace: Of the same.
+        seen: Calls of one iteration.
+        trace: Trace of the same iteration.
     """
     start, length = trace.start_ns, (trace.end_ns - trace.start_ns) / 1e9
     before, after = (np.array([getattr(one, edge) for one in seen], np.int64) for edge in ("before_ns", "after_ns"))
@@ -126,7 +126,7 @@ def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
 
 
 def _inner(seen: Sequence[Seen]) -> list[int]:
-    """Of each operator call its place among those of its module's call, ``UNKNOWN`` where no forward makes it."""
+    """Position of each operator call among those of its module's call; ``UNKNOWN`` where no forward makes it."""
     first: dict[tuple[str, str], int] = {}
     found = []
     for at, one in enumerate(seen):

@@ -1,4 +1,4 @@
-"""A workload that can be traced for a while, as it is and with one operator at a time repeated in place."""
+"""A workload that can be traced, either unchanged or with one operator at a time repeated in place."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jouletrace.tracing.trace import Trace
 
 @dataclass(frozen=True)
 class Listing:
-    """What one plain iteration calls.
+    """The calls of one plain iteration.
 
     Attributes:
-        calls: In launch order.
-        names: Of kernels, to which ``Call.kernels`` are indices.
-        note: Why operators aren't known, where they aren't; "" otherwise.
+        calls: The calls in launch order.
+        names: Names of kernels, which ``Call.kernels`` indexes.
+        note: Why operators are unknown; "" if they are known.
     """
 
     calls: Sequence[Call]
@@ -29,7 +29,7 @@ class Listing:
 
     @property
     def kernels(self) -> int:
-        """How many an iteration launches; at least 1."""
+        """Number of kernels per iteration; at least 1."""
         return max(1, sum(len(call.kernels) for call in self.calls))
 
     def codes(self, trace: Trace) -> Ints:
@@ -43,10 +43,10 @@ class Traced:
     """A traced recording.
 
     Attributes:
-        trace: What ran, in launch order.
-        matched: Whose it is.
-        iterations: How many ran.
-        interval: When.
+        trace: The work that ran, in launch order.
+        matched: Assignment of its kernels to calls.
+        iterations: Number of iterations that ran.
+        interval: Time of the recording.
     """
 
     trace: Trace
@@ -57,14 +57,14 @@ class Traced:
 
 @dataclass(frozen=True)
 class Excitation:
-    """What is done to a program while it is recorded.
+    """Changes to a program while it is recorded.
 
     Attributes:
-        plain_s: Seconds as it is.
+        plain_s: Seconds without changes.
         repeated_s: Seconds with variants drawn at random.
-        variants: Drawn from, the plain iteration among them.
+        variants: The variants to draw from, including the plain iteration.
         stay_s: Seconds for which a drawn variant stays; 0 for one iteration.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
 
     plain_s: float
@@ -74,7 +74,7 @@ class Excitation:
     seed: int = 0
 
     def draws(self, iteration_s: float) -> Iterator[Variant]:
-        """Variants of one iteration after the other, without end."""
+        """Variants of successive iterations, without end."""
         rng = np.random.default_rng(self.seed)
         stay = max(1, round(self.stay_s / iteration_s))
         while True:
@@ -87,7 +87,7 @@ class Program(Protocol):
     """A workload ready to be traced."""
 
     def listing(self) -> Listing:
-        """Run one plain iteration and list what it calls.
+        """Run one plain iteration and list its calls.
 
         Raises:
             NotPossibleError: If kernels can't be traced here.
@@ -99,10 +99,10 @@ class Program(Protocol):
         """Run it under the tracer.
 
         Args:
-            listing: Of this program.
-            excitation: What is done to it.
-            iteration_s: Of a plain iteration.
-            advance: Called with seconds as they pass.
+            listing: Listing of this program.
+            excitation: Changes while it is recorded.
+            iteration_s: Duration of a plain iteration in seconds.
+            advance: Called with the seconds that have passed.
 
         Raises:
             NotPossibleError: If kernels can't be traced here.

@@ -1,4 +1,4 @@
-"""One operator of an iteration, run several times in place: what tells short kernels apart. Imports torch."""
+"""Repetition of one operator of an iteration in place, which makes short kernels distinguishable. Imports torch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from jouletrace.execution.steps.operators import op_name
 
 
 class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Runs some operator calls several times; what the copies return is dropped.
+    """Runs some operator calls several times; the outputs of the copies are dropped.
 
     Args:
-        device: Where the workload runs.
-        repeats: By the number of a call among those made under this mode, launching or not: its operator, and how
-            often it runs. Another operator at its place, as in programs that branch, runs once.
+        device: Device of the workload.
+        repeats: Operator and number of runs, by the number of a call among those made under this mode, whether they
+            launch or not. A different operator at that position, as in programs that branch, runs once.
     """
 
     _copying = False
@@ -33,7 +33,7 @@ class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in tor
         self._repeats, self._at = repeats, 0
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """See ``OperatorMode``; copies that a mode inside of this one makes aren't counted."""
+        """See ``OperatorMode``; copies that an inner mode makes aren't counted."""
         if Repeater._copying:
             return func(*args, **kwargs)
         op, times = self._repeats.get(self._at, ("", 1))
@@ -57,8 +57,8 @@ def repeated(
 ) -> Any:
     """One iteration in which some operator calls run several times.
 
-    A mode costs the host 10 µs an operator, which leaves a GPU idle and, at a power cap, at a higher clock. So
-    a mode is on in the one call of the one module that makes an operator call, where that is known.
+    A mode costs the host 10 µs per operator. A GPU that waits for it is idle and, at a power cap, runs at a higher
+    clock. The mode is therefore active only in the module call that makes the operator call, where that is known.
     """
     of: dict[tuple[str, int], dict[int, tuple[str, int]]] = {}
     for call, times in repeats:
@@ -76,7 +76,7 @@ def repeated(
 
 @contextmanager
 def _around(module: torch.nn.Module, turn: int, mode: Repeater) -> Iterator[None]:
-    """The ``turn``-th call of a module from now on runs under a mode."""
+    """Run the ``turn``-th call of a module from now on under a mode."""
     own, forward = module.__dict__.get("forward"), module.forward
     turns = count(1)
 
@@ -84,7 +84,7 @@ def _around(module: torch.nn.Module, turn: int, mode: Repeater) -> Iterator[None
         with mode if next(turns) == turn else nullcontext():
             return forward(*args, **kwargs)
 
-    module.forward = under  # no hook: some modules take another path where they have hooks
+    module.forward = under  # not a hook: some modules take another path where they have hooks
     try:
         yield
     finally:
@@ -97,7 +97,7 @@ def _around(module: torch.nn.Module, turn: int, mode: Repeater) -> Iterator[None
 def captured(
     call: Callable[[], Any], device: torch.device, pool: Any, stream: torch.cuda.Stream
 ) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of what ``call`` launches. Nobody reads its outputs; graphs of one pool never run at once."""
+    """A CUDA graph of the work of ``call``. Its outputs are never read; graphs of one pool never run at once."""
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     with (

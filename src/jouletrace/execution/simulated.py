@@ -1,4 +1,4 @@
-"""Tracing a step on a simulated GPU, whose power sensor then samples as real ones do."""
+"""Tracing a step on a simulated GPU, whose power sensor then takes samples as real ones do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.tracing.trace import Trace
 
 _BEFORE_S, _AFTER_S = 0.3, 0.3
-"""Idle time around a recording, so that the sensor sees its edges."""
+"""Idle time around a recording, so that the sensor records its edges."""
 
 
 class SimulatedProgram:
@@ -26,8 +26,8 @@ class SimulatedProgram:
 
     Args:
         step: The step.
-        device: Its GPU.
-        phases: Of each kernel of an iteration; those of an inference or a training step if None.
+        device: The GPU of the step.
+        phases: Phase of each kernel of an iteration; None for those of an inference or a training step.
     """
 
     def __init__(self, step: SimulatedStep, device: SimulatedGpu, phases: Sequence[str] | None = None) -> None:
@@ -37,7 +37,7 @@ class SimulatedProgram:
         ]
 
     def listing(self) -> Listing:
-        """See ``Program``: each kernel is the one of an operator call."""
+        """See ``Program``: each kernel is that of one operator call."""
         kernels = self._step.schedule.kernels
         names = list(dict.fromkeys(kernel.name for kernel in kernels))
         calls = [
@@ -95,7 +95,7 @@ class SimulatedProgram:
 
     def _variant(self, variant: Variant) -> SimulatedStep:
         step = self._step
-        for place, times in reversed(variant.repeats):  # from the last on: places before it stay what they are
+        for place, times in reversed(variant.repeats):  # from the last on, so that earlier positions stay valid
             step = step.repeated(place, times)
         return step
 

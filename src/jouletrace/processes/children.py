@@ -86,7 +86,7 @@ class Child:
             self._process.stdin.flush()
 
     def speaks(self, seconds: float) -> bool:
-        """Wait at most so many seconds for output or the end of the child; True if either occurred."""
+        """Wait at most ``seconds`` for output or the end of the child; True if either occurred."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.output, selectors.EVENT_READ)
             return bool(selector.select(max(0.0, seconds)))

@@ -34,7 +34,7 @@ FOLDER_VARIABLE = "JOULETRACE_LOCKS"
 LOCK = ".lock"
 VERSION = 1
 _SHARED = 0o1777
-"""Mode of a folder in which every user may write and nobody may remove the files of another user (sticky bit)."""
+"""Mode of a folder in which every user may write but not remove the files of other users (sticky bit)."""
 
 _ATTEMPTS = 100
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)

@@ -42,7 +42,7 @@ def is_done(holder: int) -> bool:
 
 
 def put_back(order: dict[str, Any]) -> str | None:
-    """Run the task of an order as soon as that is possible; a description of what it did, None for nothing.
+    """Run the task of an order as soon as that is possible; returns a description of its effect, None without effect.
 
     Raises:
         JouletraceError: If the task fails.

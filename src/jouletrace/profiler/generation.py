@@ -6,7 +6,7 @@ alike, so that the sum of the pieces can be compared with the whole round by rou
 A window lies in the middle of a longer run. It therefore begins and ends at the same point of an iteration, and the
 load continues unchanged beyond both ends: prefill, at the start of an iteration, draws far more than the load before
 it, and a slow sensor would record that step on the wrong side of the window's start. Each window begins after a random
-pause of up to one period of the sensor: otherwise iterations in step with the sensor would always be sampled at the
+pause of up to one period of the sensor: otherwise iterations synchronous with the sensor would always be sampled at the
 same phase (aliasing).
 """
 
@@ -161,7 +161,8 @@ def _rounds(
     power = passes.power_channel(session)
     round_s = sum(part.seconds for part in parts)
     affordable = round((settings.max_time_s or (MOST_S if between is None else MOST_BESIDE_S)) / round_s)
-    first = min(settings.first_stage, max(affordable, passes.LEAST_WINDOWS))
+    least = passes.LEAST_WINDOWS - (between is not None)  # one more follows the recording
+    first = min(settings.first_stage, max(affordable - (between is not None), least))
     order = random.Random(settings.seed)
     _stage(session, parts, "energy of prefill, decode and the whole", first, order, progress)
     more = 0

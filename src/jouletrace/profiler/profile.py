@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from jouletrace import analysis
-from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
 from jouletrace.execution.steps import check_outputs
@@ -23,7 +22,6 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.warmup import warm_up
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
-from jouletrace.run.forms import StoredLevel
 from jouletrace.run.store import save
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.leaving import no_silent_exit
@@ -72,8 +70,7 @@ def profile_workload(
         with session, no_silent_exit():
             if settings.calibrated:
                 calibrations.attach(session.run, device)
-                if known := board_store.recall_as(StoredLevel, device.info.id, SAMPLE_RATE):
-                    session.run.stored[SAMPLE_RATE] = known
+                calibrations.recall_rate(session.run, device.info.id)
             _warn_of_others(session, device)
             passes.deep_idle(session, device, settings, progress, lambda: load_libraries(found, device, settings))
             progress.begin("building the workload", 0)
@@ -92,7 +89,7 @@ def finish(run: Run, folder: Path | None) -> Run:
     """Compute the figures of a Run and save it, if it has a folder."""
     analysis.analyse_recorded(run)
     _remember_deep_idle(run)
-    _remember_sample_rate(run)
+    calibrations.remember_rate(run, run.devices[0].id)
     if folder is not None:
         save(run, folder, overwrite=True)
     return run
@@ -138,13 +135,6 @@ def _warn_of_others(session: Session, device: Device) -> None:
     if others:
         named = ", ".join(f"{process.name or 'process'} (pid {process.pid})" for process in others)
         session.run.warn("other_processes", f"other processes use the device: {named}", device.info.id)
-
-
-def _remember_sample_rate(run: Run) -> None:
-    """Store the sample rate of a GPU's sensor: it reduces the search of the next recording to a third."""
-    found = run.result(SAMPLE_RATE)
-    if found.value is not None:
-        board_store.remember(run.devices[0].id, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})
 
 
 def _remember_deep_idle(run: Run) -> None:

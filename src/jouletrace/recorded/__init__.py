@@ -1,4 +1,4 @@
-"""Runs recorded on real GPUs that ship with the package, analysed afresh each time they are opened."""
+"""Runs recorded on real GPUs that ship with the package, analysed again each time they are opened."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from jouletrace.run.spool import SpoolWriter
 TAIL_S = 0.3
 """Seconds that recording continues after the request to stop.
 
-The last power of the GPU reaches the record with the delay of the sensor's response (some 80 ms on an H100), and the
+The last power of the GPU reaches the record with the delay of the sensor's response (about 80 ms on an H100), and the
 record must include one more step of the energy counter (100 ms).
 """
 

@@ -1,8 +1,8 @@
 """What people and programs read of a Run: ``render`` in a text format, ``html`` for a page.
 
 A format for people sets a ``document.Document`` (see ``text``); JSON and CSV have all figures and are written from the
-Runs themselves. Modules are imported when asked for, so that listing
-the formats costs nothing.
+Runs themselves. Modules are imported on request, so that listing
+the formats imports none of them.
 """
 
 from __future__ import annotations

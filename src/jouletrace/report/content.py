@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.recording import PHASE
-from jouletrace.report import facts, parts, reasons
+from jouletrace.report import facts, parts, program, reasons
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison import content as comparing
 from jouletrace.report.comparison.data import TOP, Comparison
@@ -32,8 +32,13 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     shown, hidden = levels_shown(results, detail), list[str]()
     if run.kind == "import":
         shown, hidden = _of_import(results, shown, detail)
+    if run.kind == "program":
+        found.subtitle += program.verdict(run, results)
+        shown = (
+            [level for level in ("device", "layer", "kernel") if results.units(level)] if detail == "model" else shown
+        )
     for level in shown:
-        limit = top if top is not None or run.kind != "import" else _limit(results, level)
+        limit = top if top is not None or run.kind not in ("import", "program") else _limit(results, level)
         found.sections += parts.sections(run, results, level, limit, marks)
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
@@ -53,7 +58,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
 
 
 def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
-    """Several Runs (at least one) in one table, a row each; what they have in common is said once."""
+    """Several Runs (at least one) in one table, one row each; common properties are stated once."""
     entries = [entry for run in runs for entry in _entries(run)]
     own = [row for row, _ in entries]
     names = list(own[0])
@@ -135,7 +140,7 @@ _COMPARED = (
 def levels_shown(results: Results, detail: str) -> list[str]:
     """Levels that are listed: devices and ranges always, else the one that ``detail`` names.
 
-    What generates tokens is told by its phases, whatever the detail: prompts and new tokens cost differently.
+    Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
     always = [level for level in ("device", "range") if results.units(level)]
     if "tokens_per_s" in results.metrics() and results.units("phase"):
@@ -159,7 +164,7 @@ def _of_import(results: Results, shown: list[str], detail: str) -> tuple[list[st
 
 def _limit(results: Results, level: str) -> int | None:
     """How many rows of a level are listed; None for all."""
-    return _MOST_ROWS if level != "device" and len(results.units(level)) > _MOST_ROWS else None
+    return _MOST_ROWS if level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS else None
 
 
 def _subtitle(run: Run) -> list[str]:
@@ -184,7 +189,7 @@ def _warnings(run: Run) -> list[str]:
 
 
 def identity(run: Run) -> dict[str, str]:
-    """What tells a Run from others, by name of a column."""
+    """Properties that distinguish a Run from others, by name of a column."""
     workload: Mapping[str, object] = run.workload
 
     def said(key: str) -> str:

@@ -18,7 +18,7 @@ class Column:
         numeric: Set flush right, never broken inside.
         wide: 0 for what is always shown; others where there is room, those with the lowest number first.
         brief: Where there is little room its figures stand without their intervals.
-        long: "middle" or "start": what its names lose rather than take several lines; "" for nothing.
+        long: "middle" or "start": the part that long names lose rather than take several lines; "" for none.
         key: What it is called in files of a page; "" for its name.
     """
 
@@ -36,8 +36,8 @@ class Cell(str):
     Attributes:
         value, low, high: The number in SI units, by which it is sorted and which goes to CSV; None for names.
         bar: Start and end of the interval, place of the value, and of zero, in percent of the column's range, if drawn.
-        hint: What is said of it on request.
-        full: The whole name where the text is a short one: it is found by search and goes to CSV.
+        hint: Explanation on request.
+        full: The whole name where the text is a short one: search uses it, and it goes to CSV.
         kind: What a verdict is coloured by: "better" or "worse".
     """
 
@@ -118,7 +118,7 @@ class Section:
 
 @dataclass
 class Document:
-    """What is said about a Run, or several.
+    """The text about a Run, or several.
 
     Attributes:
         title: What was run.

@@ -87,7 +87,7 @@ def sensor_line(channel: ChannelInfo) -> str:
     if channel.window_s is not None:
         parts.append(averaging(channel) or "instantaneous")
     if channel.gapless is not None:
-        parts.append("gapless" if channel.gapless else "leaves gaps")
+        parts.append("gapless" if channel.gapless else "not gapless")
     parts.append(channel.origin)
     if channel.gain_pct is not None:
         parts.append(f"gain error ±{channel.gain_pct:g}{NBSP}% not in the intervals")

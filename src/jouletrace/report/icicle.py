@@ -12,7 +12,7 @@ _NARROW = 0.1
 """Share of the whole below which a box has no room for an interval."""
 
 _CHARACTERS, _FEWEST = 150, 10
-"""Characters on a box as wide as the whole, and those of a name that is still told."""
+"""Characters on a box as wide as the whole, and the fewest with which a name is shown."""
 
 _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""

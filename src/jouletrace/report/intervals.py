@@ -19,13 +19,13 @@ _ALONE = "±: what the sensor leaves open of those that ran, not how they differ
 
 
 def told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
-    """Figures of ranges with a flag where an interval is the sensor's alone, and what is said below the table.
+    """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short
-    ranges, have that of the sensor: it tells what those that ran took, and nothing of how others would differ.
+    ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ.
 
     Args:
-        run: Whose they are; of what other tools stated nothing is said.
+        run: Their Run; figures stated by other tools get no note.
         results: Its figures.
         units: Those of its ranges that are shown.
     """

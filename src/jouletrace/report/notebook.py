@@ -1,7 +1,7 @@
 """A Run shows itself in a notebook: its headline figures, where it was measured, and what is known to be wrong.
 
-``run`` may import nothing of ``report``, so the notebook is told what to show, by the name of the
-type: IPython asks for nothing until a Run is displayed, and importing this costs nothing.
+``run`` may import nothing of ``report``, so the notebook gets the function for display by the name of the
+type: IPython calls nothing until a Run is displayed, and importing this module is fast.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Tell the IPython that runs, if one does, how a Run is shown."""
+    """Register the display of a Run with a running IPython, if any."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and shell.display_formatter is not None:

@@ -26,7 +26,7 @@ LEVELS = {
 """Heading of each level."""
 
 _ASIDE = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
-"""Metrics of parts that stand where there is room, the most telling first."""
+"""Metrics of parts that are shown where there is room, the most informative first."""
 
 _LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
 """By level, what names lose where there is little room for them."""
@@ -43,7 +43,7 @@ OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 _A_TOKEN = ("tokens_per_s", "energy_per_token_j")
 
 _BRIEF = ("share",)
-"""Metrics whose interval another one's tells already."""
+"""Metrics whose interval follows from another one's."""
 
 
 def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
@@ -210,7 +210,7 @@ def _phase_name(unit: UnitRow) -> str:
 
 
 def device_name(run: Run, unit: UnitRow) -> str:
-    """A device's name with what tells it from others of that name: its index on the host."""
+    """A device's name, with its index on the host where several share a name."""
     for device in run.devices:
         if device.id == unit["module"] and device.index is not None:
             return f"{device.index}: {device.name}"
@@ -231,7 +231,7 @@ def add_figures(
         figures: By row and metric.
         names: Of the metrics.
         marks: Footnotes of the same output.
-        aside: Metrics that stand where there is room.
+        aside: Metrics that are shown where there is room.
     """
     footnotes = Footnotes(marks)
     units = _units_of(figures, names)

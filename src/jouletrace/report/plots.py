@@ -119,7 +119,7 @@ def cdf(run: Run) -> Spec | None:
 
 
 def power(run: Run) -> Spec | None:
-    """Power over time, thinned to the least and the most in each stretch; None without a record."""
+    """Power over time, thinned to the least and the largest in each segment; None without a record."""
     traces: list[Spec] = []
     names = device_names(run)
     for number, device in enumerate(run.devices):

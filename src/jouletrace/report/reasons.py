@@ -11,7 +11,7 @@ REASONS: dict[str, str] = {
     "not_measured": "not measured",
     "unknown": "no reason was recorded",
     "not_finite": "the stored figure is not a number",
-    "not_resolved": "the readings don't tell it: it is too short, or always runs beside the same kernels",
+    "not_resolved": "the readings don't determine it: it is too short, or always runs beside the same kernels",
     "not_attributed": "the readings give no energies of kernels (see the warnings)",
     "no_iterations": "no single iterations were timed",
     "no_samples": "the sensor gave no reading in that time",
@@ -66,8 +66,8 @@ FLAGS: dict[str, str] = {
     "sensor_interval": "± of energy: what the sensor leaves open of those that ran, not how they differ",
     "ranges_crossed": "overlaps another range without one being inside the other: the warnings name them",
     "counts_differ": "ranks made different numbers of them",
-    "traced": "in a stretch in which kernels were traced, which costs some percent",
-    "whole_stretch": "of the whole traced stretch: no steps were marked in it",
+    "traced": "in a segment in which kernels were traced, which costs a few percent",
+    "whole_stretch": "of the whole traced segment: no steps were marked in it",
     "traced_whole": "the whole is the traced recording itself: what tracing costs doesn't show",
     "few_windows": "fewer windows than wanted",
     "windows_left_out": "windows without a figure were left out",
@@ -99,7 +99,7 @@ METHODS: dict[str, str] = {
     "levels": "difference of levels",
     "levels x latency": "difference of levels times a latency",
     "ranks": "sum over ranks",
-    "repeated": "repeated stretches of the power record",
+    "repeated": "repeated segments of the power record",
     "given": "as given",
 }
 """By method: how a figure and its interval were obtained."""

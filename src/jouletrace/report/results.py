@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow
 
 ABSENT = Estimate.null("not_measured")
-"""What stands for a figure that nobody stated."""
+"""The figure in place of one that isn't stated."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,17 @@ class Results:
         if level != "kernel":
             return [unit for unit in self._units if unit["level"] == level]
         ops = {unit["id"]: unit for unit in self._units if unit["level"] == "op"}
-        pooled = {id for id, unit in ops.items() if unit["parent"] in ops}
+        pools = {unit["parent"] for unit in self._units if unit["parent"] in ops and not ops[unit["parent"]]["op"]}
+        pooled = pools | {id for id, unit in ops.items() if unit["parent"] in pools}
         kernels = [unit for unit in self._units if unit["level"] == "kernel" and unit["parent"] not in pooled]
         if self.apart(kernels):
-            return kernels
+            idle = [unit for unit in ops.values() if unit["name"] == IDLE_NAME]
+            return [*kernels, *(ops[id] for id in sorted(pools)), *idle]
         known = {unit["parent"] for unit in kernels}
-        return kernels + [unit for id, unit in ops.items() if id not in pooled | known]
+        return kernels + [unit for id, unit in ops.items() if id in pools or id not in pooled | known]
 
     def apart(self, kernels: Sequence[UnitRow] | None = None) -> bool:
-        """Whether kernels have figures of their own and aren't said to be of any operator: both tell the same time."""
+        """Whether kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
             kernels = [unit for unit in self._units if unit["level"] == "kernel"]
         loose = [unit["id"] for unit in kernels if not unit["op"] and unit["parent"] == MODEL_UNIT]
@@ -82,7 +85,7 @@ class Results:
 
     def outside(self) -> list[UnitRow]:
         """Units of what no operator accounts for: idle time."""
-        pools = {unit["parent"] for unit in self.units("op")}
+        pools = {unit["parent"] for unit in self._units}
         unnamed = [unit for unit in self.units("op") if not unit["op"] and not unit["module"]]
         return [unit for unit in unnamed if unit["id"] not in pools]
 

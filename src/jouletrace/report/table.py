@@ -180,7 +180,7 @@ def _block(columns: Sequence[Column], row: Sequence[str]) -> Group:
 
 
 def _grid(lines: Sequence[tuple[str, str]], gap: int) -> Table:
-    """Names, and beside them what is said, broken into lines where it must."""
+    """Names with their texts, broken into lines where necessary."""
     grid = Table.grid(padding=(0, gap))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

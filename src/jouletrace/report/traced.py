@@ -1,4 +1,4 @@
-"""Kernels by name, from the spans of a trace: for Runs whose units tell nothing of kernels."""
+"""Kernels by name, from the spans of a trace: for Runs whose units contain no kernels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def by_name(run: Run) -> list[Traced]:
 
 
 def device_names(run: Run) -> dict[str, str]:
-    """What each device is called, by id: its name, and what tells it from others of that name."""
+    """The title of each device, by id: its name, and its index where several share a name."""
     counts = Counter(device.name for device in run.devices)
     named = {}
     for device in run.devices:

@@ -40,7 +40,7 @@ class Node:
         level: "model", "phase", "layer", "module", "op", "kernel", "device", "range" or "part".
         energy: Joules per iteration (or in all, where nothing is iterated).
         time: Seconds likewise.
-        detail: What tells it from others of that name: module, shapes, how often.
+        detail: Properties that distinguish it from others of that name: module, shapes, how often.
         remarks: Codes of flags.
         how: "" if it was measured by itself, else how its figures came about.
     """
@@ -119,7 +119,7 @@ def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list
     for unit in units:
         top = unit["parent"] if unit["level"] == "kernel" else unit["id"]
         if top in placed or ops.get(top) in ops or unit["id"] in {ops.get(id) for id in placed}:
-            continue  # told within its layer, or within a pool that is told as a whole
+            continue  # shown within its layer, or within a pool that is shown as a whole
         parent = str(unit["parent"]) if unit["parent"] in there else ROOT
         node = _node(results, unit, str(unit["id"]), parent, _detail(unit))
         found += [] if node is None else [node]

@@ -145,6 +145,9 @@ class Recording(TypedDict, total=False):
     end_ns: Integer
     device: str
     iterations_by: str | None
+    seconds: list[Annotated[list[_Number], Meta(min_length=3, max_length=3)]]
+    kernels: Integer
+    idle_by: dict[str, _Number]
     whole: Annotated[list[Integer], Meta(min_length=3, max_length=3)]
     plain_s: _Number
     repeated_s: _Number
@@ -158,6 +161,7 @@ class WorkloadFacts(TypedDict, total=False):
     """``Run.workload``: what was run, as resolved."""
 
     a: WorkloadFacts
+    arguments: Integer
     attention: str | None
     autocast: str | None
     b: WorkloadFacts
@@ -174,6 +178,7 @@ class WorkloadFacts(TypedDict, total=False):
     direction: str | None
     dtype: str | None
     early_stop: str | None
+    exit_code: Integer
     export: Facts
     flops: _Number | None
     generated_by: str | None

@@ -34,7 +34,7 @@ class Run:
 
     Attributes:
         id: Identifies this measurement, in every copy and every later analysis of it; "" in Runs of older versions.
-        kind: "profile", "monitor", "measure", "record", "calibrate" or "import".
+        kind: "profile", "monitor", "measure", "record", "program", "calibrate" or "import".
         created_ns: When it began, in nanoseconds since the Unix epoch.
         command: The command line, or the Python call, that created it.
         workload: What was run: name, task, batch, dtype, mode, origin of weights, ...

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 _HEADER_BYTES = (1 << 9, 1 << 16)
-"""A page header takes some 30 bytes; statistics of long texts, which writers truncate, add up to some thousand."""
+"""A page header takes about 30 bytes; statistics of long texts, which writers truncate, add up to a few thousand."""
 
 MOST_PAGES = 100_000
 """Pages of a column: a real page holds about a megabyte, or a whole row group."""

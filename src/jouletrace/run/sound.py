@@ -1,6 +1,6 @@
 """Invariants of every table that jouletrace writes, on which all readers of tables rely.
 
-A valid Parquet file may still violate them: another program may have written it, or somebody edited it.
+A valid Parquet file may still violate them, if another program wrote it or a user edited it.
 """
 
 from __future__ import annotations

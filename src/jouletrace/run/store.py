@@ -59,7 +59,7 @@ def check_free(path: Path | str) -> Path:
     target = Path(path)
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise BadInputError(f"{shown(target)} exists; results never go over older ones")
+            raise BadInputError(f"{shown(target)} exists; results are never overwritten")
         parent = target.absolute().parent
         while not parent.exists():
             parent = parent.parent
@@ -130,11 +130,11 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     try:
         if target.suffix.lower() == ".zip":
             if target.exists() and not overwrite:
-                raise BadInputError(f"{target} exists; results never go over older ones")
+                raise BadInputError(f"{target} exists; results are never overwritten")
             _write_zip(target, files)
         else:
             if not overwrite and not _is_place_of(run, target):
-                raise BadInputError(f"{target} holds a Run already; results never go over older ones")
+                raise BadInputError(f"{target} holds a Run already; results are never overwritten")
             mode = file_mode()
             for name, data in files.items():
                 write_whole(target / name, data, mode=mode)

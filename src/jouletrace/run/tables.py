@@ -106,9 +106,7 @@ class UnitRow(TypedDict):
 
 WINDOWS = pa.schema(
     [
-        _field(
-            "variant", _NAME, "", "untouched, flush; of experiments: step, reference, null, remove, repeat, spike, ..."
-        ),
+        _field("variant", _NAME, "", "untouched, flush; in older Runs: step, reference, null, remove, repeat, ..."),
         _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
         _field("multiplicity", pa.float64(), "", "launches of the unit per launch in the model"),
         _field("block", pa.int32(), "", "block of the plan"),
@@ -346,6 +344,15 @@ def decoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     if len(first) < len(texts):  # another program wrote a text twice
         found = np.append([first[text] for text in texts], -1)[found]
     return found, texts
+
+
+def distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct values, ascending, and the place of each value among them: ``np.unique`` in a tenth of the time."""
+    coded = pa.array(values).dictionary_encode()
+    found = coded.dictionary.to_numpy()
+    rank = np.empty(len(found), np.int64)
+    rank[np.argsort(found)] = np.arange(len(found))
+    return np.sort(found), rank[coded.indices.to_numpy()]
 
 
 def empty(name: str) -> pa.Table:

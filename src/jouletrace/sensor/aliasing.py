@@ -49,7 +49,7 @@ def aliased(period_s: float, sampling_s: float | None, total_s: float, sure: flo
 
 
 def read_in_step(period_s: float, response: Response, total_s: float) -> bool:
-    """Whether readings, which come once in the response's period, may tell of one phase of a load.
+    """Whether readings, which come once per period of the response, may contain one phase of a load only.
 
     Args:
         period_s: Of the load.

@@ -1,4 +1,4 @@
-"""Levels of a power record: a quiet stretch, its slope with temperature, idle and working apart."""
+"""Levels of a power record: a quiet segment, its slope with temperature, idle and working levels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIN_SHARE = 0.01
 
 
 def quiet_level(power_w: ArrayLike, *, method: str = "baseline") -> Estimate:
-    """Mean power of a stretch in which nothing changed, its interval allowing for correlation.
+    """Mean power of a segment in which nothing changed, its interval allowing for correlation.
 
     Null ("too_few_values") below two readings.
     """
@@ -61,7 +61,7 @@ class Levels:
         idle: Mean power at rest.
         working: Mean power at work, ramps left out.
         difference: working - idle.
-        threshold_w: Power that tells them apart; NaN if there is one level only.
+        threshold_w: Power that separates them; NaN if there is one level only.
         working_s: Seconds at work, ramps included.
         dropped: Readings left out as ramps.
     """
@@ -77,10 +77,10 @@ class Levels:
 def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     """Split a power log into rest and work, and give both levels, the ramps between left out.
 
-    The threshold is Otsu's (1979): that which leaves the least variance within both sides. Of
-    each stretch on either side, readings are dropped at both ends until they have come to the
-    stretch's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
-    be slow (one reading a second, each a mean over a second).
+    The threshold is Otsu's (1979): that which leaves the least variance within both sides. At both ends
+    of each segment on either side, readings are dropped until they have reached the
+    segment's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
+    be slow (one reading per second, each a mean over a second).
 
     Args:
         time_ns: Increasing stamps, shape (n,).
@@ -136,7 +136,7 @@ def _apart(power: Floats, high: NDArray[np.bool_]) -> bool:
 
 
 def _settled(part: NDArray[np.intp], power: Floats, n: int) -> NDArray[np.intp]:
-    """Readings of a stretch without the ramps at its ends; the log's own ends are no ramps."""
+    """Readings of a segment without the ramps at its ends; the log's own ends are no ramps."""
     if len(part) < _MIN_STRETCH:
         return part[:0]
     values = power[part]

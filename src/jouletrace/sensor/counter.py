@@ -23,10 +23,10 @@ _STEP_S = 2.0
 """No counter goes longer without a step: so much may come at once."""
 
 _GLITCH_READS = 5
-"""Reads after which a counter that jumped is back where it was going, or has started anew."""
+"""Reads within which a counter that jumped returns to its earlier course, or has restarted."""
 
 FLOOR = 0.01
-"""Half-width, relative, below which no record is said to agree with its counter.
+"""Lower bound on the relative half-width of the agreement between a record and its counter.
 
 Times of steps and of readings don't explain all by which the two differ: of four Runs on H100s that were recorded for
 this project one has a ratio of 0.9982, three half-widths of these terms from 1.
@@ -41,7 +41,7 @@ class CounterSteps:
         time_ns: Time of the first read of each new value, shape (n,).
         before_ns: Time of the last read of the old one: the step came in between, shape (n,).
         energy_j: The counter after each step, unwrapped, shape (n,).
-        resets: Numbers of the steps at which it had started anew; energy across them is unknown.
+        resets: Numbers of the steps at which it had restarted; energy across them is unknown.
         issues: Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible".
     """
 

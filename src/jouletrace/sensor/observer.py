@@ -12,23 +12,31 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds.base import Means, Sensor
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.response import BIN_S, BINS_S, Response
-from jouletrace.sensor.sampler import Track, read_out
+from jouletrace.sensor.sampler import Readout, Track
 from jouletrace.stats.regression import Prior
 
 Array = NDArray[np.float64]
+
+Sums = tuple[NDArray[np.int64], Array]
+"""The row to which each sample is added, and with which weight; both of shape (m,)."""
 
 TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
 """Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
 
 DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
-"""Units of a window's delay and stretch, and scatter of its ends."""
+"""Units of a window's delay and excess length, and scatter of its ends."""
 
 
 class Timeline(Protocol):
     """A timeline of kinds, idle last; ``attribution.activity.Activity`` is one."""
 
-    def seen(self, at_s: Array, response: Response, value: Array, watts: Array) -> tuple[Array, Array, Array]:
-        """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,)."""
+    def seen(
+        self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,).
+
+        With ``into``, shares are weighted and added to rows: (rows, kinds).
+        """
 
     def integral(self, at_s: Array, value: Array) -> Array:
         """Integral of ``value`` up to each time, shape (m,)."""
@@ -106,17 +114,18 @@ class Sampled:
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         at = self.track.instants()
-        kinds, total, change = timeline.seen(at, self.response, value, watts)
+        readout = Readout.of(self.sensor, at, time_s)
+        sums, total, change = timeline.seen(at, self.response, value, watts, (readout.row, readout.factor))
+        last, _, _ = timeline.seen(at[readout.last], self.response, value, watts)
         basis = self.track.basis() * (TRACK_UNIT_S * change)[:, None]
         bins = np.zeros((len(at), 0))
         if shape:
             edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
             bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
-        read = read_out(self.sensor, np.column_stack([kinds, total, basis, bins]), at, time_s)
-        width, moves = kinds.shape[1], basis.shape[1]
-        return Observed(
-            read[:, :width], read[:, width], read[:, width + 1 : width + 1 + moves], read[:, width + 1 + moves :]
-        )
+        others = np.column_stack([total, basis, bins])
+        read = readout.readings(readout.sums(others), others[readout.last])
+        moves = 1 + basis.shape[1]
+        return Observed(readout.readings(sums, last), read[:, 0], read[:, 1:moves], read[:, moves:])
 
     @property
     def reach_s(self) -> float:
@@ -202,7 +211,7 @@ class Averaged:
 
     @property
     def place(self) -> Array:
-        """Delay and stretch, in their units."""
+        """Delay and excess length, in their units."""
         return np.array([self.delay_s / DELAY_UNIT_S, self.stretch / STRETCH_UNIT])
 
     @property

@@ -1,4 +1,4 @@
-"""Rated power of GPUs by their names, for logs that state no limit: enough to tell a glitch, not more."""
+"""Rated power of GPUs by their names, for logs that state no limit: only precise enough to recognise a glitch."""
 
 from __future__ import annotations
 

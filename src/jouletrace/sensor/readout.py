@@ -122,7 +122,7 @@ def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: flo
         at = int(np.argmax(gaps))
         raise BadInputError(
             f"power record: its {len(time)} readings, one every {period_s * 1e3:.0f} ms, span {time[-1]:.4g} s; "
-            f"there is a gap of {gaps[at]:.4g} s after reading {at + 1}: give one stretch of time"
+            f"there is a hole of {gaps[at]:.4g} s after reading {at + 1}: give one contiguous record"
         )
 
 
@@ -139,7 +139,7 @@ def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> R
 
     Raises:
         BadInputError: With fewer than 50 reads, if one is no number, if fewer than 20 show a new value, if reads come
-            less than twice a step, or the counter runs backwards.
+            less than twice per step, or the counter runs backwards.
     """
     stamps, values = _sorted(stamp_ns, joules)
     new = np.flatnonzero(np.diff(values) != 0) + 1
@@ -154,7 +154,7 @@ def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> R
     if every > step_s / 2:
         raise BadInputError(
             f"energy counter: it was read every {every * 1e3:.0f} ms and steps every {step_s * 1e3:.0f} ms; "
-            "read it twice a step"
+            "read it twice per step"
         )
     time = (stamps[new] - stamps[0]) / 1e9
     number = np.cumsum(np.append(0, np.maximum(np.rint(np.diff(time) / step_s), 1)))

@@ -36,8 +36,8 @@ class Record:
         time_ns: Stamps, int64, shape (n,), strictly increasing.
         power_w: Readings in watts, float64, shape (n,), finite.
         period_s: Nominal or observed update period in seconds; NaN if unknown.
-        holes: Stretches that no reading speaks for, int64, shape (h, 2): after, until, in ns.
-        issues: Code of each thing found wrong with the raw readings, and how many were touched:
+        holes: Segments that no reading covers, int64, shape (h, 2): after, until, in ns.
+        issues: Code of each problem of the raw readings, and how many readings it affects:
             "nan", "negative", "implausible", "out_of_order", "duplicate", "conflicting_stamps", "skipped",
             "hole", "clock_stepped_back", "no_samples", "one_sample".
         implausible_ns: Stamps of readings that were left out since no GPU draws so much, int64, sorted.
@@ -190,7 +190,7 @@ def _holes(
     twice: Sequence[tuple[int, int]],
     issues: dict[str, int],
 ) -> NDArray[np.int64]:
-    """Stretches without readings and those lived twice, sorted and merged."""
+    """Segments without readings, and those that a clock step repeats, sorted and merged."""
     spacing = np.diff(time) / 1e9
     wide = np.flatnonzero(spacing > hole_periods * period_s)
     _count(issues, "hole", len(wide))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
-from scipy.signal import lfilter
+from scipy.sparse import csr_matrix
 
 from jouletrace.sensor.kinds.base import Sensor
 
@@ -73,6 +73,55 @@ def _basis(count: int, pieces: int) -> NDArray[np.float64]:
     return np.asarray(BSpline.design_matrix(np.arange(count, dtype=float), padded, 3).toarray())
 
 
+@dataclass(frozen=True)
+class Readout:
+    """How samples enter readings: the recursive average as sums over the samples between readings.
+
+    Readings need n sums in place of an average at every one of m samples, with m some 25 n.
+
+    Attributes:
+        row: Reading whose average each sample enters first, shape (m,).
+        factor: Weight of the sample there; 0 after the last reading, shape (m,).
+        decay: Factor by which the average decays from the reading before, shape (n,).
+        last: The sample nearest to the moment at which the average is read, shape (n,).
+        before, at: Weights in a reading of the average before that sample and of the sample, shape (n,).
+    """
+
+    row: NDArray[np.int64]
+    factor: NDArray[np.float64]
+    decay: NDArray[np.float64]
+    last: NDArray[np.int64]
+    before: NDArray[np.float64]
+    at: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sensor: Sensor, instants_s: NDArray[np.float64], time_s: NDArray[np.float64]) -> Readout:
+        """The readout of a record; see ``read_out``."""
+        moment, number = time_s - sensor.delay_s, np.arange(len(instants_s))
+        last = np.clip(np.searchsorted(instants_s, moment + EDGE_S) - 1, 1, len(instants_s) - 1)
+        share = np.clip((moment - instants_s[last]) / (2 * EDGE_S) + 0.5, 0, 1)
+        weight, keep = 1 / sensor.averages, 1 - 1 / sensor.averages
+        row = np.searchsorted(last, number, side="right")
+        used = row < len(last)
+        row = np.minimum(row, len(last) - 1)
+        factor = np.where(used, weight * keep ** np.maximum(last[row] - 1 - number, 0), 0.0)
+        factor[row == 0] /= 1 - keep ** last[0]
+        return cls(row, factor, keep ** np.diff(last, prepend=last[0]), last, 1 - share * weight, share * weight)
+
+    def sums(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weighted sums of the samples that enter each reading first, of values (m, k), shape (n, k)."""
+        number = np.arange(len(self.row))
+        shape = (len(self.last), len(self.row))
+        return np.asarray(csr_matrix((self.factor, (self.row, number)), shape=shape) @ seen)
+
+    def readings(self, sums: NDArray[np.float64], at_last: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Readings from ``sums`` and from the values at ``last``, both of shape (n, k)."""
+        state = sums.copy()
+        for i in range(1, len(state)):
+            state[i] += self.decay[i] * state[i - 1]
+        return np.asarray(self.before[:, None] * state + self.at[:, None] * at_last)
+
+
 def read_out(
     sensor: Sensor, seen: NDArray[np.float64], instants_s: NDArray[np.float64], time_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -80,18 +129,13 @@ def read_out(
 
     Args:
         sensor: Its average and delay.
-        seen: Value of each sample, shape (samples, ...).
+        seen: Value of each sample, shape (samples, k).
         instants_s: Times of the samples, increasing, shape (samples,).
-        time_s: Places of the readings on their grid, shape (n,).
+        time_s: Places of the readings on their grid, increasing, at least one, shape (n,).
 
     Returns:
-        Shape (n, ...). Linear in ``seen``. The average starts from the mean of ``seen``. A sample within ``EDGE_S`` of
-        a reading's moment counts in part.
+        Shape (n, k). Linear in ``seen``. The average starts from the mean of the samples before the first reading. A
+        sample within ``EDGE_S`` of a reading's moment counts in part.
     """
-    mean = seen.mean(axis=0)
-    weight = 1 / sensor.averages
-    state = lfilter([weight], [1, weight - 1], np.ascontiguousarray((seen - mean).T)).T + mean
-    moment = time_s - sensor.delay_s
-    last = np.clip(np.searchsorted(instants_s, moment + EDGE_S) - 1, 1, len(state) - 1)
-    share = np.clip((moment - instants_s[last]) / (2 * EDGE_S) + 0.5, 0, 1)
-    return np.asarray((state[last].T * share + state[last - 1].T * (1 - share)).T)
+    readout = Readout.of(sensor, instants_s, time_s)
+    return readout.readings(readout.sums(seen), seen[readout.last])

@@ -33,7 +33,7 @@ def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], ND
 
     Returns:
         Times and values of the reads that brought something new, the very first left out, since
-        nobody knows how old it was.
+        its age is unknown.
     """
     time, values = np.asarray(time_ns, np.int64), np.asarray(value, np.float64)
     news = np.flatnonzero(np.diff(values) != 0) + 1
@@ -62,7 +62,7 @@ class Grid:
         """When readings were taken if that is only ever at multiples of period / ``parts``.
 
         Some drivers, when late for a slot, read at the next half of it: one part would put such a
-        reading half a period too early. Zero parts: stamps tell the time of the reading themselves.
+        reading half a period too early. Zero parts: stamps are the times of the readings themselves.
         """
         if parts == 0:
             return np.asarray(self.time_s + self.late_s)
@@ -83,7 +83,7 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
     """Find the sampling grid behind stamps that come late or jitter around it.
 
     Deviations from the grid live on a circle of one period. They are unrolled at the
-    front of their distribution, so that stamps that only come late (by up to almost a period) are told
+    front of their distribution, so that stamps that only come late (by up to almost a period) are distinguished
     from stamps that scatter to both sides. The grid's phase may drift: it follows the median of
     blocks of 64 stamps.
 
@@ -136,7 +136,7 @@ def _first_period(time: NDArray[np.float64], guess: float) -> float:
 
 
 def _longest_stretch(time: NDArray[np.float64], period: float) -> NDArray[np.float64]:
-    """The longest part without a gap over which nobody could count periods."""
+    """The longest part without a hole too long for periods to be counted."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > _GAP * period) + 1, [len(time)]])
     longest = int(np.argmax(np.diff(edges)))
     return time[edges[longest] : edges[longest + 1]]

@@ -1,4 +1,4 @@
-"""Simulated GPU power and sensors that sample it, with the truth beside: proves attribution, shares no code with it."""
+"""Simulated GPU power with known truth, and sensors that sample it. Tests attribution and shares no code with it."""
 
 from jouletrace.simulator.scenarios import GROUPS, Recording, Truth, draw, simulate
 

@@ -1,4 +1,4 @@
-"""Chance that lasts."""
+"""Correlated noise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def wander(rng: np.random.Generator, count: int, step: float, correlation: float
 
     Args:
         rng: Draws it.
-        count: How many values.
-        step: From one value to the next.
-        correlation: After which values correlate by 1/e, in the unit of ``step``.
+        count: Number of values.
+        step: Distance from one value to the next.
+        correlation: Distance at which values correlate by 1/e, in the unit of ``step``.
     """
     from scipy.signal import lfilter  # slow to import
 

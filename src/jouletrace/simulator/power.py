@@ -1,7 +1,7 @@
-"""What a GPU draws while a scene runs on it, and which kernel draws it.
+"""Power of a GPU while a scene runs on it, and the energy of each kernel.
 
-Power is constant between edges, so every energy is exact. There is an edge wherever a kernel starts, ends or
-changes, and one each millisecond, so that what varies slowly may be taken as constant from edge to edge.
+Power is constant between edges, so every energy is exact. Edges lie where a kernel starts, ends or changes, and
+at each millisecond, so that slowly varying quantities may be taken as constant from edge to edge.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from jouletrace.simulator.noise import wander
 from jouletrace.simulator.programs import Floats, Ints, Scene
 
 BLOCK_NS = 1_000_000
-"""Within a block the temperature, the clock and all else that varies slowly are constant."""
+"""Within a block the temperature, the clock and all other slowly varying quantities are constant."""
 GOVERNOR_BLOCKS = 55
-"""How late the governor acts: an H100 draws what it likes for 70 ms, and is at its cap 60 ms later."""
+"""Delay of the governor: an H100 exceeds its cap for 70 ms, and is at the cap 60 ms later."""
 CLOCK_EXPONENT = 2.5
-"""Dynamic power goes with the clock to this power: clock times voltage squared, which rises with it."""
+"""Dynamic power is proportional to the clock to this power: clock times voltage squared, which rises with the clock."""
 
 
 @dataclass(frozen=True)
 class Board:
     """A GPU's hidden behaviour; arrays have one entry per kind of kernel.
 
-    Times since the first edge are those of the scene at the nominal clock, but for other processes.
+    Times since the first edge are those of the scene at the nominal clock, except for other processes.
 
     Attributes:
-        head: Power above idle at a kernel's start, in parts of the steady one.
-        head_ns: How long the head lasts; at most a quarter of the kernel.
-        tail: Power above idle at a kernel's end, reached in two steps, in parts of the steady one.
-        tail_ns: How long the tail lasts; at most half of the kernel.
-        after: Relative change of a kind's power (column) behind a kernel of another or the same kind (row).
+        head: Power above idle at a kernel's start, relative to its steady power.
+        head_ns: Length of the head; at most a quarter of the kernel.
+        tail: Power above idle at a kernel's end, reached in two steps, relative to its steady power.
+        tail_ns: Length of the tail; at most half of the kernel.
+        after: Relative change of a kind's power (column) after a kernel of another or the same kind (row).
         poles_ns: Time constants between the chip and the place where its power is sensed.
-        scatter: Relative standard deviation of power from instance to instance.
-        scatter_s: Correlation times of the scatter that instances of a kind share, and of that all kinds share.
+        scatter: Relative standard deviation of power between instances.
+        scatter_s: Correlation times of the scatter common to instances of a kind, and of that common to all kinds.
         heat: Relative rise of dynamic power while the die warms.
         heat_w: Rise of idle power while the die warms.
         heat_s: Time constant of the warming.
@@ -44,10 +44,10 @@ class Board:
         ramp_s: Time constant after which the deficit is gone.
         regimes: Time since the first edge in s, and relative clock from there on; sorted.
         limit_w: Power cap; infinite for none.
-        swing_w: Standard deviation of power at the cap, correlated for 60 ms.
-        overlap: What kernels that run at once draw above idle, in parts of the sum of what each draws alone.
-        ceiling_w: Most that kernels at once can draw above idle.
-        foreign: Start and end in s and power in W of what other processes draw.
+        swing_w: Standard deviation of power at the cap, with a correlation time of 60 ms.
+        overlap: Power above idle of concurrent kernels, relative to the sum of their powers alone.
+        ceiling_w: Upper bound on the power above idle of concurrent kernels.
+        foreign: Start and end in s, and power in W, of the load of other processes.
     """
 
     head: Floats
@@ -79,9 +79,9 @@ class Board:
 
     @staticmethod
     def draw(rng: np.random.Generator, kinds: int, seconds: float) -> Board:
-        """A GPU as H100s are: heads up to 1.4, tails down to 0.5, the clock's two regimes.
+        """A GPU like an H100: heads up to 1.4, tails down to 0.5, the clock's two regimes.
 
-        Its scatter leaves what a regression leaves on real H100s: 4 to 9 W between readings of long kernels.
+        Its scatter leaves the residuals that a regression leaves on real H100s: 4 to 9 W for readings of long kernels.
         """
         jumps = np.r_[0.0, np.cumsum(rng.exponential(8.0, int(seconds) + 8) + 1.0)]
         low, high = sorted(1 + rng.normal(0, 0.0035, 2))
@@ -109,7 +109,7 @@ class Power:
     """Power of the GPU, constant between edges.
 
     Attributes:
-        begin_ns: Of the scene, since the Unix epoch; all other times count from here.
+        begin_ns: Begin of the scene, since the Unix epoch; all other times count from here.
         edges_ns: n + 1 edges, sorted.
         watts: n powers, from each edge to the next.
         poles_ns: Time constants between the chip and the sensor.
@@ -132,24 +132,24 @@ class Power:
         return int(self.edges_ns[-1])
 
     def energy_j(self, time_ns: Floats) -> Floats:
-        """Energy drawn from the first edge to these times; beyond the edges power stays what it is there."""
+        """Energy drawn from the first edge to these times; power beyond the edges is that of the nearest interval."""
         beyond = np.minimum(time_ns, 0) * self.watts[0] + np.maximum(time_ns - self.length_ns, 0) * self.watts[-1]
         return np.asarray(np.interp(time_ns, self.edges_ns, self.joules) + beyond * 1e-9)
 
     def mean_w(self, start_ns: Floats, end_ns: Floats) -> Floats:
-        """Mean power of windows, a window of no length excluded."""
+        """Mean power of windows; their lengths must not be zero."""
         return (self.energy_j(end_ns) - self.energy_j(start_ns)) / (end_ns - start_ns) * 1e9
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Who drew the energy of a scene. While several kernels run, each gets an equal part of all that is drawn.
+    """Energy of a scene by consumer. Kernels that run at once get equal parts of the energy drawn meanwhile.
 
     Attributes:
-        kernel_j: Of each kernel.
-        idle_j: While no kernel ran.
-        idle_s: How long no kernel ran.
-        foreign_j: Of other processes, at any time.
+        kernel_j: Energy of each kernel.
+        idle_j: Energy while no kernel ran.
+        idle_s: Time for which no kernel ran.
+        foreign_j: Energy of other processes, at any time.
     """
 
     kernel_j: Floats
@@ -162,12 +162,13 @@ def play(rng: np.random.Generator, scene: Scene, board: Board) -> tuple[Scene, P
     """Run a scene on a GPU.
 
     Args:
-        rng: What happens by chance.
-        scene: As it would run at the nominal clock.
-        board: On which it runs.
+        rng: Source of all randomness.
+        scene: The scene as it would run at the nominal clock.
+        board: The GPU.
 
     Returns:
-        The scene as it ran: kernels take longer at a lower clock, idle time doesn't. The power, and who drew it.
+        The scene as it ran (kernels take longer at a lower clock, idle time doesn't), its power, and the energy by
+        consumer.
     """
     blocks = int((scene.finish_ns - scene.begin_ns) // BLOCK_NS) + 1
     edge, dynamic, busy, place = _pieces(scene, board, _scatter(rng, scene, board, blocks), blocks)
@@ -197,7 +198,7 @@ def play(rng: np.random.Generator, scene: Scene, board: Board) -> tuple[Scene, P
 
 
 def _pieces(scene: Scene, board: Board, factor: Floats, blocks: int) -> tuple[Ints, Floats, NDArray[np.int32], Ints]:
-    """Edges; from each to the next the sum of powers above idle and the number of kernels; edges of each kernel."""
+    """Edges; between edges, the sum of powers above idle and the number of kernels; the edges of each kernel."""
     start, length, kind = scene.start_ns - scene.begin_ns, scene.end_ns - scene.start_ns, scene.kind
     head = np.minimum(board.head_ns[kind], length / 4).astype(np.int64)
     tail = np.minimum(board.tail_ns[kind], length / 2).astype(np.int64)
@@ -214,7 +215,7 @@ def _pieces(scene: Scene, board: Board, factor: Floats, blocks: int) -> tuple[In
     began = np.zeros(len(time), dtype=np.int8)
     began[: 5 * kernels : 5], began[4 : 5 * kernels : 5] = 1, -1
     busy = np.cumsum(began[order], dtype=np.int32)[:-1]
-    # differences of sums leave rounding behind where nothing runs
+    # differences of sums leave rounding errors where nothing runs
     dynamic = np.where(busy > 0, np.cumsum(change[order])[:-1], 0.0)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -234,11 +235,11 @@ def _who_drew(edge: Ints, own: Floats, foreign: Floats, busy: NDArray[np.int32],
     )
 
 
-# --- What varies slowly: one value per block -------------------------------------------------------------------------
+# --- Slowly varying quantities: one value per block ------------------------------------------------------------------
 
 
 def _low_pass(value: Floats, seconds: float, start: float) -> Floats:
-    """First-order response of blocks to ``value``, which was ``start`` for long."""
+    """First-order response of blocks to ``value``, from the steady state of ``start``."""
     from scipy.signal import lfilter  # slow to import
 
     keep = np.exp(-BLOCK_NS * 1e-9 / seconds)
@@ -251,7 +252,10 @@ def _block_mean(block: Ints, value: Floats, step: Ints, blocks: int) -> Floats:
 
 
 def _scatter(rng: np.random.Generator, scene: Scene, board: Board, blocks: int) -> Floats:
-    """Power of each kernel in parts of its kind's: half of the variance slow in the kind, a tenth slow in all."""
+    """Power of each kernel relative to its kind's.
+
+    Half of the variance is slow and common to the kind, a tenth is slow and common to all kinds.
+    """
     before = np.r_[scene.kind[0], scene.kind[:-1]]
     usual = 1 + board.after[before, scene.kind]
     if not board.scatter:
@@ -267,18 +271,18 @@ def _scatter(rng: np.random.Generator, scene: Scene, board: Board, blocks: int) 
 
 
 def _heat(blocks: int, board: Board) -> Floats:
-    """How much of its warming the die has behind it: 0 to 1."""
+    """Share of its warming that the die has completed, 0 to 1."""
     return np.asarray(1 - np.exp(-np.arange(blocks) * BLOCK_NS * 1e-9 / board.heat_s))
 
 
 def _warmth(block: Ints, busy: NDArray[np.bool_], step: Ints, blocks: int, board: Board) -> Floats:
-    """Dynamic power in parts of the nominal one: heat raises it, idle time before lowers it."""
+    """Dynamic power relative to the nominal one: heat raises it, preceding idle time lowers it."""
     recent = _low_pass(_block_mean(block, busy.astype(np.float64), step, blocks), board.ramp_s, 0.0)
     return (1 + board.heat * _heat(blocks, board)) * (1 - board.ramp * (1 - recent))
 
 
 def _clock(rng: np.random.Generator, dynamic: Floats, idle: Floats, board: Board) -> Floats:
-    """Relative clock: the regime's, lowered where power is above the cap. The governor acts late: loads overshoot."""
+    """Relative clock: the regime's, lowered where power exceeds the cap. The governor acts late, so loads overshoot."""
     since, clocks = np.array(board.regimes).T
     seconds = np.arange(len(dynamic)) * BLOCK_NS * 1e-9
     regime: Floats = clocks[np.maximum(np.searchsorted(since, seconds, "right") - 1, 0)]

@@ -1,7 +1,7 @@
-"""Programs with known powers: which kernel runs when, and what it draws.
+"""Programs with known powers: the start, length and power of every kernel.
 
-A ``Plan`` is a program before it is timed: kernels in the order of launch. Functions that take a
-plan and return one add excitation to it. ``lay_out`` times a plan and makes a ``Scene`` of it.
+A ``Plan`` is a program before it is timed: kernels in the order of launch. Functions from plan to plan add
+excitation. ``lay_out`` times a plan and returns a ``Scene``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 EPOCH_NS = 1_790_000_000_000_000_000
-"""When scenes begin, in ns since the Unix epoch: too large for floats to hold exactly, as real stamps are."""
+"""Begin of scenes in ns since the Unix epoch: too large for floats to hold exactly, as real stamps are."""
 LEAD_NS = 400_000_000
-"""Idle before the first kernel and after the last one that belongs to a scene."""
+"""Idle time of a scene before its first kernel and after its last one."""
 SPIN = "spin_kernel"
 
 
@@ -31,10 +31,10 @@ class Kinds:
     """Kinds of kernel; arrays and tuples have one entry per kind.
 
     Attributes:
-        names: Of the kernels.
-        operators: That launch them.
-        modules: That call the operators.
-        duration_ns: Mean duration at the clock's nominal rate.
+        names: Names of the kernels.
+        operators: Operators that launch them.
+        modules: Modules that call the operators.
+        duration_ns: Mean duration at the nominal clock.
         power_w: Steady power of the whole GPU while such a kernel runs alone.
     """
 
@@ -48,7 +48,7 @@ class Kinds:
         return len(self.names)
 
     def plus(self, name: str, duration_ns: float, power_w: float) -> Kinds:
-        """These kinds and one more, which is an operator and a module of its own."""
+        """These kinds and one more, with its own operator and module."""
         return Kinds(
             (*self.names, name),
             (*self.operators, name),
@@ -63,12 +63,12 @@ class Plan:
     """Kernels in the order of launch on one stream; arrays have one entry per kernel.
 
     Attributes:
-        kinds: What they are.
+        kinds: Kinds of the kernels.
         kind: Index into ``kinds``.
         call: Number of the operator call, counted through the whole program.
         iteration: Number of the step.
-        gap_ns: Idle between the kernel before and this one.
-        duration_ns: At the clock's nominal rate.
+        gap_ns: Idle time between the previous kernel and this one.
+        duration_ns: Duration at the nominal clock.
     """
 
     kinds: Kinds
@@ -79,7 +79,7 @@ class Plan:
     duration_ns: Floats
 
     def take(self, index: Ints) -> Plan:
-        """The kernels at ``index``, which may repeat some."""
+        """The kernels at ``index``, which may contain repetitions."""
         return Plan(
             self.kinds,
             self.kind[index],
@@ -95,15 +95,15 @@ class Scene:
     """A program on the clock, with the idle time around it; arrays have one entry per kernel, sorted by start.
 
     Attributes:
-        kinds: What the kernels are, and their steady powers.
-        start_ns: Since the Unix epoch.
-        end_ns: Since the Unix epoch.
-        stream: On which it runs.
+        kinds: Kinds of the kernels, with their steady powers.
+        start_ns: Start since the Unix epoch.
+        end_ns: End since the Unix epoch.
+        stream: Stream of each kernel.
         kind: Index into ``kinds``.
         iteration: Number of the step.
         idle_w: Power of the cool GPU while nothing runs.
-        begin_ns: Where the scene begins, idle.
-        finish_ns: Where it ends, idle.
+        begin_ns: Begin of the scene, in idle.
+        finish_ns: End of the scene, in idle.
     """
 
     kinds: Kinds
@@ -121,9 +121,9 @@ class Scene:
 
 
 def jitter_ns(duration_ns: Floats) -> Floats:
-    """Standard deviation of durations of kernels that do the same.
+    """Standard deviation of the durations of kernels that do the same work.
 
-    On H100s 3 % of 5 µs, 1 % of 13 µs, 0.3 % of 0.3 ms, 0.07 % of 2.7 ms: long kernels scatter little.
+    H100s show 3 % of 5 µs, 1 % of 13 µs, 0.3 % of 0.3 ms and 0.07 % of 2.7 ms: long kernels scatter little.
     """
     return 100 + 0.95 * np.sqrt(duration_ns)
 
@@ -142,12 +142,12 @@ def fixed_order(
     """A step repeated without a change, long enough to fill ``seconds``.
 
     Args:
-        rng: Scatters durations and gaps.
-        seconds: To fill.
-        kinds: What there is to run.
+        rng: Scatters durations and idle times.
+        seconds: Time to fill.
+        kinds: Kinds of kernel that run.
         step: Kinds in the order of a step; each kind once unless given. Neighbours of one operator are one call.
-        gap_ns: Mean idle between kernels.
-        sync_ns: Idle more before each fourth step, where programs in a loop synchronise.
+        gap_ns: Mean idle time between kernels.
+        sync_ns: Additional idle time before each fourth step, where programs in a loop synchronise.
 
     Raises:
         BadInputError: If a step takes no time or no step fits.
@@ -164,7 +164,7 @@ def fixed_order(
 def varied_order(
     rng: np.random.Generator, seconds: float, kinds: Kinds, step: ArrayLike | None = None, gap_ns: float = 1_300
 ) -> Plan:
-    """As ``fixed_order``, each step shuffled anew."""
+    """As ``fixed_order``, with each step in a new random order."""
     plan = fixed_order(rng, seconds, kinds, step, gap_ns)
     shuffled = rng.permuted(plan.kind.reshape(plan.iteration[-1] + 1, -1), axis=1)
     return _plan(rng, kinds, shuffled, np.ones_like(shuffled), gap_ns, 250_000)
@@ -182,7 +182,7 @@ def _plan(rng: np.random.Generator, kinds: Kinds, kind: Ints, new_call: Ints, ga
 
 
 def with_pauses(rng: np.random.Generator, plan: Plan, longest_ns: float = 1e6) -> Plan:
-    """The host sleeps before each step, evenly drawn up to ``longest_ns``."""
+    """Add a pause of the host before each step, uniformly distributed up to ``longest_ns``."""
     first = np.r_[True, np.diff(plan.iteration) > 0]
     gap = plan.gap_ns.copy()
     gap[first] += rng.uniform(0, longest_ns, int(first.sum()))
@@ -190,7 +190,7 @@ def with_pauses(rng: np.random.Generator, plan: Plan, longest_ns: float = 1e6) -
 
 
 def with_spins(rng: np.random.Generator, plan: Plan, longest_ns: float = 20_000, power_w: float = 165.0) -> Plan:
-    """A kernel that only waits, evenly drawn up to ``longest_ns``, before each operator call."""
+    """Add a kernel that only waits before each operator call, uniformly distributed up to ``longest_ns``."""
     before = np.flatnonzero(np.r_[True, np.diff(plan.call) > 0])
     kinds = plan.kinds.plus(SPIN, longest_ns / 2, power_w)
     return Plan(
@@ -204,13 +204,13 @@ def with_spins(rng: np.random.Generator, plan: Plan, longest_ns: float = 20_000,
 
 
 def repeated_in_place(rng: np.random.Generator, plan: Plan, times: Sequence[int] = (4, 10), hold: int = 1) -> Plan:
-    """In each step one operator call, drawn at random, runs several times in place.
+    """Repeat one operator call of each step, drawn at random, in place.
 
     Args:
         rng: Draws the calls, and durations of the copies.
-        plan: What to excite.
-        times: How often the call runs in all: one of these, drawn at random.
-        hold: Steps for which a draw holds: sensors that average over many steps see nothing of one.
+        plan: The plan to excite.
+        times: Total runs of the call: one of these, drawn at random.
+        hold: Steps for which a draw holds: sensors that average over many steps don't resolve a single one.
     """
     first = np.flatnonzero(np.r_[True, np.diff(plan.call) > 0])
     size = np.diff(np.r_[first, len(plan.kind)])
@@ -233,7 +233,7 @@ def repeated_in_place(rng: np.random.Generator, plan: Plan, times: Sequence[int]
 
 
 def draw_kinds(rng: np.random.Generator, count: int, shortest_ns: float, longest_ns: float) -> Kinds:
-    """Kinds of evenly drawn power whose durations are spread evenly by ratio."""
+    """Kinds of uniformly drawn power whose durations are spaced evenly on a logarithmic scale."""
     names = tuple(f"kernel_{i}" for i in range(count))
     spread = np.exp(np.linspace(np.log(shortest_ns), np.log(longest_ns), count)) * rng.uniform(0.85, 1.15, count)
     operators = tuple(f"operator_{i}" for i in range(count))
@@ -276,7 +276,7 @@ def eager_vit_like(rng: np.random.Generator, seconds: float, busy: float = 0.27)
     kinds, step = _vit(rng, 4, 12, 0)
     mean_gap = float(kinds.duration_ns[step].mean()) * (1 / busy - 1)
     plan = fixed_order(rng, seconds, kinds, step, mean_gap)
-    # the host takes longer for some operators than for others, its speed wanders, and now and then it is late
+    # the host's time depends on the operator, its speed wanders, and some launches are late
     of_place = rng.gamma(1.2, 1 / 1.2, len(step))[np.arange(len(plan.kind)) % len(step)]
     slowness = wander(rng, len(plan.kind), 1.0, 1_200.0)
     gap = of_place * np.exp(0.3 * slowness) * rng.gamma(2.5, 1 / 2.5, len(plan.kind))
@@ -286,7 +286,7 @@ def eager_vit_like(rng: np.random.Generator, seconds: float, busy: float = 0.27)
 
 
 def transformer_graph_like(rng: np.random.Generator, seconds: float) -> Plan:
-    """A DeiT-B at batch 1 as a CUDA graph: 150 kernels of 3 to 10 µs in fixed order, a step each 0.9 ms."""
+    """A DeiT-B at batch 1 as a CUDA graph: 150 kernels of 3 to 10 µs in fixed order, 0.9 ms per step."""
     kinds, step = _vit(rng, 3, 12, 2)
     return fixed_order(rng, seconds, kinds, step, gap_ns=900)
 
@@ -303,11 +303,11 @@ def lay_out(plan: Plan, seconds: float, idle_w: float = 124.0, stream: int = 0, 
     """Time a plan.
 
     Args:
-        plan: What to run; what is left of it after ``seconds`` is dropped, and the step that was cut with it.
-        seconds: From the first kernel to the last.
+        plan: The plan to time; the step that would end after ``seconds`` and all later ones are dropped.
+        seconds: Time from the first kernel to the last.
         idle_w: Power of the cool GPU while nothing runs.
-        stream: On which it runs.
-        every_ns: Period of the steps, held by a timer: each waits for its deadline. Without it they follow each other.
+        stream: Stream on which it runs.
+        every_ns: Period of the steps, kept by a timer: each waits for its deadline. Without it they follow each other.
 
     Raises:
         BadInputError: If not even one step fits.
@@ -324,7 +324,7 @@ def lay_out(plan: Plan, seconds: float, idle_w: float = 124.0, stream: int = 0, 
     stop = np.rint(end[keep]).astype(np.int64) + EPOCH_NS + LEAD_NS
     start = stop - np.rint(plan.duration_ns[keep]).astype(np.int64)
     if np.any(start[1:] < stop[:-1]):
-        raise BadInputError(f"steps take longer than the {every_ns} ns that they are to repeat after")
+        raise BadInputError(f"steps take longer than their period of {every_ns} ns")
     return Scene(
         plan.kinds,
         start,
@@ -339,14 +339,14 @@ def lay_out(plan: Plan, seconds: float, idle_w: float = 124.0, stream: int = 0, 
 
 
 def overlapping(rng: np.random.Generator, seconds: float, kinds: Kinds, idle_w: float = 124.0) -> Scene:
-    """Two streams, half of the kinds each, both with pauses: kernels overlap for parts, and at times nothing runs."""
+    """Two streams, each with half of the kinds and with pauses: kernels overlap partly, and at times nothing runs."""
     half = np.array_split(rng.permutation(len(kinds)), 2)
     plans = [with_pauses(rng, varied_order(rng, seconds, kinds, part), 2e6) for part in half]
     return merge(*(lay_out(plan, seconds, idle_w, stream) for stream, plan in enumerate(plans)))
 
 
 def merge(one: Scene, other: Scene) -> Scene:
-    """Two scenes of the same kinds as one: both run at once."""
+    """One scene in which two scenes of the same kinds run at once."""
     start = np.r_[one.start_ns, other.start_ns]
     order = np.argsort(start, kind="stable")
     return Scene(
@@ -374,13 +374,13 @@ def from_timeline(
     """A recorded timeline with invented powers.
 
     Args:
-        start_ns: Of each kernel, since the Unix epoch.
-        dur_ns: Of each kernel.
+        start_ns: Start of each kernel, since the Unix epoch.
+        dur_ns: Duration of each kernel.
         kind: Index into ``names`` of each kernel.
-        names: Of the kinds.
+        names: Names of the kinds.
         power_w: Steady power of each kind.
         idle_w: Power of the cool GPU while nothing runs.
-        iteration: Of each kernel; one for all unless given.
+        iteration: Number of each kernel's step; one step for all unless given.
 
     Raises:
         BadInputError: If there is no kernel, or lengths differ.

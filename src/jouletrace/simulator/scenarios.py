@@ -31,18 +31,18 @@ from jouletrace.simulator.sensors import SHAPES, Averaging, SamplingSensor, Sens
 
 @dataclass(frozen=True)
 class Recording:
-    """What a profiler has: readings, and the timeline as the tracer saw it, sorted by start.
+    """The data of a profiler: readings, and the timeline as the tracer recorded it, sorted by start.
 
     Attributes:
         rows: Readings (stamp in µs since the Unix epoch, mW), shape (n, 2).
-        start_ns: Of each kernel, since the Unix epoch.
-        end_ns: Of each kernel, since the Unix epoch.
-        stream: Of each kernel.
-        kind: Of each kernel, an index into ``names``.
-        iteration: Of each kernel.
-        names: Of each kind.
-        operators: Of each kind.
-        modules: Of each kind.
+        start_ns: Start of each kernel, since the Unix epoch.
+        end_ns: End of each kernel, since the Unix epoch.
+        stream: Stream of each kernel.
+        kind: Kind of each kernel, an index into ``names``.
+        iteration: Step of each kernel.
+        names: Kernel name of each kind.
+        operators: Operator of each kind.
+        modules: Module of each kind.
     """
 
     rows: Ints
@@ -58,7 +58,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Truth:
-    """What an estimator has to find, and all that was hidden from it.
+    """The truth that an estimator is compared with, and everything that was hidden from it.
 
     Attributes:
         drawn: Energy of each kernel of the scene, of idle time and of other processes.
@@ -70,10 +70,10 @@ class Truth:
         idle_w: Mean power while no kernel ran, without other processes.
         total_j: Energy of the whole scene, from its begin to its finish.
         power: Power at any time.
-        board: Its hidden behaviour.
-        sensor: Its hidden parameters.
-        traced: Kernels of the scene that the recording has, in its order.
-        clock_offset_ns: What the tracer's clock is ahead of the readings' clock.
+        board: Hidden behaviour of the GPU.
+        sensor: Hidden parameters of the sensor.
+        traced: Kernels of the scene that the recording contains, in its order.
+        clock_offset_ns: Lead of the tracer's clock over the readings' clock.
     """
 
     drawn: Drawn
@@ -100,18 +100,18 @@ def simulate(
     clock_offset_ns: int = 0,
     dropped: float = 0.0,
 ) -> tuple[Scene, Recording, Truth]:
-    """Run a scene on a board and record it.
+    """Run a scene on a GPU and record it.
 
     Args:
-        rng: What happens by chance.
-        scene: To run.
-        board: To run it on.
-        sensor: To record it with.
-        clock_offset_ns: What the tracer's clock is ahead of the readings' clock.
-        dropped: Part of the kernels that the tracer misses.
+        rng: Source of all randomness.
+        scene: The scene to run.
+        board: The GPU that it runs on.
+        sensor: The sensor that records it.
+        clock_offset_ns: Lead of the tracer's clock over the readings' clock.
+        dropped: Share of the kernels that the tracer misses.
 
     Returns:
-        The scene as it ran, what was recorded of it, and the truth.
+        The scene as it ran, its recording, and the truth.
     """
     ran, power, drawn = play(rng, scene, board)
     traced, start, end = _trace(rng, ran, clock_offset_ns, dropped)
@@ -156,7 +156,7 @@ def _sums(index: Ints, value: NDArray[np.floating[Any]], count: int) -> Floats:
 
 
 def _trace(rng: np.random.Generator, scene: Scene, offset_ns: int, dropped: float) -> tuple[Ints, Ints, Ints]:
-    """Kernels that a tracer sees, and when it sees them start and end: to 0.3 µs, beside the clock's offset."""
+    """Kernels that a tracer records, with their starts and ends: to 0.3 µs, plus the clock's offset."""
     traced = np.flatnonzero(rng.random(len(scene)) >= dropped)
     start, end = (
         time[traced] + offset_ns + rng.integers(-300, 301, len(traced)) for time in (scene.start_ns, scene.end_ns)
@@ -192,7 +192,7 @@ def _eager(rng: np.random.Generator, seconds: float) -> Scene:
 
 
 def _locked(rng: np.random.Generator, seconds: float, rate_hz: float) -> Scene:
-    """Steps that a timer holds at a multiple of the sensor's sampling period."""
+    """Steps that a timer keeps at a multiple of the sensor's sampling period."""
     kinds = draw_kinds(rng, 8, 10e3, 100e3)
     period = int(rng.integers(1, 11)) * 1e9 / rate_hz
     kinds = replace(kinds, duration_ns=kinds.duration_ns * 0.9 * period / kinds.duration_ns.sum())
@@ -242,16 +242,16 @@ GROUPS = (*_PROGRAMS, "locked_period")
 
 
 def draw(seed: int, group: str, seconds: float = 20.0, sensor: Sensor | None = None) -> tuple[Scene, Recording, Truth]:
-    """A recording of a group of programs; the seed draws all that is hidden.
+    """A recording of a group of programs; the seed draws all hidden values.
 
     Args:
-        seed: Of all chance.
+        seed: Seed of all randomness.
         group: One of ``GROUPS``.
-        seconds: How long the program runs.
-        sensor: To record it with, in place of one that the seed draws.
+        seconds: Length of the program.
+        sensor: The sensor that records it, in place of one that the seed draws.
 
     Raises:
-        BadInputError: If there is no such group.
+        BadInputError: If the group doesn't exist.
     """
     check_format(group, GROUPS)
     rng = np.random.default_rng([seed, GROUPS.index(group)])
@@ -278,21 +278,21 @@ def draw(seed: int, group: str, seconds: float = 20.0, sensor: Sensor | None = N
 
 
 def _other_process(rng: np.random.Generator, seconds: float) -> tuple[tuple[float, float, float], ...]:
-    """Bursts of 30 to 150 W, 0.05 to 2 s long, for some half of the time."""
+    """Bursts of 30 to 150 W, 0.05 to 2 s long, for about half of the time."""
     edges = np.cumsum(np.exp(rng.uniform(np.log(0.05), np.log(2.0), 2 * int(3 * seconds) + 2)))
     bursts = zip(edges[::2], edges[1::2], rng.uniform(30, 150, len(edges) // 2), strict=True)
     return tuple((float(start), float(end), float(watts)) for start, end, watts in bursts if start < 1.5 * seconds + 1)
 
 
 def _foreign(rng: np.random.Generator, seconds: float) -> SamplingSensor:
-    """A sensor unlike those that are known: another response, and often another averaging."""
+    """A sensor unlike the known ones: another response, and often another averaging."""
     sensor = SamplingSensor.draw(rng, seconds, SHAPES[int(rng.integers(1, len(SHAPES)))])
     choices = (Averaging(16), Averaging(8), Averaging(32), Averaging(24, blocks=True))
     return replace(sensor, averaging=choices[int(rng.integers(len(choices)))])
 
 
 def _drifting(rng: np.random.Generator, board: Board, seconds: float) -> Board:
-    """Three times as much warming, within the recording, and a clock that jumps by up to 3 %."""
+    """The GPU with three times as much warming, within the recording, and a clock that jumps by up to 3 %."""
     jumps = np.r_[0.0, np.sort(rng.uniform(0, seconds, max(int(seconds / 5), 1)))]
     clocks = rng.uniform(0.97, 1.0, len(jumps))
     return replace(

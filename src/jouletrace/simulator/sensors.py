@@ -1,7 +1,8 @@
-"""Sensors that see a GPU's power as NVML's records show it; each knows its hidden parameters, readers don't.
+"""Sensors that read a GPU's power as NVML's records show it; their parameters are hidden from readers.
 
-``SamplingSensor`` is what H100s have: momentary samples at some 1.2 kHz, a recursive average of them, a readout
-each 20 ms and stamps with faults. Its numbers are measurements of H100s. The other sensors see all, or windows.
+``SamplingSensor`` models H100s: momentary samples at about 1.2 kHz, a recursive average of them, a readout
+every 20 ms and stamps with faults. Its numbers are measurements of H100s. The other sensors average over windows or
+count energy.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from jouletrace.simulator.programs import Floats, Ints
 BIN_NS = 2_000.0
 """Width of a response's bins."""
 CHUNK = 4_096
-"""Samples whose windows are integrated at once: bounds memory."""
+"""Samples whose windows are integrated at once, which bounds memory."""
 
 
 class Sensor(Protocol):
-    """Whatever turns power into readings."""
+    """Turns power into readings."""
 
     def record(self, rng: np.random.Generator, power: Power) -> Ints:
         """Rows (stamp in µs since the Unix epoch, mW) in the order in which the driver gave them, shape (n, 2)."""
@@ -36,11 +37,11 @@ SHAPES: tuple[Shape, ...] = ("two_lobes", "box", "raised_cosine", "exponential",
 
 @dataclass(frozen=True)
 class Response:
-    """How much a sample sees of the power around its instant.
+    """Weights of the power around the instant of a sample.
 
     Attributes:
-        first_ns: How long before the instant the first bin ends, negative for after it.
-        weights: Of bins of ``BIN_NS``, the latest time first; they sum to 1.
+        first_ns: Time from the end of the first bin to the instant, negative for a bin after it.
+        weights: Weights of bins of ``BIN_NS``, the latest time first; they sum to 1.
     """
 
     first_ns: float
@@ -48,7 +49,7 @@ class Response:
 
     @staticmethod
     def draw(rng: np.random.Generator, shape: Shape) -> Response:
-        """A response of this shape, its widths varied by some 7 % and its centre by 10 µs."""
+        """A response of this shape, with its widths varied by about 7 % and its centre by 10 µs."""
         lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
         wide = rng.uniform(0.93, 1.07)
         us = lag / 1e3 / wide
@@ -68,7 +69,7 @@ class Response:
         return Response(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
     def behind(self, poles_ns: tuple[float, ...]) -> Response:
-        """This response behind first-order lags, as one response."""
+        """This response combined with preceding first-order lags."""
         from scipy.signal import lfilter  # slow to import
 
         weights = self.weights
@@ -79,7 +80,7 @@ class Response:
         return Response(self.first_ns, weights / weights.sum())
 
     def see(self, power: Power, instants_ns: Floats, chunk: int = CHUNK) -> Floats:
-        """Power as seen at instants, counted from the power's first edge."""
+        """Power sampled at instants, counted from the power's first edge."""
         edges = self.first_ns + BIN_NS * np.arange(len(self.weights) + 1)[::-1]
         seen = np.empty(len(instants_ns))
         for first in range(0, len(instants_ns), chunk):
@@ -99,13 +100,13 @@ def _bump(us: Floats, centre: float, half_width: float) -> Floats:
 
 @dataclass(frozen=True)
 class Averaging:
-    """How samples become what is read: a recursion ``y += (x - y) / samples``, or means of blocks of samples."""
+    """How samples become a readable value: a recursion ``y += (x - y) / samples``, or means of blocks of samples."""
 
     samples: int = 16
     blocks: bool = False
 
     def apply(self, seen: Floats) -> Floats:
-        """What would be read after each sample."""
+        """The value that a readout after each sample would return."""
         if not self.blocks:
             from scipy.signal import lfilter  # slow to import
 
@@ -114,33 +115,33 @@ class Averaging:
             return np.asarray(state)
         whole = len(seen) // self.samples
         means: Floats = seen[: whole * self.samples].reshape(whole, -1).mean(axis=1)
-        # a block's mean is there from its last sample to the last but one of the next block
+        # a block's mean is available from its last sample to the last but one of the next block
         held = np.r_[np.full(self.samples - 1, seen[0]), np.repeat(means, self.samples)]
         return np.asarray(held[: len(seen)])
 
 
 @dataclass(frozen=True)
 class SamplingSensor:
-    """Momentary samples of a clock of its own, averaged and read each 20 ms.
+    """Momentary samples on the sensor's own clock, averaged and read every 20 ms.
 
     Attributes:
         rate_hz: Samples per second where the record begins.
         drift_hz: Change of the rate after 40 s.
         wander_s: Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them.
-        phase: Of the first sample, in samples.
-        response: Of one sample.
-        averaging: Of samples.
+        phase: Phase of the first sample, in samples.
+        response: Response of one sample.
+        averaging: How samples are averaged.
         jitter_ns: Standard deviation of each sample's instant.
-        period_ns: Of the readout.
-        offset_ns: Of the first readout.
-        delay_ns: From the moment whose state is read to the readout.
+        period_ns: Period of the readout.
+        offset_ns: Time of the first readout.
+        delay_ns: Time from the moment whose state is read to the readout.
         stamp_ns: Scale of the stamps' scatter, which has long tails.
-        fifth_late: Part of every fifth stamp that is some 3 ms late; its value isn't.
-        slipped: Part of the readouts that come half a period late.
-        lost: Part of the readouts that are missing.
+        fifth_late: Share of the fifth stamps that are about 3 ms late; their values aren't.
+        slipped: Share of the readouts that come half a period late.
+        lost: Share of the readouts that are missing.
         noise_w: Standard deviation of a reading.
         quantum_w: Step of readings.
-        gain: Of readings.
+        gain: Gain of readings.
     """
 
     KNOT_S = 6.0
@@ -165,7 +166,7 @@ class SamplingSensor:
 
     @staticmethod
     def draw(rng: np.random.Generator, seconds: float, shape: Shape = "two_lobes") -> SamplingSensor:
-        """A sensor as H100s have."""
+        """A sensor like that of an H100."""
         return SamplingSensor(
             rate_hz=rng.uniform(1205, 1255),
             response=Response.draw(rng, shape),
@@ -183,7 +184,7 @@ class SamplingSensor:
         )
 
     def instants_ns(self, length_ns: float) -> Floats:
-        """When samples are taken, without jitter, counted from the power's first edge."""
+        """Instants of the samples without jitter, counted from the power's first edge."""
         seconds = np.linspace(0, length_ns * 1e-9, max(int(length_ns / 1e7), 2))
         clock = seconds.copy()
         if len(self.wander_s) > 1:
@@ -204,10 +205,10 @@ class SamplingSensor:
         return rows(power, stamp, np.rint(value / self.quantum_w) * self.quantum_w)
 
     def _readouts(self, rng: np.random.Generator, length_ns: int) -> tuple[Floats, Floats]:
-        """When the driver reads the state and how it stamps that, in ns since the power's first edge.
+        """Times at which the driver reads the state, and their stamps, in ns since the power's first edge.
 
-        A readout that slips comes half a period late: rounded to the grid of the others one slot is empty and the
-        next has two. All but a tenth of the empty and double slots of five records of H100s are such slips.
+        A readout that slips comes half a period late: on the grid of the others one slot is then empty and the
+        next has two. Such slips explain nine tenths of the empty and double slots of five records of H100s.
         """
         slot = np.arange(max((length_ns - self.offset_ns) // self.period_ns, 0), dtype=np.int64)
         slot = slot[rng.random(len(slot)) >= self.lost]
@@ -225,16 +226,16 @@ class SamplingSensor:
 
 @dataclass(frozen=True)
 class WindowSensor:
-    """Means over a window, one each period: nothing within the window is missed, all between windows is.
+    """Means over a window, one per period; power between windows has no effect.
 
     Attributes:
-        period_ns: From reading to reading.
-        window_ns: Over which a reading is the mean.
-        offset_ns: Of the first reading's stamp.
-        delay_ns: From the window's end to the stamp.
+        period_ns: Time from reading to reading.
+        window_ns: Window over which a reading is the mean.
+        offset_ns: Time of the first reading's stamp.
+        delay_ns: Time from the window's end to the stamp.
         stamp_ns: Standard deviation of stamps.
         noise_w: Standard deviation of a reading.
-        gain: Of readings.
+        gain: Gain of readings.
     """
 
     period_ns: float
@@ -281,14 +282,14 @@ def _hidden(rng: np.random.Generator, period_ns: float, window_ns: float) -> tup
 
 @dataclass(frozen=True)
 class CounterOnly:
-    """An energy counter that steps now and then, read in a loop; a read takes 3 ms, and 17 ms once in a hundred times.
+    """An energy counter that is updated in steps and read in a loop; a read takes 3 ms, and 17 ms in 1 % of cases.
 
     Attributes:
-        step_ns: From one step of the counter to the next.
-        offset_ns: Of the first step.
-        pause_ns: From the end of a read to the start of the next.
-        first_mj: What the counter shows at the power's first edge.
-        gain: Of the counter.
+        step_ns: Time from one step of the counter to the next.
+        offset_ns: Time of the first step.
+        pause_ns: Time from the end of a read to the start of the next.
+        first_mj: Value of the counter at the power's first edge.
+        gain: Gain of the counter.
     """
 
     step_ns: float = 100_000_000.0
@@ -299,7 +300,7 @@ class CounterOnly:
 
     @staticmethod
     def draw(rng: np.random.Generator) -> CounterOnly:
-        """A counter as H100s have."""
+        """A counter like that of an H100."""
         step = 100e6 * rng.uniform(0.999, 1.001)
         return CounterOnly(step, rng.uniform(0, step), first_mj=int(rng.integers(10**12)))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lstsq, toeplitz
 
 Array = NDArray[np.float64]
 
@@ -51,7 +52,8 @@ def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
         noise: Standard deviation of independent noise of the target.
     """
     rows = np.vstack([design, noise * prior.rows])
-    return np.asarray(np.linalg.lstsq(rows, np.concatenate([target, noise * prior.target]), rcond=None)[0])
+    both = np.concatenate([target, noise * prior.target])
+    return np.asarray(lstsq(rows, both, lapack_driver="gelsy", check_finite=False)[0])  # half the time of an SVD
 
 
 def equivalent_noise(residuals: Array) -> float:
@@ -84,12 +86,9 @@ def sandwich(design: Array, residuals: Array, prior: Prior, noise: float, lags: 
         lags: Largest lag; correlations beyond it are neglected.
     """
     bread = np.linalg.inv(design.T @ design + noise**2 * prior.rows.T @ prior.rows)
-    leverage = np.einsum("ij,jk,ik->i", design, bread, design)
+    leverage = ((design @ bread) * design).sum(axis=1)
     scores = design * (residuals / (1 - np.minimum(leverage, 0.9)))[:, None]
-    meat = scores.T @ scores
-    for lag in range(1, min(lags, len(residuals) - 1) + 1):
-        both = scores[:-lag].T @ scores[lag:]
-        meat += (1 - lag / (lags + 1)) * (both + both.T)
+    meat = scores.T @ (toeplitz(np.maximum(1 - np.arange(len(residuals)) / (lags + 1), 0)) @ scores)
     return np.asarray(bread @ (meat + noise**4 * prior.rows.T @ prior.rows) @ bread)
 
 

@@ -49,7 +49,7 @@ def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: st
     """Mean with Stein's interval: the first stage's spread, all windows' mean.
 
     Windows that follow a trend or stick together carry less information than independent ones.
-    Their effect shows as a spread of the mean beyond what the first stage foretold; where the
+    Their effect shows as a spread of the mean beyond what the first stage predicted; where the
     spread of all windows is the larger one, it is used, so the interval never shrinks by drift.
 
     Args:

@@ -1,4 +1,4 @@
-"""What to run: built-in models, user models, any callable. torch is imported only when one is built."""
+"""Workloads: built-in models, user models, any callable. torch is imported only when one is built."""
 
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.objects import ObjectWorkload

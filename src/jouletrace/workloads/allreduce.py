@@ -1,7 +1,7 @@
-"""Sums over all GPUs of a fleet: every process holds a buffer and ends with the sum of all of them.
+"""Sums over all GPUs of a fleet: every process holds a buffer and ends with the sum of all buffers.
 
-Who takes part is told as ``torchrun`` tells it (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``);
-``fleet run --together`` sets these for its processes. Alone, a process sums with itself.
+The environment names the group as for ``torchrun`` (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``);
+``fleet run --together`` sets these variables for its processes. A single process forms a group of one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class AllReduce:
 
     Attributes:
         name: "allreduce".
-        own_dtype: Of the buffer.
+        own_dtype: Number format of the buffer.
     """
 
     name = "allreduce"
     own_dtype = "fp32"
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
-        """See ``Workload.build``; waits until all processes are there."""
+        """See ``Workload.build``; waits until all processes have joined."""
         config = read_config(self.name, options, {"size": "256", "iterations": "1"})
         size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
         on = require_device(device)
@@ -60,7 +60,7 @@ class AllReduce:
 
 
 def averaged(buffer: torch.Tensor) -> Any:
-    """Sum over all, and divide, so that the numbers stay what they are however often it is done."""
+    """Sum over all processes and divide by their number, so that repetitions keep the magnitude of the numbers."""
     import torch.distributed as dist
 
     dist.all_reduce(buffer)
@@ -68,11 +68,11 @@ def averaged(buffer: torch.Tensor) -> Any:
 
 
 def join(on: torch.device) -> int:
-    """Join the group of processes that the environment names; how many they are.
+    """Join the group of processes that the environment names; returns their number.
 
     Raises:
-        BadInputError: If the environment says half of it.
-        NotPossibleError: If torch has no such backend, or not all come in time.
+        BadInputError: If some of the variables are missing.
+        NotPossibleError: If torch lacks the backend, or not all processes join in time.
     """
     import torch.distributed
 
@@ -84,7 +84,7 @@ def join(on: torch.device) -> int:
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     missing = [name for name in names if name not in os.environ]
     if 0 < len(missing) < len(names):
-        raise BadInputError(f"allreduce: {', '.join(missing)} is not set, and others of {', '.join(names)} are")
+        raise BadInputError(f"allreduce: {', '.join(missing)} is not set, but others of {', '.join(names)} are")
     backend = "nccl" if on.type == "cuda" else "gloo"
     try:
         if missing:
@@ -93,6 +93,6 @@ def join(on: torch.device) -> int:
             dist.init_process_group(backend, timeout=_WAIT)
     except (RuntimeError, ValueError) as error:
         raise NotPossibleError(
-            f"allreduce: the processes did not come together: {str(error).splitlines()[0]}"
+            f"allreduce: the processes could not form a group: {str(error).splitlines()[0]}"
         ) from None
     return int(dist.get_world_size())

@@ -1,4 +1,4 @@
-"""What a workload is: a name, what it needs, and a way to build it on a torch device."""
+"""The interface of a workload: a name, and a way to build it on a torch device."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Built:
     Attributes:
         call: One iteration: ``call(i)`` uses input set ``i % len(inputs)``; returns the outputs.
             Usually an ``iteration.Iteration``.
-        module: The model, where there is one.
+        module: The model; None for a plain callable.
         inputs: The input sets: positional and keyword arguments of each.
-        facts: What goes into ``Run.workload``: name, task, batch, seq_len, dtype, parameters,
+        facts: Contents of ``Run.workload``: name, task, batch, seq_len, dtype, parameters,
             weights ("random, seed 0"), inputs, attention implementation, library versions.
         items: Samples in an iteration, for throughput (1 for a plain callable).
-        restore: Puts a model that the user had before back as it was, where the device holds no
-            values: there it was given tensors without any. Safe to call twice.
-        generation: What an iteration that generates tokens is made of; None of others.
+        restore: Restores the user's own model after a build on a device that holds no values, where
+            its tensors were replaced by tensors without values. Safe to call twice.
+        generation: The pieces of an iteration that generates tokens; None for other iterations.
     """
 
     call: Callable[[int], Any]
@@ -42,14 +42,14 @@ class Built:
 
 
 class Workload(Protocol):
-    """Something that can be built on a torch device."""
+    """A workload that can be built on a torch device."""
 
     name: str
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
-        """Make it ready on "cuda:0", "cpu" or "meta".
+        """Build it on "cuda:0", "cpu" or "meta".
 
         Raises:
-            BadInputError: If the options don't fit, or the user's code returns the wrong thing.
+            BadInputError: If the options don't fit, or the user's code returns a wrong value.
             NotPossibleError: If a library or memory is missing.
         """

@@ -12,7 +12,7 @@ def check_options(name: str, options: WorkloadOptions) -> None:
     """Refuse options that make no sense for any workload.
 
     Raises:
-        BadInputError: Naming the option and what it may be.
+        BadInputError: With the option and its permitted values.
     """
     if options.task not in TASKS:
         raise BadInputError(f"{name}: no task '{options.task}': {', '.join(TASKS)}")
@@ -29,10 +29,10 @@ def check_options(name: str, options: WorkloadOptions) -> None:
 
 
 def check_seed(seed: int) -> None:
-    """Refuse what torch or numpy takes for no seed.
+    """Refuse a seed that torch or numpy doesn't accept.
 
     Raises:
-        BadInputError: Says what it may be.
+        BadInputError: With the permitted range.
     """
     if not 0 <= seed < 2**63:
         raise BadInputError(f"--seed {seed}: must lie between 0 and {2**63 - 1}")

@@ -10,7 +10,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.workloads.nearest import nearest
 
 _BOOL = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-# Of settings that count something or say how wide it is: others (token ids, places of layers) may be negative.
+# Names of settings that are counts or widths; others (token ids, positions of layers) may be negative.
 _FIRST_WORDS = {"num", "n"}
 _LAST_WORDS = {"layers", "depth", "depths", "heads", "channels", "experts", "positions", "embeddings", "stride"}
 _LAST_WORDS |= {"size", "sizes", "dim", "dims", "width", "widths", "embd"}
@@ -22,13 +22,13 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
     """Values for the keyword arguments of ``config``'s class.
 
     Args:
-        config: The configuration (of transformers) as it is without the overrides.
+        config: The configuration (of transformers) without the overrides.
         overrides: Key and text, as on the command line.
         name: The model, for messages.
 
     Raises:
-        BadInputError: If a key is unknown, a text doesn't read as the type of the present value, or a number is
-            below 0 where it counts something.
+        BadInputError: If a key is unknown, a text can't be read as the type of the present value, or a count is
+            below 0.
     """
     alternative: dict[str, str] = getattr(config, "attribute_map", {})
     present = {**_HIDDEN, **config.to_dict()}
@@ -39,12 +39,12 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
             raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, [*present, *alternative])}")
         value = typed[field] = _typed(key, text, present[field])
         if _counts(field) and _below_0(value) and not _below_0(present[field]):
-            raise BadInputError(f"--config {key}={text}: what counts something can't be below 0")
+            raise BadInputError(f"--config {key}={text}: a count can't be below 0")
     return typed
 
 
 def _counts(field: str) -> bool:
-    """Whether a setting is a number of something, by its name."""
+    """Whether a setting is a count, by its name."""
     words = field.split("_")
     return words[0] in _FIRST_WORDS or words[-1] in _LAST_WORDS
 
@@ -73,7 +73,7 @@ def _typed(key: str, text: str, present: Any) -> Any:
 
 
 def _json_or_text(text: str) -> Any:
-    """An unset setting shows no type: a number, list or word is taken as it reads."""
+    """The value of an unset setting, which has no type: JSON where the text is JSON, else the text."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Calls that return before their body has run: timed, they would take microseconds whatever they do."""
+"""Calls that return before their body has run, and would therefore be timed at microseconds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _ASKS: tuple[tuple[Callable[[object], bool], str], ...] = (
 )
 _ADVICE = {
     _COROUTINE: "give a function that runs it to its end, such as lambda x: asyncio.run(f(x))",
-    _GENERATOR: "give a function that takes all that it yields, such as lambda x: list(f(x))",
+    _GENERATOR: "give a function that consumes all that it yields, such as lambda x: list(f(x))",
 }
 _OTHERWISE = "give a function that returns when the work is done"
 
 
 def deferred(target: Any) -> str:
-    """What kind of function it is if a call of it returns before its body has run; "" if it runs at once.
+    """The kind of a function whose call returns before its body has run; "" for one that runs at once.
 
     Args:
-        target: A function, a callable object, or a module, whose ``forward`` counts.
+        target: A function, a callable object, or a module, of which ``forward`` is checked.
     """
     bodies = [target]
     if not inspect.isroutine(target) and not inspect.isclass(target):
         bodies.append(getattr(type(target), "__call__", None))  # noqa: B004
-        with suppress(Exception):  # a property of the user's; the call itself says what it raises
+        with suppress(Exception):  # a user's property may raise; the call itself then reports it
             bodies.append(getattr(target, "forward", None))
     return next((kind for body in bodies for ask, kind in _ASKS if ask(body)), "")
 
@@ -41,7 +41,7 @@ def check_runs(target: Any, name: str) -> None:
     """Refuse a callable whose calls return before its body has run.
 
     Raises:
-        BadInputError: If it is one: says what to give instead.
+        BadInputError: If it is such a callable; the message states what to give instead.
     """
     kind = deferred(target)
     if kind:
@@ -50,10 +50,10 @@ def check_runs(target: Any, name: str) -> None:
 
 
 def check_ran(outputs: Any, name: str) -> Any:
-    """The outputs of a call, refused if they are a promise of what will run later.
+    """The outputs of a call, unless they are an object that runs the work later.
 
     Raises:
-        BadInputError: If they are.
+        BadInputError: If they are such an object.
     """
     if inspect.isgenerator(outputs) or isinstance(outputs, map | filter):
         kind, advice = type(outputs).__name__, _ADVICE[_GENERATOR]
@@ -62,5 +62,5 @@ def check_ran(outputs: Any, name: str) -> Any:
     else:
         return outputs
     if inspect.iscoroutine(outputs):
-        outputs.close()  # or Python would say that it was never awaited
+        outputs.close()  # otherwise Python warns that it was never awaited
     raise BadInputError(f"{name}: its call returns a {kind} before the work is done; {advice}")

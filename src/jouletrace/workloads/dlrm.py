@@ -28,7 +28,7 @@ _MOST_TABLES, _MOST_NUMBERS = 10_000, 10**12
 
 _SIZES = {"tables": "26", "rows": "100000", "dim": "128"}
 _BOTTOM, _TOP = (512, 256), (1024, 1024, 512, 256, 1)
-_NOTE = "1 to 20 uniform indices a table and sample, summed; dense gradients of the tables"
+_NOTE = "1 to 20 uniform indices per table and sample, summed; dense gradients of the tables"
 
 
 class Dlrm:
@@ -72,7 +72,7 @@ def _model(tables: int, rows: int, dim: int) -> torch.nn.Module:
     from torch import nn
 
     class DLRM(nn.Module):
-        """The model. One logit a sample."""
+        """The model, with one logit per sample."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -96,7 +96,7 @@ def _model(tables: int, rows: int, dim: int) -> torch.nn.Module:
 
 
 def _layers(*widths: int) -> torch.nn.Module:
-    """Linear layers with ReLU after each but a last one of width 1, which gives the logit."""
+    """Linear layers, each followed by ReLU, except a last one of width 1, which gives the logit."""
     from torch import nn
 
     layers: list[nn.Module] = []
@@ -108,7 +108,7 @@ def _layers(*widths: int) -> torch.nn.Module:
 def _inputs(
     sizes: dict[str, int], on: torch.device, dtype: torch.dtype, options: WorkloadOptions
 ) -> tuple[list[Inputs], WorkloadFacts]:
-    """Random features, and indices of each table; how many is drawn on the host, as shapes depend on it."""
+    """Random features, and indices of each table; their numbers are drawn on the host, since shapes depend on them."""
     import torch
 
     rng, batch, sets = np.random.default_rng(options.seed), options.batch or _BATCH, options.input_sets

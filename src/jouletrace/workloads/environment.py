@@ -1,4 +1,4 @@
-"""The libraries and devices that a workload needs: found, or their absence said in one line."""
+"""The libraries and devices that a workload needs, with an error of one line where they are missing."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def require_transformers() -> Any:
 
 
 def require_device(device: str) -> torch.device:
-    """The torch device named ``device`` ("cuda:0", "cpu", "meta"), checked to be there.
+    """The torch device named ``device`` ("cuda:0", "cpu", "meta"), after a check that it exists.
 
     Raises:
-        BadInputError: If torch knows no such kind of device.
+        BadInputError: If torch has no such kind of device.
         NotPossibleError: If torch isn't installed or can't use the device here.
     """
     try:
@@ -50,7 +50,7 @@ def _cuda(device: torch.device) -> torch.device:
     if not torch.cuda.is_available():
         why = "is built without CUDA"
         if torch.version.cuda is not None:
-            why = f"is built for CUDA {torch.version.cuda} and finds no GPU that it can use"
+            why = f"is built for CUDA {torch.version.cuda} and has no GPU that it can use"
         raise NotPossibleError(f"{device}: torch {torch.__version__} {why}")
     count = torch.cuda.device_count()
     index = torch.cuda.current_device() if device.index is None else device.index

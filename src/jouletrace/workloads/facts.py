@@ -1,4 +1,4 @@
-"""The facts that every workload states about itself and about torch."""
+"""Facts about a workload and about torch that every workload records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def common_facts(model: torch.nn.Module | None, how: Precision, device: torch.device) -> WorkloadFacts:
-    """Device, dtype, parameters, attention, threads, the switches of torch in force, versions."""
+    """Device, dtype, parameters, attention, threads, the present switches of torch, versions."""
     import torch
 
     facts: WorkloadFacts = {"device": str(device), "dtype": how.name}
@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
 
 
 def torch_flags() -> dict[str, Any]:
-    """The global switches of torch that decide which kernels run, as they are now."""
+    """The present global switches of torch that decide which kernels run."""
     import torch
 
     cuda: Any = torch.backends.cuda  # partly untyped

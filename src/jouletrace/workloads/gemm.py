@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 GEMMS: dict[str, str | None] = {"gemm": None, "sgemm": "fp32", "dgemm": "fp64"}
-"""Names, as BLAS has them, and the dtype that each stands for; None where ``--dtype`` says."""
+"""Names as in BLAS, and the dtype of each; None where ``--dtype`` decides."""
 
 SIZE, SIZE_CPU = 8192, 512
 """Rows and columns by default."""
@@ -32,14 +32,14 @@ _TRY_S, _TRY_CPU_S = 0.2, 0.03
 
 
 class Gemm:
-    """``C = A B``, ``iterations`` times an iteration of the profile.
+    """``C = A B``, computed ``iterations`` times in each iteration of the profile.
 
     Its settings (``--config``): ``size`` (rows and columns, or "auto" for the smallest size that reaches the
     best rate of operations on this device) and ``iterations``.
 
     Attributes:
         name: "gemm", "sgemm" or "dgemm".
-        own_dtype: The number format that the name stands for.
+        own_dtype: The number format of that name.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Gemm:
         if asked == AUTO and holds_values(on):
             tried = rates(on, how.name or "fp32", options.seed)
             size = best_size(tried)
-        elif asked in ("", AUTO):  # nothing can be timed on shapes
+        elif asked in ("", AUTO):  # tensors without values can't be timed
             size = SIZE_CPU if on.type == "cpu" and holds_values(on) else SIZE
         else:
             size = whole(self.name, "size", asked)
@@ -74,10 +74,10 @@ class Gemm:
 
 
 def rates(on: torch.device, dtype: str, seed: int) -> dict[int, float]:
-    """FLOP/s of products by size, best of three; sizes for which memory doesn't suffice are left out.
+    """FLOP/s of products by size, best of three; sizes that don't fit into memory are left out.
 
     Raises:
-        NotPossibleError: If not even the smallest fits.
+        NotPossibleError: If even the smallest doesn't fit.
     """
     import torch
 
@@ -103,13 +103,13 @@ def rates(on: torch.device, dtype: str, seed: int) -> dict[int, float]:
 
 
 def best_size(tried: dict[int, float]) -> int:
-    """The smallest size that all but reaches the best rate: larger ones only take longer."""
+    """The smallest size that nearly reaches the best rate; larger ones only take longer."""
     most = max(tried.values())
     return next(size for size in sorted(tried) if tried[size] >= _GOOD_ENOUGH * most)
 
 
 def _matrices(on: torch.device, dtype: torch.dtype | None, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Standard normal ones, the second scaled so that products stay in range in half precision."""
+    """Two matrices of standard normal numbers, the second scaled so that products stay in range in half precision."""
     import torch
 
     a = torch.randn(size, size, device=on, dtype=torch.float32).to(dtype)

@@ -1,8 +1,8 @@
-"""Generating tokens as an iteration: a prompt is taken in (prefill), then one token follows another (decode).
+"""Generating tokens as an iteration: a prompt is processed (prefill), then tokens follow one by one (decode).
 
-The whole is transformers' own ``generate``, or a loop of our own where that can't be run: in a CUDA graph, and
-with tensors that hold no values. What it is made of is run by itself too: the forward of the prompt, forwards of
-one token at some lengths of the cache, and what happens between forwards.
+The whole iteration is transformers' ``generate``, or a loop of ours where that can't run: in a CUDA graph, and
+with tensors that hold no values. Its pieces also run separately: the forward of the prompt, forwards of
+one token at several lengths of the cache, and the work between forwards.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import torch
 
 NEW_TOKENS = 64
-"""Tokens to generate, where nobody says how many."""
+"""Tokens to generate by default."""
 
 PROMPT = 128
-"""Tokens of a prompt, where nobody says how many: these at most."""
+"""Largest default number of tokens of a prompt."""
 
 
 def make_generation(
@@ -36,18 +36,18 @@ def make_generation(
     options: WorkloadOptions,
     name: str,
 ) -> tuple[Call, Generation, WorkloadFacts]:
-    """The call of an iteration, what it is made of, and the facts about it. Generates once.
+    """The call of an iteration, its pieces, and facts about it. Generates once.
 
     Args:
         model: A model of transformers with a head that generates, on its device.
-        inputs: One set: ``input_ids`` of shape (batch, tokens), and ``attention_mask`` if there is one.
+        inputs: One set: ``input_ids`` of shape (batch, tokens), and optionally ``attention_mask``.
         settings: Makes the context of one iteration.
         options: Already checked.
-        name: Of the workload, for messages.
+        name: Name of the workload, for messages.
 
     Raises:
-        BadInputError: If the model can't generate, or the sequence doesn't fit it.
-        NotPossibleError: If its cache isn't the keys and values of all tokens.
+        BadInputError: If the model can't generate, or the sequence is too long for it.
+        NotPossibleError: If its cache doesn't hold the keys and values of all tokens.
     """
     from jouletrace.workloads.generation_loop import Loop  # imports torch
 
@@ -66,7 +66,7 @@ def make_generation(
         "sampling": "greedy",
     }
     if options.early_stop:
-        facts["early_stop"] = f"{generation.tokens} tokens of the {wanted * int(ids.shape[0])} asked for"
+        facts["early_stop"] = f"{generation.tokens} tokens of the {wanted * int(ids.shape[0])} requested"
     return loop.whole(), generation, facts
 
 
@@ -74,7 +74,7 @@ def check_generation(name: str, options: WorkloadOptions) -> None:
     """Refuse options of generation that make no sense.
 
     Raises:
-        BadInputError: Naming the option.
+        BadInputError: With the option.
     """
     if options.task != "generate":
         for option, given in (("--max-new-tokens", options.max_new_tokens), ("--early-stop", options.early_stop)):
@@ -86,7 +86,7 @@ def check_generation(name: str, options: WorkloadOptions) -> None:
     if options.input_sets != 1:
         raise BadInputError(f"--input-sets {options.input_sets}: --task generate takes one prompt")
     if options.own_loop is not None and options.early_stop:
-        raise BadInputError("--early-stop: a loop in a CUDA graph, or on a simulated GPU, can't look at its tokens")
+        raise BadInputError("--early-stop: a loop in a CUDA graph, or on a simulated GPU, can't read its tokens")
     assert options.own_loop in (None, *KINDS)
 
 
@@ -94,13 +94,13 @@ def _check_model(model: Any, name: str) -> None:
     kind = type(model).__name__
     can = isinstance(model, require_transformers().GenerationMixin) and model.can_generate()
     if not can:
-        raise BadInputError(f"--task generate: {name} ({kind}) is no model of transformers with a head that generates")
+        raise BadInputError(f"--task generate: {name} ({kind}) isn't a transformers model with a head that generates")
     if model.config.is_encoder_decoder:
-        raise BadInputError(f"--task generate: {name} ({kind}) has an encoder; decoders alone are supported")
+        raise BadInputError(f"--task generate: {name} ({kind}) has an encoder; only decoders are supported")
     asked = getattr(model.generation_config, "cache_implementation", None)
     if asked not in (None, "dynamic"):
         raise NotPossibleError(
-            f"--task generate: {name} asks for a cache of kind '{asked}'; dynamic ones are supported"
+            f"--task generate: {name} requires a cache of kind '{asked}'; only dynamic ones are supported"
         )
     config = model.config.get_text_config()
     others = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}

@@ -1,4 +1,4 @@
-"""The calls of a generating iteration: the whole, its forwards, and what happens between them. Imports torch."""
+"""The calls of a generating iteration: the whole, its forwards, and the work between them. Imports torch."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from jouletrace.workloads.placement import holds_values
 
 
 class Loop:
-    """Prompt, model and cache of one workload; generates once when made.
+    """Prompt, model and cache of one workload; generates once on construction.
 
     Args:
         model: The model, on its device.
         ids: The prompt, shape (batch, tokens).
-        mask: 0 where it is padding, of the same shape; None where there is none.
+        mask: 0 at padding, of the same shape; None without padding.
         settings: Makes the context of one iteration.
-        wanted: New tokens.
-        early: Whether a sequence may end before it has them.
-        own: Kind of cache of a loop of our own; None for transformers' ``generate``.
+        wanted: Number of new tokens.
+        early: Whether a sequence may end before it has all of them.
+        own: Kind of cache for our own loop; None for transformers' ``generate``.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Loop:
         return self._loop(self._steps)
 
     def generation(self) -> Generation:
-        """What an iteration is made of."""
+        """The pieces of an iteration."""
         begin, end = self._prompt + 1, self._prompt + self._steps - 1
         at = knots(begin, end)
         times = 1 if self._plain or not holds_values(self._ids.device) else TOGETHER
@@ -92,7 +92,7 @@ class Loop:
         )
 
     def _produced(self, wanted: int) -> tuple[int, int]:
-        """Forwards of an iteration, and tokens of all its sequences, where they end by themselves."""
+        """Number of forwards of an iteration and of tokens of all its sequences, where sequences may end early."""
         new = self._generate(wanted, early=True)[:, self._prompt :]
         ends = torch.as_tensor(self._ends(), device=new.device)
         ended = torch.isin(new, ends).cumsum(1)
@@ -105,7 +105,7 @@ class Loop:
         return list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [int(ends)]
 
     def _record(self) -> None:
-        """Generate once by forwards of our own, and keep the token and the cache of each length to be measured."""
+        """Generate once by our own forwards, and keep the token and the cache of each length to be measured."""
         begin, end = self._prompt + 1, self._prompt + self._steps - 1
         cache = dynamic_cache({}, keep=True)
         outputs = self._forward(self._ids, cache)
@@ -118,7 +118,7 @@ class Loop:
             if length in at:
                 self._fed[length] = token
             if not holds_values(self._ids.device) and length < end:
-                continue  # shapes are all there is: those of the last forward tell the others
+                continue  # tensors have no values: the shapes of the last forward give the others
             if not holds_values(self._ids.device):
                 cache = dynamic_cache(allocate(cache.held, length - 1), keep=True)
             token = self._next(self._forward(token, cache).logits)
@@ -128,12 +128,12 @@ class Loop:
             self._held: dict[int, Held] = {length: first(cache.held, length - 1) for length in at}
 
     def _forward(self, tokens: torch.Tensor, cache: Any, *, alone: bool = False) -> Any:
-        """A forward, with what ``generate`` would pass to it.
+        """A forward with the arguments that ``generate`` would pass.
 
         Args:
             tokens: Shape (batch, new tokens).
-            cache: Holds what is before them.
-            alone: Whether it may look at values: a mask without padding is recognised as such on the host.
+            cache: Holds the preceding tokens.
+            alone: Whether it may read values: a mask without padding is recognised as such on the host.
         """
         given: dict[str, Any] = dict(self._options)
         held = cache.get_seq_length()
@@ -145,7 +145,7 @@ class Loop:
         return self._model(input_ids=tokens, past_key_values=cache, use_cache=True, return_dict=True, **given)
 
     def _passed_by_generate(self) -> frozenset[str]:
-        """Which arguments transformers' loop passes to a forward: versions differ."""
+        """Arguments that transformers' loop passes to a forward, which depend on the version."""
         found: set[str] = set()
         forward = self._model.forward
 
@@ -159,7 +159,7 @@ class Loop:
 
     @staticmethod
     def _next(logits: torch.Tensor) -> torch.Tensor:
-        """The likeliest token of each sequence, shape (batch, 1)."""
+        """The most likely token of each sequence, shape (batch, 1)."""
         return logits[:, -1].argmax(-1, keepdim=True)
 
     def _prefill(self, *, alone: bool = False) -> Any:
@@ -172,10 +172,10 @@ class Loop:
         return self._forward(self._fed[length], cache, alone=alone).logits
 
     def _alone(self, forward: Callable[..., Any], times: int = 1) -> Call:
-        """A forward as a call of its own.
+        """A forward as a separate call.
 
-        It isn't waited for, though ``generate`` waits for each token: what that loop does before it waits runs beside
-        the end of the forward, and would be counted twice.
+        The call doesn't wait for the device, although ``generate`` waits for each token: the host work of that loop
+        overlaps the end of the forward and would be counted twice.
         """
 
         def call(_: int) -> Any:
@@ -203,7 +203,7 @@ class Loop:
         return call
 
     def _generate(self, steps: int, *, early: bool = False) -> Any:
-        """Transformers' own, which always produces so many tokens unless it may stop early."""
+        """Transformers' own loop, which always produces ``steps`` tokens unless it may stop early."""
         ends = self._ends()
         pad = self._model.generation_config.pad_token_id
         return self._model.generate(
@@ -218,7 +218,7 @@ class Loop:
         )
 
     def _own(self, steps: int, forward: Callable[[torch.Tensor, Any], Any] | None = None) -> Any:
-        """Our own: it looks at nothing that the device computes, so that it can be captured, or run on shapes."""
+        """Our own loop: it reads no value from the device, so it can be captured, or run without values."""
         forward = forward or (lambda tokens, cache: self._forward(tokens, cache).logits)
         grown = dynamic_cache({}, keep=True)
         tokens, found = self._ids, []
@@ -230,7 +230,7 @@ class Loop:
         return torch.cat([self._ids, *found], dim=1)
 
     def _between(self, times: int) -> Call:
-        """The whole with forwards that do nothing but hand on the logits of an ordinary one."""
+        """The whole iteration with forwards that only return the logits of an earlier forward."""
 
         def call(_: int) -> Any:
             with self._settings():
@@ -246,7 +246,7 @@ class Loop:
 
     @contextmanager
     def _instead(self, forward: Callable[..., Any]) -> Iterator[None]:
-        """Another forward of the model inside the block."""
+        """Replace the model's forward inside the block."""
 
         @functools.wraps(self._model.forward)  # generate reads its signature
         def call(*args: Any, **keywords: Any) -> Any:

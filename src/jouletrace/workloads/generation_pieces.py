@@ -1,4 +1,4 @@
-"""What an iteration that generates tokens is made of: a prefill, decoding forwards, and what lies between."""
+"""The pieces of an iteration that generates tokens: a prefill, decoding forwards, and the work between them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 TOGETHER = 32
-"""How often short pieces run in a call of their own where they are captured: the launch of a graph takes time, and
-there is one launch in a generation that is a graph."""
+"""Repetitions of short pieces within one captured call: the launch of a graph takes time, and a generation in a graph
+has a single launch."""
 
 LENGTHS = 3
-"""Lengths of the cache at which a decoding forward is run by itself; what lies between is interpolated."""
+"""Number of cache lengths at which a decoding forward runs separately; others are interpolated."""
 
 PREFILL, DECODE, BETWEEN = "prefill", "decode", "between forwards"
 
@@ -20,14 +20,14 @@ Call = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of an iteration that is run by itself.
+    """A piece of an iteration that runs separately.
 
     Attributes:
         phase: ``PREFILL``, ``DECODE`` or ``BETWEEN``.
-        weight: How often it counts in an iteration; of a forward at one of several lengths, by linear interpolation.
+        weight: Its multiplicity in an iteration; for a forward at one of several lengths, by linear interpolation.
         call: Runs it.
-        times: How often it runs in one call.
-        length: Tokens that attention reads in it: the prompt's, or those of the cache; None of what is between.
+        times: Repetitions in one call.
+        length: Tokens that attention reads in it: the prompt's, or those of the cache; None for ``BETWEEN``.
     """
 
     phase: str
@@ -39,16 +39,16 @@ class Segment:
 
 @dataclass(frozen=True)
 class Generation:
-    """What an iteration that generates is made of.
+    """The pieces of an iteration that generates.
 
     Attributes:
         prompt: Tokens of the prompt.
-        steps: Forwards of an iteration: tokens that the longest sequence gets.
+        steps: Forwards of an iteration: the number of tokens of the longest sequence.
         tokens: New tokens of all sequences together: fewer than ``steps`` times the batch where some end early.
         cache: One of ``kv_cache.KINDS``.
-        segments: Its pieces, which together are the whole.
-        forwards: One forward of each kind, one after the other: prefill, then decode at each length.
-        first_token: Runs until the first token is there.
+        segments: Its pieces, which add up to the whole.
+        forwards: One forward of each kind in succession: prefill, then decode at each length.
+        first_token: Runs until the first token exists.
     """
 
     prompt: int
@@ -61,20 +61,20 @@ class Generation:
 
 
 def knots(first: int, last: int, most: int = LENGTHS) -> list[int]:
-    """Lengths at which to measure: evenly spread, both ends among them; none where nothing is decoded."""
+    """Lengths at which to measure: evenly spaced, including both ends; none where nothing is decoded."""
     if last < first:
         return []
     return sorted({first + round((last - first) * i / (most - 1)) for i in range(most)})
 
 
 def weights(first: int, last: int, at: Sequence[int]) -> list[float]:
-    """How often each of some lengths counts, if every length from ``first`` to ``last`` occurs once.
+    """Weight of each length of ``at`` when every length from ``first`` to ``last`` occurs once.
 
-    What lies between two of them is interpolated linearly: each length is apportioned between its neighbours.
+    Other lengths are interpolated linearly: each is apportioned to its two neighbours in ``at``.
 
     Args:
-        first: The smallest length that occurs.
-        last: The largest.
+        first: The smallest length.
+        last: The largest length.
         at: Ascending, from ``first`` to ``last``.
     """
     import numpy as np

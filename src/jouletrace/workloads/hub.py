@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: ``hf:ORG/NAME``, from the local cache where they are there."""
+"""Models of the Hugging Face hub: ``hf:ORG/NAME``, from the local cache where it holds them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jouletrace.workloads.nearest import nearest
 
 _ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _CONFIG_FILES = ["*.json", "*.txt", "*.model"]
-# What transformers loads: files of other frameworks, and copies for other programs, lie beside them.
+# Files that transformers loads; a repository also holds files for other frameworks and programs.
 _TIMEOUT_S = 10.0
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _WEIGHTS = (["model*.safetensors"], ["pytorch_model*.bin"])
 
 
 class HubModel(LocalFolder):
-    """A model of the hub, by its snapshot in the local cache; what is missing there is downloaded.
+    """A model of the hub, by its snapshot in the local cache; missing files are downloaded.
 
     Attributes:
         name: ``hf:ORG/NAME``, as given.
-        prefixes: With which names of models begin.
+        prefixes: Prefixes of such names.
     """
 
     prefixes = ("hf:",)
@@ -35,16 +35,16 @@ class HubModel(LocalFolder):
             raise BadInputError(f"'{spec}': write hf:ORG/NAME, such as hf:openai-community/gpt2")
 
     def locate(self, *, weights: bool) -> WorkloadFacts:
-        """Find the snapshot, else download it.
+        """Locate the snapshot in the cache, else download it.
 
         Raises:
-            BadInputError: If the hub has no such model, or nothing that can be run.
-            NotPossibleError: If it isn't here and the hub can't be reached; says what to do.
+            BadInputError: If the hub has no such model, or no file of it that can be run.
+            NotPossibleError: If it isn't cached and the hub can't be reached; the message states a remedy.
         """
         from huggingface_hub import snapshot_download
 
         try:
-            # Whether all of it is there is looked at below: older caches keep no list of files.
+            # Completeness is checked below, since older caches keep no list of files.
             self._folder = Path(snapshot_download(self._id, local_files_only=True, allow_patterns=["config.json"]))
             missing = missing_file(self._folder, weights)
         except (OSError, ValueError):  # LocalEntryNotFoundError is both
@@ -62,7 +62,7 @@ class HubModel(LocalFolder):
         from huggingface_hub import errors, model_info, snapshot_download
 
         try:
-            # Asked first: out of reach of the hub, a download hands out what is here without a word.
+            # Query the hub first: when it can't be reached, a download silently returns the cached files.
             revision = model_info(self._id, timeout=_TIMEOUT_S).sha
             self._folder = Path(snapshot_download(self._id, revision=revision, allow_patterns=_CONFIG_FILES))
             for patterns in _WEIGHTS if weights else ():
@@ -70,10 +70,10 @@ class HubModel(LocalFolder):
                     snapshot_download(self._id, revision=revision, allow_patterns=patterns)
         except errors.RepositoryNotFoundError as error:
             raise BadInputError(
-                f"{self.name}: the hub has no such model, or shows it to those alone who have agreed to its terms: see "
+                f"{self.name}: the hub has no such model, or shows it only to users who have agreed to its terms: see "
                 f"https://huggingface.co/{self._id}, then run hf auth login{nearest(self._id, cached())}"
             ) from error
-        except Exception as error:  # of the network: each layer has errors of its own
+        except Exception as error:  # each layer of the network has its own errors
             there = "" if missing == "config.json" else f", {missing} missing (--random needs its configuration alone)"
             raise NotPossibleError(
                 f"{self.name}: not in the local cache{there}, and the hub can't be reached "
@@ -83,11 +83,11 @@ class HubModel(LocalFolder):
 
 
 def missing_file(folder: Path, weights: bool) -> str:
-    """What a snapshot lacks: the name of a file, "weights", or "" if nothing.
+    """What a snapshot lacks: the name of a file, "weights", or "" if it is complete.
 
     Args:
-        folder: Of the snapshot.
-        weights: Whether they are needed.
+        folder: Folder of the snapshot.
+        weights: Whether weights are needed.
     """
     if not (folder / "config.json").is_file():
         return "config.json"
@@ -97,7 +97,7 @@ def missing_file(folder: Path, weights: bool) -> str:
         return "weights"
     if any((folder / name).is_file() for name in _WHOLE):
         return ""
-    indexes = folder.glob("*.index.json")  # one for each format, of which one suffices
+    indexes = folder.glob("*.index.json")  # one per format; one complete format suffices
     lacking = [[name for name in _shards(index) if not (folder / name).is_file()] for index in indexes]
     return min(lacking)[0] if lacking and all(lacking) else "" if lacking else "weights"
 
@@ -110,7 +110,7 @@ def cached() -> list[str]:
 
 
 def _shards(index: Path) -> list[str]:
-    """The files that an index names, sorted; none of one that can't be read, which transformers then refuses."""
+    """The files that an index names, sorted; empty for an unreadable index, which transformers then refuses."""
     try:
         return sorted(set(json.loads(index.read_text())["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError):

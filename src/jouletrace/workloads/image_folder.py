@@ -1,7 +1,6 @@
-"""A folder of images, a class a sub-folder, as the data of a training step: decoded, resized and brought to the device.
+"""A folder of images with one sub-folder per class, as training data: decoded, resized and copied to the device.
 
-Loading is one operator of its own (``jouletrace.load_images``), so that experiments remove and repeat it as
-any other: that is how the phase "data" is measured.
+Loading is a separate operator (``jouletrace.load_images``), so that the phase "data" is measured like any other.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""By channel, of ImageNet, as published models are trained with."""
+"""Statistics of ImageNet by channel, with which published models are trained."""
 
 _loaders: list[ImageLoader] = []
-"""By the number that their operator is called with."""
+"""Loaders by the number that the operator receives."""
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The images that a folder holds.
+    """The images of a folder.
 
     Attributes:
         path: The folder.
@@ -47,7 +46,7 @@ class ImageFolder:
         """List a folder.
 
         Raises:
-            BadInputError: If there is no such folder, it has no sub-folders, or one of them holds no image.
+            BadInputError: If the folder doesn't exist, it has no sub-folders, or one of them holds no image.
         """
         if not str(path):
             raise BadInputError("--data: no folder is named")
@@ -75,18 +74,18 @@ class ImageFolder:
 
 
 class ImageLoader:
-    """Batches of a folder's images in an order shuffled once, over and over.
+    """Batches of a folder's images in an order shuffled once and then repeated.
 
     Args:
         folder: The images.
-        batch: Images in a batch.
+        batch: Images per batch.
         shape: Channels (1 or 3), height and width.
-        dtype: Of the images on the device.
-        device: Where they go.
-        seed: Of the order.
+        dtype: Type of the images on the device.
+        device: Device to which they are copied.
+        seed: Seed of the order.
 
     Raises:
-        BadInputError: If a model takes other numbers of channels.
+        BadInputError: If the model takes another number of channels.
         NotPossibleError: If PIL is missing.
     """
 
@@ -100,13 +99,13 @@ class ImageLoader:
         seed: int = 0,
     ) -> None:
         try:
-            import PIL.Image  # noqa: F401  # asked for before anything is built
+            import PIL.Image  # noqa: F401  # checked before anything is built
         except ImportError:
             raise NotPossibleError("--data needs PIL to decode images: pip install pillow") from None
         if shape[0] not in (1, 3):
             raise BadInputError(f"--data {folder.path}: images have 1 or 3 channels, and the model takes {shape[0]}")
         self.labels: Any = None
-        """Of the last batch, on the device, shape (batch,)."""
+        """Labels of the last batch, on the device, shape (batch,)."""
         self._folder, self._batch, self._shape = folder, batch, shape
         self._dtype, self._device = dtype, device
         self._order = list(range(len(folder.files)))
@@ -116,28 +115,28 @@ class ImageLoader:
         _loaders.append(self)
         import torch
 
-        # What tells torch on which device the operator is called.
+        # Determines the device of the operator for torch.
         self._anchor = torch.zeros(1, device=device)
 
     def load(self, given: Inputs) -> Inputs:
-        """The next batch in place of what a model would be given; its labels are in ``labels``."""
+        """The next batch in place of the model's usual input; its labels are in ``labels``."""
         with marked(DATA):
             images, self.labels = _operator()(self._anchor, self._number)
         return given[0], {**given[1], "pixel_values": images}
 
     def facts(self) -> WorkloadFacts:
-        """What a reader must know of the data."""
+        """Facts about the data, for readers of the figures."""
         found = self._folder
         return {
             "data": f"{found.path}: {len(found.files)} images of {len(found.classes)} classes, decoded and resized by "
-            "PIL in this process, one after the other, and copied to the device; files come through the page cache"
+            "PIL in this process, one by one, and copied to the device; files are read through the page cache"
         }
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Images of shape (batch, channels, height, width), and labels of shape (batch,), on the device.
 
         Raises:
-            BadInputError: If a file is no image that PIL can decode.
+            BadInputError: If PIL can't decode a file.
         """
         import numpy as np
         import torch
@@ -185,7 +184,7 @@ def _operator() -> Any:
     def load_images(anchor: torch.Tensor, loader: int) -> tuple[torch.Tensor, torch.Tensor]:
         return _loaders[loader].batch()
 
-    # Set by hand: torch looks at annotations, and finds text here, in a module that doesn't know torch.
+    # Set by hand: torch reads annotations, which are text here, in a module that doesn't import torch.
     load_images.__annotations__ = {
         "anchor": torch.Tensor,
         "loader": int,

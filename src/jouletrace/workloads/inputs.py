@@ -1,4 +1,4 @@
-"""Random inputs for models of transformers. Never zeros: products of zeros draw less power."""
+"""Random inputs for models of transformers. They are never zeros: products of zeros draw less power."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _TEXT = (
     "at each of its parts: how long it ran, how often, and at what power. In 2024 a single reply of a large model took "
     "between one and ten kilojoules, which is as much as a lamp of 10 watts uses in two to fifteen minutes. "
 )
-"""What a model of language is given to read: an ordinary paragraph of English prose."""
+"""Input text for language models: an ordinary paragraph of English prose."""
 
 
 def random_inputs(
     model: Any, device: torch.device, dtype: torch.dtype, options: WorkloadOptions, seq_len: int | None
 ) -> tuple[list[Inputs], WorkloadFacts]:
-    """Input sets for ``model``, drawn on ``device`` from torch's generator as it is seeded now.
+    """Input sets for ``model``, drawn on ``device`` from torch's generator with its present seed.
 
     Images are normal deviates, shape (batch, channels, height, width); tokens are uniform over the
-    vocabulary but for id 0, shape (batch, seq_len).
+    vocabulary except id 0, shape (batch, seq_len).
 
     Args:
-        model: A model of transformers; its ``main_input_name`` and ``config`` say what it takes.
-        device: Where to draw.
+        model: A model of transformers; its ``main_input_name`` and ``config`` determine the inputs.
+        device: Device of the inputs.
         dtype: Type of images.
         options: Batch, sequence length and number of sets.
         seq_len: Default sequence length; None for the usual one.
@@ -43,7 +43,7 @@ def random_inputs(
         The input sets, and the facts about them: "batch", "seq_len" or "sample_shape", "inputs".
 
     Raises:
-        BadInputError: If the options don't fit the model, or nothing is known to feed it with.
+        BadInputError: If the options don't fit the model, or its kind of input is unknown.
     """
     import torch
 
@@ -61,7 +61,7 @@ def random_inputs(
         drawn = "uniform tokens"
     else:
         raise BadInputError(
-            f"{type(model).__name__}: no inputs known for a model of this kind (it takes '{kind}'); "
+            f"{type(model).__name__}: inputs for a model of this kind are unknown (it takes '{kind}'); "
             "give it as file.py:callable returning (model, inputs)"
         )
     sets = len(draws)
@@ -72,19 +72,19 @@ def random_inputs(
 def text_inputs(
     model: Any, tokenizer: Any, device: torch.device, options: WorkloadOptions
 ) -> tuple[list[Inputs], WorkloadFacts]:
-    """Input sets of English text for a model of language: a paragraph, repeated, cut into sequences of one length.
+    """Input sets of English text for a language model: a paragraph, repeated and cut into sequences of one length.
 
     Args:
         model: As for ``random_inputs``.
-        tokenizer: The model's own, of transformers.
-        device: Where the tokens go.
+        tokenizer: The model's tokenizer, of transformers.
+        device: Device of the tokens.
         options: Batch, sequence length and number of sets.
 
     Returns:
         As ``random_inputs``.
 
     Raises:
-        BadInputError: If the sequence is too long for the model, or the tokens aren't of its vocabulary.
+        BadInputError: If the sequence is too long for the model, or tokens lie outside its vocabulary.
     """
     import torch
 
@@ -92,7 +92,7 @@ def text_inputs(
     tokens = list(tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
     if not tokens or max(tokens) >= _vocabulary(model.config):
         raise BadInputError(
-            f"{type(model).__name__}: its tokenizer isn't of its vocabulary of {_vocabulary(model.config)}"
+            f"{type(model).__name__}: its tokenizer yields tokens outside its vocabulary of {_vocabulary(model.config)}"
         )
     stream = (tokens * -(-sets * batch * length // len(tokens)))[: sets * batch * length]
     draws = torch.tensor(stream, device=device).view(sets, batch, length)
@@ -107,8 +107,8 @@ def image_inputs(
 
     Args:
         shape: Channels, height and width.
-        device: Where to draw.
-        dtype: Of the images.
+        device: Device of the inputs.
+        dtype: Type of the images.
         options: Batch and number of sets.
 
     Returns:
@@ -139,7 +139,7 @@ def _vocabulary(config: Any) -> int:
 
 
 def _length(config: Any, options: WorkloadOptions, default: int | None) -> int:
-    """Tokens per sample, within the positions that the model knows."""
+    """Tokens per sample, at most the number of the model's positions."""
     most = getattr(config.get_text_config(), "max_position_embeddings", None)
     if options.seq_len is None:
         wanted = default or _SEQ_LEN

@@ -1,4 +1,4 @@
-"""One iteration of a workload: what is called, on which inputs, under which settings of torch."""
+"""One iteration of a workload: the called object, its inputs, and the settings of torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Iteration:
-    """The ``call`` of a ``Built``: calls its target on one input set after the other.
+    """The ``call`` of a ``Built``: calls its target on each input set in turn.
 
     The settings are entered and left in each iteration, so that workloads of different
-    precision can take turns in one process; that costs about 5 µs of host time, 8 with autocast.
+    precision can alternate in one process; that takes about 5 µs of host time, 8 with autocast.
 
     Attributes:
-        target: The model or callable; ``steps`` puts a compiled one in its place.
+        target: The model or callable; ``steps`` replaces it by a compiled one.
         inputs: The input sets.
         settings: Makes the context of one iteration (see ``precision.Precision.settings``).
     """

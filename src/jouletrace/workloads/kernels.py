@@ -1,4 +1,4 @@
-"""What the workloads that are one kernel share: their few options, and what they say of themselves."""
+"""Common parts of the workloads that consist of one kernel: their options and facts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ AUTO = "auto"
 
 
 def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
-    """``--config`` of a workload without a model, over its defaults.
+    """``--config`` of a workload without a model, merged with its defaults.
 
     Raises:
-        BadInputError: If a key isn't one of ``defaults``, or an option makes no sense or has no meaning here.
+        BadInputError: If a key isn't one of ``defaults``, or an option makes no sense here.
     """
     check_options(name, options)
     if options.task != "infer":
@@ -39,10 +39,10 @@ def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]
 
 
 def over_defaults(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
-    """``--config`` over the defaults of a workload that has settings of its own.
+    """``--config`` merged with the defaults of a workload that has its own settings.
 
     Raises:
-        BadInputError: If a key isn't one of ``defaults``; the nearest is offered.
+        BadInputError: If a key isn't one of ``defaults``; the message offers the nearest.
     """
     for key in options.config:
         if key not in defaults:
@@ -70,7 +70,7 @@ def build_kernel(
     facts: WorkloadFacts,
     iterations: int,
 ) -> Built:
-    """A workload whose iteration is ``target`` called ``iterations`` times; each counts as one item."""
+    """A workload whose iteration calls ``target`` ``iterations`` times; each call counts as one item."""
 
     def repeated(*args: Any, **kwargs: Any) -> Any:
         out = None

@@ -1,6 +1,6 @@
-"""Keys and values of attention at a known length, so that the same forward can be run again and again.
+"""Keys and values of attention at a known length, so that the same forward can run repeatedly.
 
-To transformers both kinds are a ``DynamicCache``, of which they override what all its versions ask for.
+Both kinds are subclasses of transformers' ``DynamicCache`` and override the methods that all its versions call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 KINDS = ("dynamic", "static")
-"""How a cache takes up a token: "dynamic" copies all that it holds into new memory with the token at its end, as
+"""How a cache adds a token: "dynamic" copies its contents and the token into new memory, as
 ``generate`` does by default; "static" writes the token into memory allocated for the longest sequence."""
 
 Held = dict[int, tuple["torch.Tensor", "torch.Tensor"]]
@@ -25,24 +25,24 @@ def dynamic_cache(held: Held, *, keep: bool) -> Any:
     """A cache that grows by copying.
 
     Args:
-        held: What it holds at first; not written to.
-        keep: Whether it keeps what it is given. One that doesn't is the same before each forward.
+        held: Initial contents; not written to.
+        keep: Whether it keeps new keys and values. Otherwise it is the same before each forward.
     """
     return _classes()["dynamic"](held, keep)
 
 
 def static_cache(memory: Held, length: int) -> Any:
-    """A cache for one forward in memory that is there; attention reads the tokens that it holds, and no others.
+    """A cache for one forward in existing memory; attention reads only the tokens that it holds.
 
     Args:
-        memory: Written to behind ``length``.
-        length: Tokens that it holds.
+        memory: Memory of the cache; written to after ``length``.
+        length: Number of tokens that it holds.
     """
     return _classes()["static"](memory, length)
 
 
 def allocate(held: Held, tokens: int) -> Held:
-    """Memory for so many tokens, with what is held at its beginning."""
+    """Memory for ``tokens`` tokens, with ``held`` at its beginning."""
 
     def longer(tensor: torch.Tensor) -> torch.Tensor:
         batch, heads, length, size = tensor.shape
@@ -64,7 +64,7 @@ def first(held: Held, tokens: int) -> Held:
 
 @cache
 def _classes() -> dict[str, Any]:
-    """Made when first needed: importing transformers takes seconds."""
+    """The classes, created on first use: importing transformers takes seconds."""
     import torch
 
     class Known(require_transformers().DynamicCache):  # type: ignore[misc]  # untyped base
@@ -72,7 +72,7 @@ def _classes() -> dict[str, Any]:
             return int(self.tokens())
 
         def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
-            # The query's tokens: a number, or their positions in older versions.
+            # The tokens of the query: their number, or in older versions their positions.
             return int(self.tokens()) + (query if isinstance(query, int) else int(query.shape[0])), 0
 
     class Dynamic(Known):

@@ -1,4 +1,4 @@
-"""Code of the user's that calls ``os._exit``, which would end the process well and without a word."""
+"""User code that calls ``os._exit``, which would end the process silently and successfully."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import NoReturn
 
 
 class ExitRefused(SystemExit):
-    """``os._exit`` was called where it would have ended a measurement."""
+    """A call of ``os._exit`` that would have ended a measurement."""
 
 
 @contextmanager
 def no_silent_exit() -> Iterator[None]:
-    """Within it ``os._exit`` of this process raises, so that what was recorded is kept, and its end is said.
+    """Make ``os._exit`` raise in this process, so that the recording is kept and the end is reported.
 
-    A fork may end so. Another thread can't be unwound from here: it ends the process, but never with 0.
+    A forked child may still call it. Another thread can't be unwound from here: its call ends the process, but never
+    with code 0.
 
     Raises:
-        ExitRefused: If it is called by the thread that is in here.
+        ExitRefused: If the thread inside the context calls it.
     """
     owner, thread, really = os.getpid(), threading.get_ident(), os._exit
 

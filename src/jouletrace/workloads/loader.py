@@ -1,4 +1,4 @@
-"""Find the callable that ``package.module:name`` or ``file.py:name`` stands for."""
+"""Loads the callable that ``package.module:name`` or ``file.py:name`` names."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def split(spec: str) -> tuple[str, str] | None:
 
 
 def check_place(place: str) -> None:
-    """Refuse a file that isn't there, before anything is imported.
+    """Refuse a missing file before anything is imported.
 
     Raises:
-        BadInputError: Naming the nearest files.
+        BadInputError: With the nearest names of files.
     """
     path = Path(place)
     if path.suffix == ".py" and not path.is_file():
@@ -41,8 +41,8 @@ def load_callable(place: str, name: str) -> Callable[..., Any]:
     """Import the module or file and get the callable.
 
     Raises:
-        BadInputError: If the module, file or attribute is missing (nearest names offered), its
-            code raises while it is imported, or the attribute can't be called.
+        BadInputError: If the module, file or attribute is missing (the message offers the nearest names), the
+            import raises, or the attribute can't be called.
     """
     check_place(place)
     module = _import(place)
@@ -53,13 +53,13 @@ def load_callable(place: str, name: str) -> Callable[..., Any]:
             raise BadInputError(f"{place} has no '{part}'{nearest(part, callables)}")
         found = getattr(found, part)
     if not callable(found):
-        raise BadInputError(f"{place}:{name} is no callable but of type {type(found).__name__}")
+        raise BadInputError(f"{place}:{name} isn't callable but of type {type(found).__name__}")
     return found  # type: ignore[no-any-return]  # checked to be callable
 
 
 @contextmanager
 def importable(place: str) -> Iterator[None]:
-    """The user's own folder first on the import path, as if Python had been started there."""
+    """Put the user's folder first on the import path, as if Python had been started there."""
     folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
     sys.path.insert(0, folder)
     try:
@@ -76,17 +76,17 @@ def _import(place: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if place == missing or place.startswith(f"{missing}."):
-            raise BadInputError(f"no module named '{missing}' (looked in this folder and in Python's path)") from error
+            raise BadInputError(f"no module named '{missing}' (searched: this folder and Python's path)") from error
         raise BadInputError(f"{place} can't be imported: {one_line(error)}") from error
     except (Exception, SystemExit) as error:
         raise BadInputError(f"{place} can't be imported: {one_line(error)}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import one file under a name of its own, known to ``sys.modules`` as dataclasses need."""
+    """Import one file under a unique name, which is in ``sys.modules`` because dataclasses require that."""
     name = f"jouletrace_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:  # only for a suffix that Python doesn't know
+    if spec is None or spec.loader is None:  # only for a suffix unknown to Python
         raise BadInputError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -1,4 +1,4 @@
-"""A local folder of transformers: its configuration, and its weights where they are there."""
+"""A local folder of transformers: its configuration, and its weights if it holds them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LocalFolder:
         self.name = spec
         self._folder = Path(spec)
         if not (self._folder / "config.json").is_file():
-            raise BadInputError(f"{spec}: a folder without config.json is no transformers model")
+            raise BadInputError(f"{spec}: a folder without config.json isn't a transformers model")
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
@@ -52,7 +52,7 @@ class LocalFolder:
 
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
             with refused_config(self.name, typed):
-                # Built anew, so that what the configuration derives from a setting follows.
+                # Rebuilt, so that values derived from a changed setting change too.
                 changed = type(config).from_dict({**config.to_dict(), **typed}) if typed else config
                 model_class = self._model_class(transformers, changed, options.task)
                 if loads:
@@ -68,17 +68,17 @@ class LocalFolder:
         return build_model(make, device, options, facts={"name": self.name, "config": typed, **located}, draw=draw)
 
     def locate(self, *, weights: bool) -> WorkloadFacts:
-        """See to it that the folder is there; returns the facts about where it is from.
+        """Ensure that the folder exists; returns facts about its origin.
 
         Args:
-            weights: Whether the weights are needed, or the configuration alone.
+            weights: Whether the weights are needed, or only the configuration.
         """
         return {}
 
     def _tokenizer(self, transformers: Any) -> Any:
         try:
             return transformers.AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
-        except Exception as error:  # each kind of tokenizer has errors of its own
+        except Exception as error:  # each kind of tokenizer has its own errors
             raise BadInputError(
                 f"{self.name}: its tokenizer can't be loaded: {_line(error)}; --random needs none"
             ) from error
@@ -87,15 +87,15 @@ class LocalFolder:
         path = self._folder / "config.json"
         try:
             if "auto_map" in json.loads(path.read_text()):
-                raise BadInputError(f"{path}: needs code of its own; give it as file.py:callable instead")
+                raise BadInputError(f"{path}: needs its own code; give it as file.py:callable instead")
             return transformers.AutoConfig.from_pretrained(self._folder, local_files_only=True)
         except BadInputError:
             raise
-        except Exception as error:  # configurations are checked by libraries with errors of their own
+        except Exception as error:  # the libraries that check configurations have their own errors
             raise BadInputError(f"{path}: {_line(error)}") from error
 
     def _model_class(self, transformers: Any, config: Any, task: str) -> Any:
-        """The architecture that the configuration names, else the model of its type that fits the task."""
+        """The architecture that the configuration names, else the model of its type for the task."""
         named = [name for name in config.architectures or [] if hasattr(transformers, name)]
         if named:
             return getattr(transformers, named[0])
@@ -108,15 +108,15 @@ class LocalFolder:
             models = transformers.MODEL_FOR_CAUSAL_LM_MAPPING if generates else transformers.MODEL_MAPPING
             return models[type(config)]
         except KeyError as error:
-            raise BadInputError(f"{self.name}/config.json: no model known for {type(config).__name__}") from error
+            raise BadInputError(f"{self.name}/config.json: no model is known for {type(config).__name__}") from error
 
     def _load(self, model_class: Any, config: Any, device: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
-        """The model with the folder's weights, and how many of them were there."""
+        """The model with the folder's weights, and the origin of its weights."""
         try:
             model, info = model_class.from_pretrained(
                 self._folder, config=config, local_files_only=True, output_loading_info=True
             )
-        except Exception as error:  # each file format has errors of its own
+        except Exception as error:  # each file format has its own errors
             if "memory" in str(error):
                 raise
             raise BadInputError(f"{self.name}: weights can't be loaded: {_line(error)}") from error
@@ -128,7 +128,7 @@ class LocalFolder:
 
 
 def has_file(folder: Path, patterns: Iterable[str]) -> bool:
-    """Whether a folder holds a file of one of some patterns."""
+    """Whether a folder holds a file that matches one of the patterns."""
     return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 

@@ -1,4 +1,4 @@
-"""Names for what a workload does outside of its modules, such as the optimizer's step."""
+"""Names for work outside the modules, such as the optimizer's step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _open: list[str] = []
 
 @contextmanager
 def marked(name: str) -> Iterator[None]:
-    """Operators called inside belong to ``name`` instead of to a module."""
+    """Attribute the operators called inside to ``name`` instead of a module."""
     _open.append(name)
     try:
         yield
@@ -22,5 +22,5 @@ def marked(name: str) -> Iterator[None]:
 
 
 def mark() -> str:
-    """The innermost name in force; "" if there is none."""
+    """The innermost name in force; "" outside of any."""
     return _open[-1] if _open else ""

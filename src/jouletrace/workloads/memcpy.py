@@ -31,7 +31,7 @@ class Memcpy:
 
     Attributes:
         name: "memcpy".
-        own_dtype: It has none; bytes are counted as those of single precision.
+        own_dtype: Nominal only: the bytes are those of single-precision numbers.
     """
 
     name = "memcpy"
@@ -41,13 +41,15 @@ class Memcpy:
         """See ``Workload.build``."""
         config = read_config(self.name, options, {"size": "256", "iterations": "1", "direction": "d2d"})
         if options.dtype not in (None, self.own_dtype):
-            raise BadInputError(f"--dtype {options.dtype}: memcpy copies bytes, whatever they mean")
+            raise BadInputError(f"--dtype {options.dtype}: memcpy copies bytes of no particular type")
         direction = config["direction"]
         if direction not in DIRECTIONS:
-            raise BadInputError(f"--config direction={direction}: memcpy goes {', '.join(DIRECTIONS)}")
+            raise BadInputError(f"--config direction={direction}: must be one of {', '.join(DIRECTIONS)}")
         on = require_device(device)
         if direction != "d2d" and on.type != "cuda":
-            raise BadInputError(f"--config direction={direction}: only a GPU has memory apart from the host's; use d2d")
+            raise BadInputError(
+                f"--config direction={direction}: only GPUs have memory separate from the host's; use d2d"
+            )
         size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
         with memory_guard(f"memcpy, {size} MiB on {device}"), seeded(options.seed, on):
             inputs: list[Inputs] = [(_buffers(on, size * _MIB // 4, direction), {}) for _ in range(options.input_sets)]
@@ -63,7 +65,7 @@ def copy(target: torch.Tensor, source: torch.Tensor) -> Any:
 
 
 def _buffers(on: torch.device, words: int, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Target and source; random, since what is copied decides what the copy draws."""
+    """Target and source; random, since the power of a copy depends on its data."""
     import torch
 
     source = torch.randn(words, device=on)

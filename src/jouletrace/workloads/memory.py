@@ -1,4 +1,4 @@
-"""Out of memory, said in one line."""
+"""Errors of exhausted memory in one line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FREE = re.compile(r"of which ([\d.]+ \w+) is free")
 
 @contextmanager
 def memory_guard(what: str) -> Iterator[None]:
-    """Turn running out of host or device memory inside the block into one line.
+    """Turn exhaustion of host or device memory inside the block into an error of one line.
 
     Args:
-        what: What was being done, with its batch: the beginning of the message.
+        what: The work in progress, with its batch: the beginning of the message.
 
     Raises:
-        NotPossibleError: If memory ran out; says how much was asked for and, where known, was free.
+        NotPossibleError: If memory ran out; the message states the requested and, where known, the free amount.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def memory_guard(what: str) -> Iterator[None]:
 
 
 def _amounts(text: str) -> str:
-    """What the allocator said about it, such as `` (asked for 2.00 GiB more, 1.2 GiB free)``."""
+    """The amounts in the allocator's message, such as `` (asked for 2.00 GiB more, 1.2 GiB free)``."""
     said = []
     if asked := _ASKED.search(text):
         said.append(f"asked for {_readable(asked[1], asked[2])} more")
@@ -54,5 +54,5 @@ def _amounts(text: str) -> str:
 
 
 def _readable(number: str, unit: str) -> str:
-    """The CPU allocator counts in bytes; nobody reads eleven digits."""
+    """An amount in a readable unit: the CPU allocator states bytes, with up to eleven digits."""
     return f"{float(number) / 2**30:.2f} GiB" if unit == "bytes" else f"{number} {unit}"

@@ -12,7 +12,7 @@ SUFFIXES = (".onnx", ".xml")
 
 
 class ModelFile:
-    """A model in a file, which torch doesn't run.
+    """A model in a file that torch can't run.
 
     Attributes:
         name: The file, as given.
@@ -20,10 +20,10 @@ class ModelFile:
     """
 
     def __init__(self, spec: str) -> None:
-        """Check that the file is there.
+        """Check that the file exists.
 
         Raises:
-            BadInputError: If it isn't, or is empty.
+            BadInputError: If it doesn't, or is empty.
         """
         self.name = spec
         self.path = Path(spec)
@@ -34,7 +34,7 @@ class ModelFile:
 
     @property
     def backend(self) -> str:
-        """The runtime that it is for, if none is named."""
+        """The default runtime for the file."""
         return "openvino" if self.path.suffix.lower() == ".xml" else "onnxruntime"
 
     def build(self, device: str, options: WorkloadOptions) -> Built:

@@ -1,4 +1,4 @@
-"""Models of torchvision and timm by their names there, with random weights."""
+"""Models of torchvision and timm by name, with random weights."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     import torch
 
 Zoo = tuple[list[str], Callable[[str], Any], Callable[[str, Any], tuple[int, int, int]]]
-"""Of a package: the names that it has, its model of a name, and the shape of an image for it."""
+"""Functions of a package: its names, the model of a name, and the shape of that model's images."""
 
 _IMAGE = (3, 224, 224)
 _CLASSES = 1000
 
 
 class ZooModel:
-    """A classifier of images that a package makes by its name.
+    """An image classifier that a package creates by name.
 
     Attributes:
         name: ``torchvision:NAME`` or ``timm:NAME``, as given.
-        prefixes: With which names of models begin.
+        prefixes: Prefixes of such names.
     """
 
     prefixes = ("torchvision:", "timm:")
@@ -56,9 +56,9 @@ class ZooModel:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} takes images, which have no such length")
         package = self._installed()
         names, create, shape_of = _ZOOS[self._package](package)
-        if self._model.partition(".")[0] not in names:  # timm names weights behind a point
+        if self._model.partition(".")[0] not in names:  # in timm the name of the weights follows a point
             raise BadInputError(
-                f"{self.name}: {self._package} {package.__version__} has no such classifier of images"
+                f"{self.name}: {self._package} {package.__version__} has no such image classifier"
                 f"{nearest(self._model, names)}"
             )
 
@@ -81,7 +81,7 @@ class ZooModel:
 
 
 def _classes(model: Any) -> int:
-    """As timm's models state it; of one without a head, whose features are its outputs, their number."""
+    """Number of classes that a timm model states; for a model without a head, the number of its features."""
     return int(getattr(model, "num_classes", _CLASSES) or model.num_features)
 
 
@@ -89,7 +89,7 @@ def _torchvision(package: Any) -> Zoo:
     models = package.models
 
     def shape(name: str, model: Any) -> tuple[int, int, int]:
-        """As the model was made for, else as its published weights were evaluated, where there are some."""
+        """The shape for which the model was designed, else that in the evaluation of its published weights, if any."""
         size = getattr(model, "image_size", None)
         with suppress(AttributeError, KeyError, ValueError):
             size = size or models.get_model_weights(name).DEFAULT.transforms.keywords["crop_size"]

@@ -1,8 +1,7 @@
 """The built-in models: one entry each. Sizes are those of the papers; weights are random.
 
-To add a model, add an entry: its class in transformers, what its configuration changes from the
-class's defaults, and for a model of language its default sequence length. What it is fed follows
-from the class.
+To add a model, add an entry: its class in transformers, the changes from the defaults of its
+configuration, and for a language model its default sequence length. Its inputs follow from the class.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ class ModelEntry:
 
     Attributes:
         model: Class in transformers.
-        config: What differs from the defaults of the class's configuration.
+        config: Changes from the defaults of the class's configuration.
         aliases: Other names for it.
-        seq_len: Default tokens per sample, for models of language.
-        note: What a reader of the figures must know about the variant.
+        seq_len: Default tokens per sample, for language models.
+        note: Remark on the variant for readers of the figures.
     """
 
     model: str
@@ -31,11 +30,11 @@ class ModelEntry:
 
 
 _DEIT = "class and distillation token; one classifier, on the class token"
-# Without a padding token, and with all tokens seen, the forward has nothing to look up on the host.
+# Without a padding token, and with all tokens visible, the forward reads no value back to the host.
 _UNPADDED = "sequences without padding, no attention mask"
 _CAUSAL = "all positions to logits; no cache, no attention mask"
 
-# The shape of Llama 3.2 1B. Its scaling of rotary positions changes a table of constants alone, and is left out.
+# The shape of Llama 3.2 1B. Its scaling of rotary positions changes only a table of constants and is omitted.
 _LLAMA_1B: dict[str, Any] = {
     "hidden_size": 2048,
     "num_hidden_layers": 16,
@@ -131,7 +130,7 @@ MODELS: dict[str, ModelEntry] = {
         note=_CAUSAL,
     ),
 }
-"""By canonical name."""
+"""Models by canonical name."""
 
 ALIASES: dict[str, str] = {alias: name for name, entry in MODELS.items() for alias in entry.aliases}
 """Canonical name by alias."""

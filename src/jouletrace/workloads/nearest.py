@@ -1,4 +1,4 @@
-"""The nearest names to a wrong one, for error messages."""
+"""The known names nearest to a wrong one, for error messages."""
 
 from __future__ import annotations
 

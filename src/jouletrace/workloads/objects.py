@@ -1,4 +1,4 @@
-"""A model or callable with its inputs, as the user's own code holds them."""
+"""A model or callable with its inputs, given as objects by the user's code."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
 
 class ObjectWorkload:
-    """A model (or any callable) and the inputs to call it with.
+    """A model (or any callable) and its inputs.
 
-    The model is used where it is: it is moved to the device, put in eval mode and, if a dtype is
-    asked for, cast in place; the inputs are copied over. On a simulated GPU, which needs shapes
-    alone, it is as it was before afterwards.
+    The model is used in place: it is moved to the device, put in eval mode and, if a dtype is
+    requested, cast; the inputs are copied. A simulated GPU needs only shapes and leaves the model as it was.
 
     Attributes:
-        name: What to call it.
+        name: Name in messages and results.
     """
 
     def __init__(self, target: Any, inputs: Any = (), name: str | None = None) -> None:
@@ -42,15 +41,15 @@ class ObjectWorkload:
 
         Args:
             target: A module or any callable.
-            inputs: A tuple of positional arguments, a mapping of keyword arguments, or the one argument.
-            name: What to call it; by default the name of its class or function.
+            inputs: A tuple of positional arguments, a mapping of keyword arguments, or a single argument.
+            name: Name in messages and results; by default that of its class or function.
 
         Raises:
             BadInputError: If ``target`` can't be called.
         """
         self.name = name or str(getattr(target, "__qualname__", type(target).__qualname__))
         if not callable(target):
-            raise BadInputError(f"{self.name}: a model or callable is needed, not {type(target).__name__}")
+            raise BadInputError(f"{self.name}: a model or callable is required, not {type(target).__name__}")
         self._target = target
         self._inputs = inputs
 
@@ -58,7 +57,7 @@ class ObjectWorkload:
         """See ``Workload.build``.
 
         Raises:
-            BadInputError: If the options ask for what only a model made here could do.
+            BadInputError: If the options apply only to built-in models.
         """
         check_options(self.name, options)
         self._refuse(options)
@@ -71,7 +70,7 @@ class ObjectWorkload:
 
 
 def _check_options(options: WorkloadOptions, name: str) -> None:
-    """Refuse what what exists already can't honour."""
+    """Refuse options that don't apply to existing objects."""
     if options.config:
         raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
     if options.random:
@@ -83,20 +82,20 @@ def _check_options(options: WorkloadOptions, name: str) -> None:
 def build_object(
     target: Any, inputs: Any, device: str, options: WorkloadOptions, *, name: str, batch: int | None = None
 ) -> Built:
-    """A model or callable that exists already, moved to ``device``.
+    """An existing model or callable, moved to ``device``.
 
     Args:
         target: Module or callable.
         inputs: See ``ObjectWorkload``.
         device: See ``Workload.build``.
-        options: Already checked. Without a dtype, everything keeps the types that it has.
-        name: Of the workload.
-        batch: Samples in the inputs, where known; else a module's are counted by the first
-            dimension of its first tensor.
+        options: Already checked. Without a dtype, everything keeps its type.
+        name: Name of the workload.
+        batch: Samples in the inputs, where known; else the first dimension of a module's first
+            input tensor.
 
     Raises:
         BadInputError: If the options don't fit, or a call of ``target`` returns before its body has run.
-        NotPossibleError: If the device isn't there or has no memory left.
+        NotPossibleError: If the device is missing or has no memory left.
     """
     import torch
 
@@ -104,7 +103,7 @@ def build_object(
     _check_options(options, name)
     on = require_device(device)
     how = precision(options.dtype, device)
-    # A bound method of a model (model.encode) brings its model along.
+    # A bound method of a model (model.encode) carries its model.
     owner = target if isinstance(target, torch.nn.Module) else getattr(target, "__self__", None)
     module = owner if isinstance(owner, torch.nn.Module) else None
 
@@ -123,7 +122,7 @@ def build_object(
     except BaseException as error:
         restore()
         if isinstance(error, RecursionError):
-            text = "a module contains itself, perhaps by way of another: torch can't walk it"
+            text = "a module contains itself, perhaps indirectly: torch can't iterate over its parts"
             raise BadInputError(f"{name}: {text}") from None
         raise
     if batch is None and module is not None:
@@ -140,9 +139,9 @@ def build_object(
     call: Any = Iteration(target, [placed], how.settings)
     if options.task == "train":
         if module is None:
-            raise BadInputError(f"--task train: {name} is no model: it has no parameters to train")
+            raise BadInputError(f"--task train: {name} isn't a model: it has no parameters to train")
         if options.data is not None:
-            raise BadInputError(f"--data: {name} comes with its inputs; a folder is for a model that classifies images")
+            raise BadInputError(f"--data: {name} comes with its inputs; a folder needs a model that classifies images")
         optimizer = make_optimizer(options.optimizer, module, on)
         call = TrainingIteration(target, [placed], how.training, loss_of_outputs(name), optimizer)
         facts |= {"optimizer": options.optimizer}
@@ -159,7 +158,7 @@ def build_object(
 
 
 def arguments(inputs: Any) -> Inputs:
-    """Positional and keyword arguments: a tuple's items, a mapping's items, or the one object."""
+    """Positional and keyword arguments: a tuple's items, a mapping's items, or the single object."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
@@ -168,7 +167,7 @@ def arguments(inputs: Any) -> Inputs:
 
 
 def _leading(placed: Inputs) -> int | None:
-    """First dimension of the first tensor, which most models take for the batch."""
+    """First dimension of the first tensor, which is the batch for most models."""
     return next((int(tensor.shape[0]) for _, tensor in named_tensors(placed) if tensor.dim() > 0), None)
 
 

@@ -1,34 +1,34 @@
-"""How a workload is asked for."""
+"""Options of a workload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 TASKS = ("infer", "train", "generate")
-"""What can be done with a workload."""
+"""Tasks of a workload."""
 
 
 @dataclass(frozen=True)
 class WorkloadOptions:
-    """How a workload is to be built; None means the workload's own default.
+    """How to build a workload; None means the workload's default.
 
     Attributes:
         task: "infer", "train" or "generate".
         batch: Samples per iteration.
-        seq_len: Tokens per sample, for models of language.
+        seq_len: Tokens per sample, for language models.
         dtype: "fp32" (IEEE), "tf32", "fp16", "bf16", "fp64" or "amp". None means fp16 on CUDA and
-            fp32 elsewhere for models made here, and "as it is" for what the user's code made.
+            fp32 elsewhere for built-in models, and unchanged types for objects of the user's code.
         seed: Seed of random weights and inputs.
-        input_sets: Distinct random inputs to rotate among.
+        input_sets: Number of distinct random inputs, used in rotation.
         config: Overrides of the model's configuration, by key.
-        optimizer: "adamw" or "sgd"; of a training step.
-        label_smoothing: Of its cross entropy.
-        data: Folder of images that it is trained on; None for random ones.
-        max_new_tokens: Tokens to generate for each sample.
-        early_stop: Whether a sample may end before it has them, at a token that ends a sequence.
-        random: Draw random weights, and leave those in the files alone.
-        own_loop: Generate by a loop of our own with this kind of cache ("dynamic" or "static"): where nothing may
-            look at what the device computes. None for transformers' ``generate``.
+        optimizer: "adamw" or "sgd", for a training step.
+        label_smoothing: Label smoothing of the training step's cross entropy.
+        data: Folder of training images; None for random ones.
+        max_new_tokens: Tokens to generate per sample.
+        early_stop: Whether a sample may end earlier, at a token that ends a sequence.
+        random: Draw random weights and ignore those in the files.
+        own_loop: Generate by our own loop with this kind of cache ("dynamic" or "static"), which reads no value from
+            the device. None for transformers' ``generate``.
     """
 
     task: str = "infer"

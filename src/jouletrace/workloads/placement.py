@@ -1,4 +1,4 @@
-"""Modules and tensors brought to a device and a type, also where tensors hold no values."""
+"""Moving modules and tensors to a device and a type, also where tensors hold no values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def place_module(module: torch.nn.Module, device: torch.device, dtype: torch.dty
 
 
 def kept(module: torch.nn.Module) -> Callable[[], None]:
-    """What puts every attribute of ``module`` and its parts back as it is now: tensors, flags, caches."""
+    """A function that restores every present attribute of ``module`` and its parts: tensors, flags, caches."""
     stores: list[dict[str, Any]] = []
     for part in module.modules():
         stores += [vars(part), part._parameters, part._buffers, part._modules]
@@ -41,7 +41,7 @@ def kept(module: torch.nn.Module) -> Callable[[], None]:
 
 
 def _replace_tensors(module: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
-    """What ``Module.to`` does, for the tensors without values that it refuses to swap."""
+    """Do the work of ``Module.to`` for tensors without values, which it refuses to replace."""
     import torch
 
     moved: dict[int, torch.Tensor] = {}  # tied tensors stay tied

@@ -1,4 +1,4 @@
-"""What each ``--dtype`` means: the type of the weights, autocast, and torch's TF32 switches."""
+"""The meaning of each ``--dtype``: the type of the weights, autocast, and torch's TF32 switches."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "
 
 @dataclass(frozen=True)
 class Precision:
-    """How numbers are held and multiplied.
+    """How numbers are stored and multiplied.
 
     Attributes:
-        name: The ``--dtype``, or None: everything stays as the user's code made it.
-        weights: Type of weights and inputs; None leaves them alone.
-        autocast: Type that autocast computes in; None without autocast.
+        name: The ``--dtype``; None keeps everything as the user's code made it.
+        weights: Type of weights and inputs; None leaves them unchanged.
+        autocast: Type in which autocast computes; None without autocast.
         device_type: "cuda", "cpu" or "meta".
-        tf32: Whether float32 products may be computed in TF32; None leaves torch's switches alone.
+        tf32: Whether float32 products may be computed in TF32; None leaves torch's switches unchanged.
     """
 
     name: str | None
@@ -47,7 +47,7 @@ class Precision:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """One iteration's context: inference mode, autocast, the TF32 switches; all put back after."""
+        """The context of one iteration: inference mode, autocast, the TF32 switches; all restored afterwards."""
         import torch
 
         with tf32_switches(self.tf32), torch.inference_mode(), self._autocast():
@@ -68,14 +68,14 @@ class Precision:
 
 
 def precision(name: str | None, device: str) -> Precision:
-    """What ``name`` means on ``device``.
+    """The meaning of ``name`` on ``device``.
 
     "fp32" is IEEE single precision throughout: TF32 is off for matrix products *and* for cuDNN's
     convolutions, where torch leaves it on by default. "amp" keeps fp32 weights and autocasts to
     fp16 on CUDA and to bf16 elsewhere, as torch does by default.
 
     Raises:
-        BadInputError: If there is no such dtype.
+        BadInputError: If the dtype is unknown.
     """
     import torch
 
@@ -92,10 +92,10 @@ def precision(name: str | None, device: str) -> Precision:
 
 @contextmanager
 def tf32_switches(on: bool | None) -> Iterator[None]:
-    """Both TF32 switches of torch at ``on``, put back afterwards; None leaves them alone.
+    """Set both TF32 switches of torch to ``on`` and restore them afterwards; None leaves them unchanged.
 
-    The older ``allow_tf32`` switches are used because torch keeps its newer ``fp32_precision``
-    in step with them, while code that reads the older ones fails after the newer were set.
+    The older ``allow_tf32`` switches are used because torch updates its newer ``fp32_precision``
+    with them, while code that reads the older ones fails once the newer ones are set.
     """
     if on is None:
         yield
@@ -112,6 +112,6 @@ def tf32_switches(on: bool | None) -> Iterator[None]:
 
 
 def short_name(dtype: torch.dtype) -> str:
-    """The ``--dtype`` of a type ("fp16" for ``torch.float16``); other types by torch's own name."""
+    """The ``--dtype`` of a type ("fp16" for ``torch.float16``); torch's own name for other types."""
     name = str(dtype).removeprefix("torch.")
     return _SHORT.get(name, name)

@@ -1,4 +1,4 @@
-"""Models with random weights, reproducibly, and models whose tensors hold no values at all."""
+"""Models with reproducible random weights, and models whose tensors hold no values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def random_model(model_class: Any, config: Any, device: torch.device, dtype: torch.dtype, seed: int) -> tuple[Any, str]:
-    """A model of transformers with weights as its class draws them, torch seeded by the caller.
+    """A model of transformers with weights drawn by its class; the caller seeds torch.
 
-    Weights are drawn in float32 and then cast: drawn in float16, the uniform deviates behind a
-    truncated normal hit its ends, and a weight in a thousand would be a hundred times too large.
+    Weights are drawn in float32 and then cast. In float16 the uniform deviates behind a truncated
+    normal reach its ends, and one weight in a thousand would be a hundred times too large.
 
     Returns:
         The model, and the origin of its weights: ``"random, seed 0"``, or ``"shapes only"`` where
-        tensors hold no values and so nothing is drawn.
+        tensors hold no values.
     """
     if holds_values(device):
         return placed_random(lambda: model_class(config), device, dtype, seed)
@@ -34,7 +34,7 @@ def random_model(model_class: Any, config: Any, device: torch.device, dtype: tor
 
 
 def placed_random(create: Callable[[], Any], device: torch.device, dtype: torch.dtype, seed: int) -> tuple[Any, str]:
-    """A module with weights as its own code draws them, in float32 and then cast; see ``random_model``."""
+    """A module with weights drawn by its own code, in float32 and then cast; see ``random_model``."""
     with device:
         model = create()
     place_module(model, device, dtype)
@@ -43,7 +43,7 @@ def placed_random(create: Callable[[], Any], device: torch.device, dtype: torch.
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """The generators of torch seeded inside the block, and as they were after it."""
+    """Seed the generators of torch inside the block and restore them afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -52,7 +52,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def _no_init_weights() -> AbstractContextManager[None]:
-    """The context of transformers that leaves weights as they were allocated."""
+    """The context of transformers that leaves weights uninitialised."""
     home = "transformers.initialization"
     if importlib.util.find_spec(home) is None:  # before transformers 5
         home = "transformers.modeling_utils"

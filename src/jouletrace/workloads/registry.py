@@ -1,4 +1,4 @@
-"""From what the user writes after ``jouletrace profile`` to a workload."""
+"""Resolves the user's name of a workload, as after ``jouletrace profile``."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _OWN: dict[str, tuple[str, ...]] = {
     "memcpy": ("memcpy:Memcpy",),
     "allreduce": ("allreduce:AllReduce",),
 }
-"""Workloads whose code is here, by name: module and class, and what the class takes."""
+"""Workloads with code in this package, by name: module and class, and the arguments of the class."""
 
 _PREFIXES: dict[str, Callable[[str], Workload]] = {
     **dict.fromkeys(HubModel.prefixes, HubModel),
     **dict.fromkeys(ZooModel.prefixes, ZooModel),
 }
-"""Places of models, by what a name of theirs begins with."""
+"""Sources of models, by the prefix of their names."""
 
 
 def names() -> list[str]:
-    """What is built in, for help texts: canonical names of models in the order of their table, then others."""
+    """Built-in workloads, for help texts: canonical names of models in the order of their table, then the others."""
     return [*MODELS, *_OWN]
 
 
@@ -51,10 +51,10 @@ def resolve(spec: str) -> Workload:
     Args:
         spec: A built-in name or alias, ``hf:ORG/NAME``, ``torchvision:NAME``, ``timm:NAME``,
             ``package.module:callable``, ``file.py:callable``, or a local folder of transformers.
-            A folder named like a built-in model is ``./NAME``.
+            Write ``./NAME`` for a folder with the name of a built-in model.
 
     Raises:
-        BadInputError: If it names nothing; the nearest names are offered.
+        BadInputError: If the name is unknown; the message offers the nearest names.
     """
     if not spec.strip():
         raise BadInputError(f"no workload named (built in: {', '.join(names())}; or {_OTHERS})")
@@ -85,7 +85,7 @@ def resolve(spec: str) -> Workload:
 
 
 def _refuse_near_prefix(spec: str) -> None:
-    """Refuse a misspelt prefix, unless there is a module of that name."""
+    """Refuse a misspelt prefix, unless a module of that name exists."""
     module, colon, rest = spec.partition(":")
     if not colon or not module.isidentifier() or Path(module).exists() or Path(f"{module}.py").exists():
         return

@@ -1,4 +1,4 @@
-"""A training step as an iteration: forward, loss, backward, optimizer. The weights stay as they are."""
+"""A training step as an iteration: forward, loss, backward, optimizer. The weights stay unchanged."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 OPTIMIZERS = ("adamw", "sgd")
 
 Loss = Callable[[Any, Inputs], Any]
-"""From a model's outputs and its inputs to a scalar."""
+"""Maps a model's outputs and inputs to a scalar."""
 
 
 @dataclass(frozen=True)
 class TrainingIteration:
     """The ``call`` of a ``Built`` that trains.
 
-    The learning rate is 0, so that thousands of steps leave the weights, and with them the data that
-    kernels see, as they were; every kernel of a step runs all the same. Gradients are made anew in each
-    iteration, as ``zero_grad`` does it by default.
+    The learning rate is 0: every kernel of a step runs, while thousands of steps change neither the weights
+    nor the data that kernels process. Gradients are allocated in each iteration, as after ``zero_grad`` with its
+    defaults.
 
     Attributes:
         target: The model, in training mode.
-        inputs: The input sets, labels not among them.
+        inputs: The input sets, without labels.
         settings: Makes the context of one iteration.
-        loss: From outputs to the loss.
-        optimizer: Of the model's parameters.
-        load: What the model is given instead of an input set, loaded in each iteration; None to take the set.
+        loss: Maps outputs and inputs to the loss.
+        optimizer: Optimizer of the model's parameters.
+        load: Loads a batch in each iteration, in place of the input set; None to use the input set.
     """
 
     target: Callable[..., Any]
@@ -61,18 +61,18 @@ class TrainingIteration:
 
 
 def make_optimizer(name: str, model: torch.nn.Module, on: torch.device) -> torch.optim.Optimizer:
-    """An optimizer as training scripts use it, but for its learning rate of 0.
+    """An optimizer as in training scripts, except for its learning rate of 0.
 
-    AdamW keeps torch's default weight decay, whose kernels belong to a step: times the learning rate it is nothing.
+    AdamW keeps torch's default weight decay, whose kernels belong to a step; a learning rate of 0 cancels its effect.
 
     Raises:
-        BadInputError: If there is no such optimizer, or nothing to train.
+        BadInputError: If the optimizer is unknown, or the model has no parameter to train.
     """
     import torch
 
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
-        raise BadInputError(f"--task train: {type(model).__name__} has no parameter that could be trained")
+        raise BadInputError(f"--task train: {type(model).__name__} has no parameter to train")
     if name == "adamw":
         on_gpu = on.type == "cuda"
         rate: Any = torch.zeros((), device=on) if on_gpu else 0.0
@@ -83,10 +83,10 @@ def make_optimizer(name: str, model: torch.nn.Module, on: torch.device) -> torch
 
 
 def loss_on_labels(labels: list[Any], inputs: list[Inputs], smoothing: float) -> Loss:
-    """Cross entropy of logits against labels drawn beside the inputs.
+    """Cross entropy of logits against labels drawn with the inputs.
 
     Logits of shape (batch, classes) are compared with the labels of their input set, shape (batch,); those of
-    a language model, (batch, tokens, vocabulary), against the next token; one logit a sample, (batch, 1), against
+    a language model, (batch, tokens, vocabulary), with the next token; one logit per sample, (batch, 1), with
     labels 0 and 1.
     """
     from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
@@ -107,17 +107,17 @@ def loss_on_labels(labels: list[Any], inputs: list[Inputs], smoothing: float) ->
 
 
 def loss_on_loaded(loader: ImageLoader, smoothing: float) -> Loss:
-    """Cross entropy of logits, shape (batch, classes), against the labels that came with the last batch."""
+    """Cross entropy of logits, shape (batch, classes), against the labels of the last batch."""
     from torch.nn.functional import cross_entropy
 
     return lambda outputs, _: cross_entropy(outputs.logits, loader.labels, label_smoothing=smoothing)
 
 
 def loss_of_outputs(name: str) -> Loss:
-    """The loss that a user's model states itself: its outputs' ``loss``, or a scalar that it returns.
+    """The loss that a user's model returns: its outputs' ``loss``, or a scalar.
 
     Raises:
-        BadInputError: When called, if there is none.
+        BadInputError: When called, if the model returns no loss.
     """
     import torch
 
@@ -131,22 +131,22 @@ def loss_of_outputs(name: str) -> Loss:
 
 
 def check_loss_and_optimizer(label_smoothing: float, optimizer: str) -> None:
-    """Refuse what no training step can be made with.
+    """Refuse values with which no training step can be built.
 
     Raises:
-        BadInputError: Naming the option and what it may be.
+        BadInputError: With the option and its permitted values.
     """
     if optimizer not in OPTIMIZERS:
         raise BadInputError(f"--optimizer {optimizer}: must be one of {', '.join(OPTIMIZERS)}")
-    if not 0 <= label_smoothing < 1:  # NaN, too
+    if not 0 <= label_smoothing < 1:  # refuses NaN too
         raise BadInputError(f"--label-smoothing {label_smoothing:g}: must be at least 0 and less than 1")
 
 
 def check_training(name: str, options: WorkloadOptions) -> None:
-    """Refuse options of training that make no sense, or no sense for another task.
+    """Refuse options of training that are invalid, or that belong to another task.
 
     Raises:
-        BadInputError: Naming the option.
+        BadInputError: With the option.
     """
     check_loss_and_optimizer(options.label_smoothing, options.optimizer)
     if options.task != "train" and options.data is not None:

@@ -1,4 +1,4 @@
-"""Models of transformers, made from their configuration. Nothing is downloaded."""
+"""Models of transformers, created from their configuration. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import torch
 
 Make = Callable[["torch.device", "torch.dtype"], tuple[Any, str]]
-"""Makes a model on a device in a type; returns it and where its weights are from."""
+"""Creates a model on a device in a type; returns it and the origin of its weights."""
 
 Draw = Callable[[Any, "torch.device", "torch.dtype"], tuple[list[Inputs], WorkloadFacts]]
-"""Makes the input sets of a model, and the facts about them that ``random_inputs`` states."""
+"""Creates the input sets of a model and their facts, as ``random_inputs`` does."""
 
 
 class BuiltInModel:
@@ -57,14 +57,14 @@ class BuiltInModel:
 
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
             with refused_config(self.name, typed):
-                # The configuration is built anew so that what it derives from a setting follows.
+                # The configuration is rebuilt, so that values derived from a changed setting change too.
                 config = config_class(**{**self._entry.config, **typed})
                 return random_model(model_class, config, on, dtype, options.seed)
 
         facts: WorkloadFacts = {"name": self.name, "config": typed, "note": self._entry.note}
         seq_len = self._entry.seq_len
         if options.task == "generate":
-            del facts["note"]  # which is about plain forwards
+            del facts["note"]  # it concerns plain forwards
             seq_len = min(seq_len or PROMPT, PROMPT)
         return build_model(make, device, options, facts=facts, seq_len=seq_len)
 
@@ -79,20 +79,20 @@ def build_model(
     draw: Draw | None = None,
     classes: Callable[[Any], int] | None = None,
 ) -> Built:
-    """A model that is made here with its inputs, ready for its task.
+    """A new model with its inputs, ready for its task.
 
     Args:
-        make: Makes the model.
+        make: Creates the model.
         device: See ``Workload.build``.
         options: Already checked.
-        facts: What the caller knows: "name", "config", "note".
+        facts: Facts from the caller: "name", "config", "note".
         seq_len: Default sequence length.
-        draw: Makes the inputs; random ones for a model of transformers if None.
-        classes: From the model to the number of its classes; None for those of its configuration.
+        draw: Creates the inputs; None for random ones for a model of transformers.
+        classes: Maps the model to the number of its classes; None for that of its configuration.
 
     Raises:
         BadInputError: See ``random_inputs`` and ``make_generation``.
-        NotPossibleError: If the device isn't there or has no memory left.
+        NotPossibleError: If the device is missing or has no memory left.
     """
     on = require_device(device)
     training = options.task == "train"
@@ -140,7 +140,7 @@ def build_model(
 def _iteration(
     model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device, classes: int
 ) -> tuple[Callable[[int], Any], WorkloadFacts]:
-    """The call of an iteration, and what a reader must know of a training step."""
+    """The call of an iteration, and facts about a training step."""
     import torch
 
     if options.task != "train":
@@ -165,7 +165,7 @@ def _labels(model: Any) -> int:
 def _on_images(
     model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
 ) -> tuple[Callable[[int], Any], WorkloadFacts]:
-    """As ``_iteration``, on a folder of images."""
+    """As ``_iteration``, with a folder of images."""
     folder, config = ImageFolder.of(str(options.data)), getattr(model, "config", None)
     if getattr(model, "main_input_name", "") != "pixel_values" or not hasattr(config, "num_labels"):
         raise BadInputError(
@@ -179,7 +179,7 @@ def _on_images(
         )
     like = inputs[0][1]["pixel_values"]
     loader = ImageLoader(folder, like.shape[0], tuple(like.shape[1:]), like.dtype, on, options.seed)
-    del inputs[1:]  # each batch is another one anyway
+    del inputs[1:]  # every batch differs anyway
     loss, optimizer = loss_on_loaded(loader, options.label_smoothing), make_optimizer(options.optimizer, model, on)
     call = TrainingIteration(model, inputs, how.training, loss, optimizer, loader.load)
     return call, {
@@ -191,7 +191,7 @@ def _on_images(
 
 
 def _check_filled(model: torch.nn.Module, name: str, typed: dict[str, Any]) -> None:
-    """Refuse a change that leaves a layer without width: it would run, and its figures be of nothing."""
+    """Refuse a change that leaves a layer without width: it would run, but its figures would mean nothing."""
     empty = next((key for key, parameter in model.named_parameters() if typed and not parameter.numel()), None)
     if empty is not None:
         raise BadInputError(f"{name} can't be built with --config {_changed(typed)}: {empty} would hold no numbers")
@@ -199,12 +199,12 @@ def _check_filled(model: torch.nn.Module, name: str, typed: dict[str, Any]) -> N
 
 @contextmanager
 def refused_config(name: str, typed: dict[str, Any]) -> Iterator[None]:
-    """A configuration that the model's own code refuses is the user's fault, if the user changed it."""
+    """Report a configuration that the model's code refuses as bad input, if the user changed it."""
     try:
         yield
     except JouletraceError:
         raise
-    except Exception as error:  # what checks configurations has errors of its own
+    except Exception as error:  # the libraries that check configurations have their own errors
         if not typed or isinstance(error, MemoryError) or "memory" in str(error):
             raise
         why = " ".join(str(error).split())

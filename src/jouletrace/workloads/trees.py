@@ -1,4 +1,4 @@
-"""Tensors inside tuples, lists, mappings and dataclasses: the shapes that inputs and outputs take."""
+"""Tensors inside tuples, lists, mappings and dataclasses, as inputs and outputs contain them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor in ``tree`` with its path ("logits", "0.keys"), in order.
 
-    Looks into tuples, lists, mappings and dataclasses; anything else is passed over.
+    Descends into tuples, lists, mappings and dataclasses; ignores other objects.
     """
     import torch
 
@@ -33,10 +33,10 @@ def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor
 
 
 def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
-    """``tree`` with every tensor replaced by ``change(tensor)``; plain containers are made anew.
+    """``tree`` with every tensor replaced by ``change(tensor)``, in new containers.
 
-    Tuples, named tuples, lists and mappings are looked into. A mapping becomes a plain ``dict``
-    (what a call unpacks); any other object is handed on as it is.
+    Descends into tuples, named tuples, lists and mappings. A mapping becomes a plain ``dict``, which
+    a call can unpack; other objects stay the same.
     """
     import torch
 

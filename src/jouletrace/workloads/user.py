@@ -24,8 +24,8 @@ _RETURNS = "(model, inputs) or (callable, args)"
 class UserWorkload:
     """A callable of the user's that returns ``(model, inputs)`` or ``(callable, args)``.
 
-    It is called with those of ``batch``, ``seq_len``, ``dtype``, ``device`` and ``seed`` that it has
-    parameters for, torch's generator seeded.
+    It receives those of ``batch``, ``seq_len``, ``dtype``, ``device`` and ``seed`` for which it has
+    parameters; torch's generator is seeded before.
 
     Attributes:
         name: The spec as given.
@@ -35,7 +35,7 @@ class UserWorkload:
         """Check the form of ``spec``; the user's code is imported by ``build``.
 
         Raises:
-            BadInputError: If it isn't "place:name", or names a file that isn't there.
+            BadInputError: If it isn't "place:name", or names a missing file.
         """
         parts = split(spec)
         if parts is None:
@@ -72,7 +72,7 @@ class UserWorkload:
         return built
 
     def _arguments(self, make: Any, device: str, options: WorkloadOptions) -> dict[str, Any]:
-        """The options that the callable has parameters for; one it can't honour is refused."""
+        """The options for which the callable has parameters; an option without a parameter is refused."""
         offered: dict[str, Any] = {
             "batch": options.batch,
             "seq_len": options.seq_len,
@@ -82,7 +82,7 @@ class UserWorkload:
         }
         try:
             parameters = inspect.signature(make).parameters.values()
-        except (ValueError, TypeError):  # some builtins don't tell
+        except (ValueError, TypeError):  # some builtins have no signature
             parameters = {}.values()
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -106,7 +106,7 @@ class UserWorkload:
         return given
 
     def _pair(self, returned: Any) -> tuple[Any, Any]:
-        """The two things that it must return."""
+        """The two values that it must return."""
         if not isinstance(returned, tuple):
             raise BadInputError(f"{self.name} returned {type(returned).__name__}, not {_RETURNS}")
         if len(returned) != 2:
@@ -114,6 +114,6 @@ class UserWorkload:
         target, inputs = returned
         if not callable(target):
             raise BadInputError(
-                f"{self.name} returned {type(target).__name__} first, which can't be called; needed is {_RETURNS}"
+                f"{self.name} returned {type(target).__name__} first, which can't be called; required is {_RETURNS}"
             )
         return target, inputs

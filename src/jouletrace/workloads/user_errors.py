@@ -1,4 +1,4 @@
-"""An exception from the user's code in one line: its type, its text, and where it came from."""
+"""An exception from the user's code in one line: its type, its text, and its origin."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def one_line(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """``"model.py, line 12: x.view(3)"``: the deepest line that the reader can do something about.
+    """``"model.py, line 12: x.view(3)"``: the deepest line that the reader can change.
 
-    That is the user's own code, else a library's, such as a model's, else torch's. Our own is left out.
+    It is the deepest line of the user's own code, else of a library such as a model's, else of torch. Lines of
+    jouletrace are left out.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     if not frames:

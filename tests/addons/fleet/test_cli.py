@@ -173,10 +173,10 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
     [
         (("gem",), "unknown workload 'gem'"),
         (("gemm", "--device", "sim:h100", "--gpus", "x"), "give their number"),
-        (("gemm", "--device", "sim:h100?seed=1", "--gpus", "2"), "a fleet chooses itself"),
-        (("gemm", "--device", "sim:h100?realtime=1"), "live in their own time"),
+        (("gemm", "--device", "sim:h100?seed=1", "--gpus", "2"), "a fleet chooses the seed and the run itself"),
+        (("gemm", "--device", "sim:h100?realtime=1"), "run in virtual time"),
         (("gemm", "--device", "cuda:1"), "choose GPUs by --gpus"),
-        (("gemm", "--device", "sim:h100", "--noise", "gemm@0"), "simulated GPUs don't feel what others do"),
+        (("gemm", "--device", "sim:h100", "--noise", "gemm@0"), "noise has no effect on simulated GPUs"),
         (("gemm", "--device", "sim:h100", "--placement", "at-once"), "together, in-turn"),
         (("gemm", "--device", "sim:h100", "--repeats", "0"), "must be at least 1"),
         (("gemm", "--device", "sim:h100", "--engine", "slurm"), "local, ray"),

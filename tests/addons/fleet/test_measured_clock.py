@@ -36,7 +36,7 @@ def test_it_stands_beside_the_one_told_where_it_is_known(tmp_path):
     assert ("counted_mhz" in clocks["counted"], "counted_mhz" in clocks["told"]) == (True, False)
     assert all("clock_mhz" in each for each in clocks.values())
     for name, one in fleets.items():
-        assert ("SM, counted (MHz)" in render(one, [found[name]])) is (name == "counted")
+        assert ("SM, measured (MHz)" in render(one, [found[name]])) is (name == "counted")
 
 
 def test_a_runs_windows_bring_it_along():

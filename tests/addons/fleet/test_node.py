@@ -302,7 +302,7 @@ def test_where_no_result_could_be_had_the_reason_is_said(tmp_path):
     boards = gpus(1, 2)
     dataset = Dataset(open_store(tmp_path / "f"))
     work, _ = fake_work(dataset, boards, fails={(gpu.id, 0) for gpu in boards})
-    with pytest.raises(NotPossibleError, match="not one of 2 results could be had: gone"):
+    with pytest.raises(NotPossibleError, match="none of 2 results could be measured: gone"):
         run_fleet(FleetSettings("gemm", repeats=1), boards, dataset, work)
 
 
@@ -424,7 +424,7 @@ def test_a_figure_that_no_measurement_gives_is_not_put_away(tmp_path, name, valu
     dataset = Dataset(open_store(tmp_path / "f"))
     task = Task(gpus(1, 1)[0], 0)
     tables = tables_of(task, [1.0, 1.1], **{name: value})
-    with pytest.raises(NotPossibleError, match=rf"GPU 0 of node-0: the result can't be right: {name} is"):
+    with pytest.raises(NotPossibleError, match=rf"GPU 0 of node-0: the result is implausible: {name} is"):
         dataset.put(task, tables)
     assert dataset.done() == set()
 

@@ -305,7 +305,7 @@ def test_a_file_that_is_cut_off_is_named_though_no_figure_rests_on_it(tmp_path, 
         f"{names[0]} is cut off: readings of that run are missing from the page",
         f"{names[1]} is cut off: single iterations of that run can't be read",
         f"raw/{inside}.zip is cut off: that Run can't be opened by itself",
-        f"failed/{inside}.json can't be read: why that result is missing isn't known",
+        f"failed/{inside}.json can't be read: the reason for that missing result is unknown",
     ]
 
 
@@ -333,8 +333,8 @@ def test_windows_that_resemble_one_another_are_flagged_and_count_for_less(tmp_pa
     assert spread["energy_j"]["windows"]["flags"] == []
     assert spread["energy_j"]["windows"]["effective_per_run"] > 15
     text = " ".join(command(capsys, "fleet", "report", str(tmp_path / "f")).out.split())
-    assert "successive windows of a run resemble one another in time of an iteration (correlation 0." in text
-    assert "resemble one another in energy" not in text
+    assert "successive windows of a run are correlated in time of an iteration (correlation 0." in text
+    assert "are correlated in energy" not in text
 
 
 def test_a_run_that_cannot_be_right_is_left_out_and_said():
@@ -346,7 +346,7 @@ def test_a_run_that_cannot_be_right_is_left_out_and_said():
     found = fleet_of([profile_run(), absurd], places=["good.zip", "absurd.zip"])
     assert len(found.groups[0].runs["gpu"]) == 1
     (line,) = found.damaged
-    assert line.startswith("absurd.zip can't be right: time_s is 6.7")
+    assert line.startswith("absurd.zip is implausible: time_s is 6.7")
     assert line.endswith("which no measurement gives: left out")
 
 
@@ -356,7 +356,7 @@ def test_runs_that_tell_less_than_others_are_named():
     found = fleet_of([whole, cut, idle], places=["whole.zip", "cut.zip", "idle.zip"])
     assert len(found.groups[0].runs["gpu"]) == 2
     assert sorted(found.damaged) == [
-        "cut.zip did not end by itself: its figures rest on what was recorded until then",
+        "cut.zip did not end by itself: its figures rest on the data recorded until then",
         "idle.zip has no time of an iteration: left out",
     ]
 
@@ -379,7 +379,7 @@ def test_a_place_without_a_fleet_is_refused_in_a_line(tmp_path):
     with pytest.raises(BadInputError, match="no fleet in"):
         read_fleet(tmp_path)
     (tmp_path / "fleet.json").write_text("[]")
-    with pytest.raises(BadInputError, match="not of a fleet"):
+    with pytest.raises(BadInputError, match="does not describe a fleet"):
         read_fleet(tmp_path)
     (tmp_path / "fleet.json").write_text("{")
     with pytest.raises(BadInputError, match="not valid JSON"):
@@ -409,7 +409,7 @@ def test_what_does_not_belong_into_a_fleet_is_named_and_left_out(tmp_path):
         "all.parquet isn't named",
         "(copy).parquet isn't named",
         "8 rows, not one",
-        "1 result has no windows",
+        "1 result has no readable windows",
     ):
         assert words in said
     assert dataset.done() == {("node-0", "GPU-0001", 0), ("node-0", "GPU-0001", 1)}

@@ -45,13 +45,13 @@ def test_gpus_that_wait_for_one_another_are_not_ranked_by_the_time_that_all_take
     assert energy.range.low > 0.04
     text = " ".join(typeset(document(whole, [found]), width=200).split())
     assert "less time" not in text
-    assert "GPU 0: no; times are the same by construction" in text
+    assert "GPU 0: no; times are equal by construction" in text
     assert re.search(r"it takes \d[^%]* % less energy \(sensor gain apart\) than", text)
     assert "the fastest first" not in text
     assert {one.action for one in actions(whole, [found])} == {"undecided"}
     page = render(whole, [found])
     assert "the fastest first" not in page
-    assert "Times are the same by construction" in page
+    assert "Times are equal by construction" in page
 
 
 def test_the_time_that_all_share_counts_once_however_many_gpus_repeat_it(tmp_path):

@@ -91,7 +91,7 @@ def test_other_boards_and_instances_are_not_taken_for_ours(server):
         metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.5, 1, 'gpu="3"'),
     )
     assert exporter(server.url).poll() == []
-    with pytest.raises(NotPossibleError, match="says nothing of the instances"):
+    with pytest.raises(NotPossibleError, match="reports no instance of"):
         exporter(server.url).check()
 
 

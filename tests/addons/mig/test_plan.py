@@ -61,8 +61,8 @@ def test_what_is_left_can_really_be_created():
     backend = SimulatedMig("sim:a100-80")
     backend.set_mode(True)
     found = make_plan(["3g.40gb", "1g.10gb"], backend)
-    for wish, where in zip(found.wishes, found.placements, strict=True):
-        backend.create(wish.profile, where)
+    for request, where in zip(found.requests, found.placements, strict=True):
+        backend.create(request.profile, where)
     assert {one.name: one.free for one in backend.profiles()} == found.left
 
 
@@ -90,7 +90,7 @@ def test_what_does_not_fit_says_what_does():
     ("item", "says"),
     [
         ("5g.50gb", "no such profile"),
-        ("1g", r"may be 1g\.10gb or 1g\.20gb"),
+        ("1g", r"may mean 1g\.10gb or 1g\.20gb"),
         ("3g.40g", "PROFILE"),
         ("1g.10gb+gfx", r"no such profile; did you mean 1g\.10gb\?"),
         ("77", "no profile has this id"),
@@ -100,20 +100,20 @@ def test_what_does_not_fit_says_what_does():
         ("", "no profile is named"),
     ],
 )
-def test_a_wrong_wish_gets_one_line_that_says_why(item, says):
+def test_a_wrong_request_gets_one_line_that_says_why(item, says):
     with pytest.raises(BadInputError, match=says) as error:
         plan(item)
     assert "\n" not in str(error.value)
 
 
 def test_a_profile_may_be_named_by_its_beginning_its_id_or_with_mig_before_it():
-    assert [w.profile.name for w in plan("3g", "14", "MIG 1g.10gb").wishes] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert [w.profile.name for w in plan("3g", "14", "MIG 1g.10gb").requests] == ["3g.40gb", "2g.20gb", "1g.10gb"]
 
 
 def test_compute_instances_share_a_gpu_instance():
     found = plan("2x1c.3g.40gb", "1c.2g")
-    assert [w.compute for w in found.wishes] == [(1, 1), (1,)]
-    assert str(found.wishes[0]) == "2x1c.3g.40gb"
+    assert [w.compute for w in found.requests] == [(1, 1), (1,)]
+    assert str(found.requests[0]) == "2x1c.3g.40gb"
     assert found.layout.parts[0].placement == Placement(0, 2)
 
 
@@ -159,8 +159,8 @@ def test_placements_kept_from_the_user_are_no_placements():
     fake.board.errors["nvmlDeviceGetGpuInstancePossiblePlacements"] = 4
     backend = nvml_backend(fake)
     assert backend.profiles()[0].placements == ()
-    assert "not told" in render(listing(backend))
-    with pytest.raises(NotPossibleError, match="may need root"):
+    assert "not reported" in render(listing(backend))
+    with pytest.raises(NotPossibleError, match="root may help"):
         make_plan(["3g.40gb"], backend)
 
 

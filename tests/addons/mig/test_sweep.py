@@ -166,7 +166,7 @@ def test_csv_and_parquet_say_the_same_with_units(tmp_path):
     [
         (("9g.90gb",), {}, "no such profile"),
         (("1c.3g.20gb",), {}, "whole GPU instances"),
-        (("3g.20gb",), {"together": (3,)}, "3g.20gb 2 times"),
+        (("3g.20gb",), {"together": (3,)}, "takes 2 3g.20gb"),
         (("3g.20gb",), {"together": (-1,)}, "a number of slices"),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_program_beside_the_path_is_found_the_newest_first(tmp_path, monkeypat
     ("arguments", "says"),
     [
         (["--with", "perf", "--", "true"], "--with perf: must be one of nsys, ncu"),
-        (["--with", "nsys", "--section", "Occupancy", "--", "true"], "ncu's"),
+        (["--with", "nsys", "--section", "Occupancy", "--", "true"], "apply to ncu"),
         (["--with", "ncu", "--iterations", "0", "deit-t"], "--iterations 0"),
         (["--with", "ncu", "--time-limit", "0", "deit-t"], "--time-limit 0"),
         (["--with", "nsys", "deit-q"], "unknown workload 'deit-q'"),
@@ -224,7 +224,7 @@ def test_ncu_needs_a_gpu_for_a_workload(tmp_path, monkeypatch, capsys):
     stand_in_ncu(tmp_path, monkeypatch)
     said = command(capsys, "trace", "--with", "ncu", "-d", "cpu", "deit-t")
     assert said.code == 3
-    assert "ncu counts kernels of NVIDIA GPUs" in said.complaint
+    assert "ncu measures kernels of NVIDIA GPUs" in said.complaint
 
 
 class Step:

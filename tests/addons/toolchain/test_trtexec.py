@@ -91,7 +91,7 @@ def test_a_batch_that_this_version_has_built_in_is_refused(tmp_path, monkeypatch
     stand_in(tmp_path, monkeypatch)
     said = command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu", "--batch", "4")
     assert said.code == 2
-    assert "--batch 4: this TensorRT builds it into engines" in said.complaint
+    assert "--batch 4: this TensorRT fixes it in engines" in said.complaint
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_trtexec_that_hangs_is_ended(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nothing.engine"], "there is no such file"),
+        (["nothing.engine"], "no such file"),
         (["deit-t"], "takes a file"),
         (["model.engine", "--mode", "compile"], "--mode compile"),
         (["model.engine", "--threads", "2"], "--threads with --backend trtexec"),

@@ -195,7 +195,7 @@ def test_spans_with_half_a_time_are_drawn_without_a_length_and_say_so(tmp_path):
     document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
     assert problems(document) == []
     assert {e["name"]: (e["dur"], e["args"]["flaw"]) for e in of_phase(document, "X")} == {
-        "open": (0, "its end is not known"),
+        "open": (0, "its end is unknown"),
         "backwards": (0, "it ends before it starts"),
     }
     assert document["otherData"]["leftOut"] == {"spans without a start": 1}

@@ -112,13 +112,13 @@ def test_csv_times_are_whole_nanoseconds_and_grids_are_readable(tmp_path):
 def test_nothing_is_written_over_what_is_there(tmp_path, form):
     target = tmp_path / ("out.zip" if form == "zip" else "out")
     target.write_text("mine")
-    with pytest.raises(BadInputError, match="never go over"):
+    with pytest.raises(BadInputError, match="never overwritten"):
         exporters.export(Run(), form, target)
     assert target.read_text() == "mine"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     if form != "zip":
-        with pytest.raises(BadInputError, match="never go over"):
+        with pytest.raises(BadInputError, match="never overwritten"):
             exporters.export(Run(), form, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
 

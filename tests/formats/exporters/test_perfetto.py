@@ -148,7 +148,7 @@ def test_spans_with_half_a_time_are_drawn_without_a_length_and_say_so(tmp_path):
     rows[0]["end_ns"] = rows[2]["start_ns"] = None
     found = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "perfetto", tmp_path / "trace"))
     assert {s.name: (s.end_ns - s.start_ns, s.args["flaw"]) for s in found.slices} == {
-        "open": (0, "its end is not known"),
+        "open": (0, "its end is unknown"),
         "backwards": (0, "it ends before it starts"),
     }
     assert [note.args["message"] for note in found.instants] == ["1 spans without a start"]

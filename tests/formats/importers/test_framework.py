@@ -58,7 +58,7 @@ def test_a_file_of_no_known_format_is_one_line(tmp_path, content, message):
 
 @pytest.mark.parametrize("path", ["nowhere.json", "."])
 def test_what_isnt_a_file_is_one_line(path):
-    with pytest.raises(BadInputError, match=r"cannot read|neither of a Run nor of MIG results"):
+    with pytest.raises(BadInputError, match=r"cannot read|neither the folder of a Run nor of MIG results"):
         import_files([path])
 
 

@@ -232,7 +232,7 @@ def test_an_unreadable_event_is_counted_with_its_line_and_the_rest_is_kept(tmp_p
     lines[broken] = lines[broken].replace('"ph": "X"', '"ph": X')
     run = read(make.write(tmp_path / "t.json", "\n".join(lines)))
     assert len(rows(run)) == 20 * 11 - 1
-    assert codes(run)["unreadable_events"] == f"1 events are no JSON, the first at line {broken}"
+    assert codes(run)["unreadable_events"] == f"1 events aren't JSON, the first at line {broken}"
 
 
 def test_events_with_impossible_times_are_counted(tmp_path):
@@ -327,7 +327,7 @@ def test_an_event_whose_arguments_are_damaged_keeps_its_times(tmp_path):
     text = make.native(make.kineto_events(2)).replace('"External id": 11', '"External id": 1 1')
     run = read(make.write(tmp_path / "t.json", text))
     assert len(run.spans) == 22
-    assert codes(run)["unreadable_args"].startswith("3 events have arguments that are no JSON")
+    assert codes(run)["unreadable_args"].startswith("3 events have arguments that aren't JSON")
 
 
 @pytest.mark.thorough

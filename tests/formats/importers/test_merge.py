@@ -63,7 +63,7 @@ def test_files_on_unix_time_keep_their_times(tmp_path):
 def test_a_relative_file_is_put_on_the_start_of_the_reference_and_warned_of(tmp_path):
     run = merged(tmp_path, lambda p: log(p, 5, clock=RELATIVE), lambda p: kernels(p, make.BASE_NS))
     assert run.samples["time_ns"][0].as_py() == make.BASE_NS
-    assert said(run)[0] == "its start was put on that of 1.file"
+    assert said(run)[0] == "its start was aligned with that of 1.file"
     assert codes(run) == ["clock_assumed"]
 
 
@@ -76,7 +76,7 @@ def test_an_offset_moves_all_files_but_the_first_and_is_no_guess(tmp_path):
     )
     assert run.spans["start_ns"][0].as_py() == make.BASE_NS
     assert run.samples["time_ns"][0].as_py() == make.BASE_NS - 250_000_000
-    assert said(run)[1] == "its start was put on that of 0.file; -0.25 s were added"
+    assert said(run)[1] == "its start was aligned with that of 0.file; -0.25 s were added"
     assert codes(run) == []
 
 

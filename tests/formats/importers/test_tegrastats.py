@@ -62,7 +62,7 @@ def test_a_mapping_names_rails_and_their_sum(tmp_path):
     run = read(tmp_path, "tegrastats", tegrastats([2400, 9000]), map={"power_w": "VDD_GPU_SOC+VDD_CPU_CV"})
     assert series(run, "power_w") == pytest.approx([2.8, 9.4])
     assert "rail_assumed" not in codes(run)
-    with pytest.raises(BadInputError, match=r"power_w=VDD_X.*there are VDD_GPU_SOC, VDD_CPU_CV"):
+    with pytest.raises(BadInputError, match=r"power_w=VDD_X.*the rails are VDD_GPU_SOC, VDD_CPU_CV"):
         read(tmp_path, "tegrastats", tegrastats([2400]), map={"power_w": "VDD_X"})
 
 

@@ -155,7 +155,7 @@ def test_a_rank_that_records_nothing_is_named_and_not_waited_for_long(as_rank, t
     (warning,) = [w for w in run.warnings if w.code == "rank_missing"]
     assert "of 2 ranks, no part exists of rank 1" in warning.message
     as_rank(1)
-    with pytest.raises(BadInputError, match="results never go over older ones"):
+    with pytest.raises(BadInputError, match="results are never overwritten"):
         loop(1, tmp_path / "run", steps=1)
 
 

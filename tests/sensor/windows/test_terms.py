@@ -94,6 +94,16 @@ def test_a_fluctuation_beyond_what_calibration_saw_is_in_part_unseen():
     assert between.unseen_w[0] > 5.0
 
 
+def test_a_nominal_fluctuation_hides_less_of_what_is_unseen_than_a_calibrated_one():
+    """Bursts of 3 s at the power cap of an H200 that wasn't calibrated: 19 of 20 covered in place of 16."""
+    response = replace(KNOWN, noise_w=0.0, wander_relative=0.02)
+    _, _, calibrated = quiet(response, noise=12.0)
+    _, _, nominal = quiet(replace(response, origin="nominal"), noise=12.0)
+    assert nominal.wander_w == pytest.approx(calibrated.wander_w)
+    gained = nominal.unseen_w[0] ** 2 - calibrated.unseen_w[0] ** 2
+    assert gained == pytest.approx(UNSEEN_SHARE * 3 * (0.02 * nominal.level_w[0]) ** 2, rel=0.01)
+
+
 def test_jumps_inside_of_a_long_sum_are_mistimed():
     response = replace(KNOWN, noise_w=0.0, wander_relative=0.0)
     _, _, between = quiet(response, watts=[100.0, 500.0, 100.0], edges=(5.0, 10.0))

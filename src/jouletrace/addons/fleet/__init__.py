@@ -1,1 +1,1 @@
-"""The same job on many GPUs and hosts, and how much they differ."""
+"""One job on many GPUs and hosts, and the differences between them."""

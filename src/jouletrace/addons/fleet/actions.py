@@ -1,4 +1,4 @@
-"""What to do with each GPU: inspect, keep, or not known yet; with the evidence."""
+"""The recommended action for each GPU (inspect, keep or undecided), with the evidence."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from jouletrace.spreadsheets import csv_cells
 
 INSPECT, KEEP, UNDECIDED = "inspect", "keep", "undecided"
 LIMIT = 0.03
-"""Relative slowness that is worth a look, by default."""
+"""Default relative slowness from which a GPU should be inspected."""
 
 SURE = 0.975
 _HARDWARE = 0.01
-"""Share of time slowed down by hardware from which on it is evidence."""
+"""Share of time slowed by hardware from which it counts as evidence."""
 
 _LOST = ("vanished", "lost_gpu", "lost_node", "timed_out")
 
 
 @dataclass(frozen=True)
 class Action:
-    """What to do with one GPU.
+    """The recommended action for one GPU.
 
     Attributes:
         node, gpu: Host and UUID.
-        name: What the report calls it.
-        serial, slot: To find it by: serial number and PCI bus; "" where the driver doesn't report it.
+        name: Its name in the report.
+        serial, slot: Serial number and PCI bus, which identify it physically; "" where the driver doesn't report them.
         action: "inspect", "keep" or "undecided".
-        evidence: Why.
-        slower, low, high: Relative to the median of its group, with interval; None where not measured.
+        evidence: The reasons.
+        slower, low, high: Slowness relative to the median of its group, with interval; None where it isn't measured.
     """
 
     node: str
@@ -58,14 +58,14 @@ class Action:
 
 
 def actions(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> list[Action]:
-    """What to do with every GPU of a fleet, those to inspect first.
+    """The recommended action for every GPU of a fleet, those to inspect first.
 
-    A GPU is to be inspected if it is slower than the median of its group by more than ``limit``, with a probability
-    of 97.5 % at least, if its hardware slowed it down, or if it fell off while it was measured.
+    A GPU should be inspected if it is slower than the median of its group by more than ``limit``, with a probability
+    of at least 97.5 %, if its hardware slowed it down, or if it failed while it was measured.
 
     Args:
         fleet: The results.
-        found: What is known of its groups.
+        found: Findings on its groups.
         limit: Relative slowness.
     """
     decided = [action for one in found for action in _of_group(one, fleet.failures, limit)]
@@ -101,7 +101,7 @@ def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: flo
         lost = [f for f in failures if (f.get("node"), f.get("gpu")) == (gpu.node, gpu.id) and f.get("reason") in _LOST]
         if lost:
             verdict = INSPECT
-            evidence.append(f"{len(lost)} runs broke off: {lost[0].get('text', '')}")
+            evidence.append(f"{len(lost)} runs failed: {lost[0].get('text', '')}")
         serial, slot = (str(gpu.facts.get(name) or "") for name in ("serial", "pci_bus"))
         text = "; ".join(evidence)
         found.append(Action(gpu.node, gpu.id, gpu.label, serial, slot, verdict, text, off.value, off.low, off.high))
@@ -109,11 +109,11 @@ def _of_group(findings: Findings, failures: Sequence[dict[str, Any]], limit: flo
 
 
 def _slowness(spread: Spread, code: int, off: Estimate, limit: float) -> tuple[str, str]:
-    """What to do by a GPU's distance from the median, and why."""
+    """The action for a GPU by its distance from the median, and the reason."""
     if spread.alike:
-        return UNDECIDED, "GPUs wait for one another in every call: times tell nothing of one of them"
+        return UNDECIDED, "GPUs wait for one another in every call: times contain no information about a single one"
     if off.value is None or spread.split is None:
-        return UNDECIDED, "nothing of its kind to hold it against"
+        return UNDECIDED, "no other GPU of its kind to compare it with"
     slow = float((spread.off[:, spread.split.gpu.tolist().index(code)] > limit).mean())
     verdict = INSPECT if slow >= SURE else KEEP if slow <= 1 - SURE else UNDECIDED
     shown = off if off.value >= 0 else off.scaled(-1)
@@ -121,17 +121,17 @@ def _slowness(spread: Spread, code: int, off: Estimate, limit: float) -> tuple[s
     words = {
         INSPECT: f"more than the limit of {100 * limit:g} %",
         KEEP: f"within the limit of {100 * limit:g} %",
-        UNDECIDED: f"which may or may not be within the limit of {100 * limit:g} %: more repeats would tell",
+        UNDECIDED: f"which may or may not be within the limit of {100 * limit:g} %: more repeats would decide",
     }
     side = "slower" if off.value >= 0 else "faster"
     return verdict, f"{value} % ({low} to {high}) {side} than the median, {words[verdict]}"
 
 
 def write_csv(found: Sequence[Action], simulated: bool, path: Path) -> None:
-    """Write the actions for a spreadsheet; an older file of such is replaced.
+    """Write the actions for a spreadsheet; an older file of actions is replaced.
 
     Raises:
-        BadInputError: If another file is there, or it can't be written.
+        BadInputError: If another file has that name, or it can't be written.
     """
     text = to_csv(found, simulated)
     check_replaceable(path, (text.partition("\n")[0],), "a table of actions")
@@ -139,7 +139,7 @@ def write_csv(found: Sequence[Action], simulated: bool, path: Path) -> None:
 
 
 def to_csv(found: Sequence[Action], simulated: bool) -> str:
-    """The actions for a spreadsheet."""
+    """The actions as CSV for a spreadsheet."""
     sink = StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     identity = ("action", "name", "serial", "host", "slot", "gpu")

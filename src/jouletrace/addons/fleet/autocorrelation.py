@@ -1,7 +1,7 @@
-"""How much successive windows of a run resemble one another, and what that makes of their mean.
+"""Correlation of successive windows of a run, and its effect on the uncertainty of their mean.
 
-Windows are taken as a first-order autoregressive series about the mean of their run and about the course that all
-runs have in common, such as warming up: the correlation of two of them is rho to the power of their distance. One rho
+Windows are modelled as a first-order autoregressive series about the mean of their run and about a course common to
+all runs, such as warming up: the correlation of two windows is rho to the power of their distance. A single rho
 is estimated for all runs, since a run has few windows.
 """
 
@@ -20,7 +20,7 @@ Codes = NDArray[np.int64]
 
 METHOD = "lag-one autocorrelation"
 _LEAST = 3
-"""Windows of a run from which on it shows anything: of two, one is as far above their mean as the other below."""
+"""Least number of windows of a run for an estimate: of two, one lies as far above their mean as the other below."""
 
 _SURE = 0.99
 _GRID = np.linspace(-0.5, 0.98, 297)
@@ -28,17 +28,17 @@ _GRID = np.linspace(-0.5, 0.98, 297)
 
 @dataclass(frozen=True)
 class Autocorrelation:
-    """What is known of rho, and what windows vary by about the mean of their run and the common course.
+    """The estimate of rho, and the variation of windows about the mean of their run and the common course.
 
     Attributes:
-        rho: Correlation of a window with the next in its run, at least 0: negative ones are too good to be believed.
-        seen: Whether it is more than 0, with a probability of 99 %.
-        windows: Windows of each run, shape (runs,).
-        squares: Sum of squares of what windows vary by.
-        sizes, worth: Windows of a run, each number once, shape (k,), and how many runs have so many, less one where a
-            common course was taken out.
-        ratio, sd: Sum of products of neighbours over ``squares``, and its standard deviation; 0 where nothing is known.
-        ratios: What the ratio comes to for each correlation of the grid.
+        rho: Correlation of a window with the next one in its run, at least 0: negative estimates aren't credible.
+        seen: Whether it exceeds 0 with a probability of 99 %.
+        windows: Number of windows of each run, shape (runs,).
+        squares: Sum of squares of the windows' deviations.
+        sizes, worth: The distinct numbers of windows per run, shape (k,), and the number of runs with each, less one
+            where a common course was removed.
+        ratio, sd: Sum of products of neighbours over ``squares``, and its standard deviation; 0 where they are unknown.
+        ratios: Expected ratio for each correlation of the grid.
     """
 
     rho: Estimate
@@ -53,14 +53,14 @@ class Autocorrelation:
 
     @property
     def effective(self) -> float:
-        """How many independent windows the windows of a run are worth for its mean, on average."""
+        """Number of independent windows that determine a run's mean equally well, on average."""
         return float((self.windows / inflation(self.rho.value or 0.0, self.windows)).mean())
 
     def draws(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-        """Values that rho may have, and normal scores of what ``squares`` may be with each; each shape (n,).
+        """Possible values of rho, and normal scores of the possible ``squares`` for each; each of shape (n,).
 
-        A record in which windows happen to be less alike than they are also happens to vary less: the correlation of
-        the two is about rho itself (0.6 to 0.9 in simulations with 0.7 and 0.9).
+        A record whose windows happen to be less correlated than rho also happens to vary less: the correlation of
+        these two deviations is about rho itself (0.6 to 0.9 in simulations with 0.7 and 0.9).
         """
         score, other = rng.standard_normal((2, n))
         if self.ratios is None:
@@ -70,14 +70,14 @@ class Autocorrelation:
         return rho, np.sqrt(1 - value**2) * other - value * score
 
     def expected(self, rho: Floats) -> Floats:
-        """What ``squares`` is expected to be over the variance of a window, for each rho."""
+        """Expectation of ``squares`` over the variance of a window, for each rho."""
         return np.asarray((self.sizes - inflation(rho[:, None], self.sizes)) @ self.worth)
 
     def freedom(self, rho: Floats) -> Floats:
-        """Degrees of freedom of ``squares`` for each rho; n - 1 a run where it is 0.
+        """Degrees of freedom of ``squares`` for each rho; n - 1 per run where it is 0.
 
-        Twice its squared mean over its variance (Box 1954, Annals of Mathematical Statistics 25:290), the windows at
-        both ends of a run taken as those in its middle.
+        Twice its squared mean over its variance (Box 1954, Annals of Mathematical Statistics 25:290); the windows at
+        both ends of a run are treated like those in its middle.
         """
         column = rho[:, None]
         of_squares = self.sizes * inflation(column**2, self.sizes) - inflation(column, self.sizes) ** 2
@@ -85,7 +85,7 @@ class Autocorrelation:
 
 
 def inflation(rho: ArrayLike, n: Codes) -> Floats:
-    """Variance of the mean of n successive windows over that of as many independent ones.
+    """Variance of the mean of n successive windows over that of n independent ones.
 
     1 + 2 sum over k of (1 - k/n) rho^k (Bayley and Hammersley 1946, JRSS Supplement 8:184), summed up.
     """
@@ -94,15 +94,15 @@ def inflation(rho: ArrayLike, n: Codes) -> Floats:
 
 
 def autocorrelation(residuals: Floats, run: Codes) -> Autocorrelation:
-    """Estimate rho from how windows lie about the mean of their run.
+    """Estimate rho from the deviations of windows from the mean of their run.
 
-    Sums of products of neighbours and of squares, over all runs, are compared with what they are expected to be for
-    windows less their own mean, which makes neighbours look less alike than they are (Marriott and Pope 1954,
+    Sums of products of neighbours and of squares, over all runs, are compared with their expectations for
+    windows less their own mean, which reduces the apparent correlation of neighbours (Marriott and Pope 1954,
     Biometrika 41:390).
 
     Args:
-        residuals: Each window less the mean of its run, those of a run in order of time, shape (n,).
-        run: Of each, from 0 on, sorted, shape (n,).
+        residuals: Each window less the mean of its run, in order of time within a run, shape (n,).
+        run: Run of each window, from 0 on, sorted, shape (n,).
     """
     windows = np.bincount(run)
     x = residuals - _course(residuals, run, windows)
@@ -121,7 +121,7 @@ def autocorrelation(residuals: Floats, run: Codes) -> Autocorrelation:
     pairs = float((worth * (sizes - 1))[tell].sum())
     off = np.bincount(of[1:], beside, len(windows)) - ratio * np.bincount(of, x**2, len(windows))
     several = int(runs[tell].sum())
-    between = float(off @ off) / of_counted**2 * several / max(several - 1, 1)  # by how runs differ
+    between = float(off @ off) / of_counted**2 * several / max(several - 1, 1)  # from differences between runs
     value = max(float(np.interp(ratio, ratios, _GRID)), 0.0)
     sd = float(np.sqrt(max((1 - value**2) / pairs, between)))
     low, high = np.maximum(np.interp(ratio + sd * ndtri([0.025, 0.975]), ratios, _GRID), 0.0).tolist()
@@ -131,7 +131,7 @@ def autocorrelation(residuals: Floats, run: Codes) -> Autocorrelation:
 
 
 def _course(residuals: Floats, run: Codes, windows: Codes) -> Floats:
-    """What runs of as many windows have in common at each place in time, shape as ``residuals``; 0 of single runs."""
+    """The common course of runs with equally many windows, shape as ``residuals``; 0 for single runs."""
     place = np.arange(len(run)) - (np.cumsum(windows) - windows)[run]
     _, key = np.unique(windows[run] * (int(windows.max(initial=0)) + 1) + place, return_inverse=True)
     count = np.bincount(key)
@@ -139,9 +139,9 @@ def _course(residuals: Floats, run: Codes, windows: Codes) -> Floats:
 
 
 def _ratios(sizes: Codes, worth: Floats) -> Floats:
-    """What the sum of products of neighbours over that of squares comes to, for each rho of the grid."""
+    """Expected ratio of the sum of products of neighbours to that of squares, for each rho of the grid."""
     rho = _GRID[:, None]
     f = inflation(rho, sizes)
-    first = (1 - rho**sizes) / (1 - rho)  # sum of the correlations of the first window with all of its run
+    first = (1 - rho**sizes) / (1 - rho)  # sum of the correlations of the first window with all windows of its run
     products = (sizes - 1) * rho - f * (sizes + 1) / sizes + 2 * first / sizes
     return np.asarray((products @ worth) / ((sizes - f) @ worth))

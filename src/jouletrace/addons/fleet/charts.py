@@ -1,4 +1,4 @@
-"""Charts of a fleet as plotly's JSON: box plots over GPUs and hosts, and what happened over time."""
+"""Charts of a fleet as plotly's JSON: box plots over GPUs and hosts, and curves over time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jouletrace.report.plots import thinned
 from jouletrace.report.scale import Unit, unit_for
 
 MOST_LINES = 6
-"""GPUs whose power is drawn over time: the fastest and the slowest of more."""
+"""Number of GPUs whose power is drawn over time: the fastest and the slowest, if there are more."""
 
 _MOST_POINTS = 1500
 
 
 def box_plots(found: Findings, figure: str) -> Spec | None:
-    """Readings of each GPU, the fastest first: quartiles, and whiskers to the least and the most."""
+    """Readings of each GPU, the fastest first: quartiles, and whiskers to the minimum and maximum."""
     spread = found.spreads[figure]
     if spread.split is None:
         return None
@@ -39,7 +39,7 @@ def box_plots(found: Findings, figure: str) -> Spec | None:
 
 
 def host_plots(found: Findings) -> Spec | None:
-    """Means of GPUs on each host; None where there is one."""
+    """Means of GPUs on each host; None for a single host."""
     nodes = sorted({gpu.node for gpu in found.group.gpus})
     spread = found.spreads["time_s"]
     if len(nodes) < 2 or spread.split is None:
@@ -53,7 +53,7 @@ def host_plots(found: Findings) -> Spec | None:
 
 
 def repeats(found: Findings) -> Spec | None:
-    """Time of each run, repeat by repeat: a GPU a line, as far as they can be distinguished."""
+    """Time of each run by repeat, with a line per GPU, as far as lines can be distinguished."""
     runs, unit = found.group.runs, _time_unit(found)
     traces = []
     for code in chosen(found):
@@ -67,7 +67,7 @@ def repeats(found: Findings) -> Spec | None:
 
 
 def heat(found: Findings) -> Spec | None:
-    """Temperature against time, a point a run; None where the temperature isn't known."""
+    """Time against temperature, a point per run; None where the temperature is unknown."""
     runs, unit = found.group.runs, _time_unit(found)
     known = np.isfinite(runs["temperature_c"]) & np.isfinite(runs["time_s"])
     if not known.any():
@@ -89,10 +89,10 @@ def over_time(found: Findings, samples: Mapping[Key, pa.Table], channel: str, wo
     """A reading over the last run of some GPUs, from its start.
 
     Args:
-        found: The group.
-        samples: As ``Dataset.read`` gives them, of ``chosen`` GPUs.
+        found: Findings on the group.
+        samples: As from ``Dataset.read``, for ``chosen`` GPUs.
         channel: Name of the channel.
-        words: What it is, with its unit.
+        words: Title of the channel, with its unit.
     """
     runs, traces = found.group.runs, []
     for code in chosen(found):
@@ -130,7 +130,7 @@ def _lines(title: str, traces: list[dict[str, Any]], x: str, y: str) -> Spec | N
 
 
 def chosen(found: Findings) -> list[int]:
-    """The GPUs that are drawn one by one: all of few; of many the fastest and the slowest."""
+    """The GPUs that are drawn individually: all, or of many the fastest and the slowest."""
     order = [place.gpu for place in found.spreads["time_s"].places]
     half = MOST_LINES // 2
     return order if len(order) <= MOST_LINES else [*order[:half], *order[-half:]]
@@ -151,7 +151,7 @@ def _boxes(names: list[str], q: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _quantiles(values: NDArray[np.float64], codes: NDArray[Any], order: list[int]) -> NDArray[np.float64]:
-    """Least, quartiles and most of each code, shape (5, codes)."""
+    """Minimum, quartiles and maximum for each code, shape (5, codes)."""
     sorted_by = np.argsort(codes, kind="stable")
     names, starts = np.unique(codes[sorted_by], return_index=True)
     parts = dict(zip(names.tolist(), np.split(values[sorted_by], starts[1:]), strict=True))

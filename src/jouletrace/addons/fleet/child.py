@@ -1,14 +1,14 @@
-"""The process that measures one GPU once, or makes noise on it: ``python -m jouletrace.addons.fleet.child``.
+"""The process that measures one GPU once, or loads it as noise: ``python -m jouletrace.addons.fleet.child``.
 
-It is shown this one GPU alone. It reads JSON objects, a line each, and writes such lines:
+CUDA shows it this GPU only. It reads JSON objects, one per line, and writes such lines:
 
     <- {"measure": {...}}, {"noise": {...}} or {"size": {...}}
-    -> {"is": "phase", "name": "warm-up", "seconds": 5.0}     as often as it has something to tell
+    -> {"is": "phase", "name": "warm-up", "seconds": 5.0}     for every step of progress
     -> {"is": "ready"}
-    <- {"at_ns": 1767225600000000000}                         begin then, all at once
+    <- {"at_ns": 1767225600000000000}                         common start of all processes
     -> {"is": "done", ...} or {"is": "failed", "reason": "out_of_memory", "text": "..."}
 
-It ends when its input does; noise ends so.
+It ends when its input ends; noise is ended in this way.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Fleet
 
 _SPIN_NS = 2_000_000
-"""The last bit before the start is waited for awake: the scheduler may be late by more than that."""
+"""The last interval before the start is waited for in a busy loop: the scheduler may be late by more than that."""
 
 _CHUNK_S = 0.1
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""How a disk says that it takes no more; most errors reach us as a text."""
+"""Error codes of a full disk; most errors reach us as text."""
 
 _LOST = ("GPU is lost", "fallen off the bus", "uncorrectable ECC error")
-"""How the driver and CUDA say that a GPU is gone."""
+"""Texts with which the driver and CUDA report a lost GPU."""
 
 
 class Talk:
-    """The two ends of the conversation with the parent."""
+    """The connection to the parent."""
 
     def __init__(self, orders: IO[str], answers: IO[str]) -> None:
         self._orders = orders
@@ -91,11 +91,11 @@ class Talk:
         self.say("phase", name=phase, seconds=seconds)
 
     def advance(self, seconds: float, note: str = "") -> None:
-        """See ``profiler.progress.Progress``; the parent knows the time itself."""
+        """See ``profiler.progress.Progress``; the parent measures the time itself."""
 
 
 def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
-    """Measure a task and put away what was found; what the parent must know of it."""
+    """Measure a task and store the result; returns what the parent needs."""
     settings = FleetSettings.from_dict(order["settings"])
     task = Task(FleetGpu(**order["gpu"]), order["repeat"], order["order"])
     with closing(open_device(task.gpu.device)) as device:
@@ -118,7 +118,7 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
         session.run.settings["fleet"] = told
         talk.say("ready")
         if follows:
-            return  # the leader, whom it obeys, waits for both
+            return  # the leader, which it follows, waits for both
         at_ns = told["at_ns"] = int(talk.order()["at_ns"])
         wait_until(at_ns, session.clock)
 
@@ -132,7 +132,7 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
 
 
 def _remember_step(run: Run, found: Measured) -> None:
-    """Keep what the GPU did when the load began, for ``doctor``, which loads nothing."""
+    """Store the GPU's response to the load's begin for ``doctor``, which applies no load."""
     step = {name: found.row[name] for name in COLUMNS}
     if step["step_settled_w"] is not None:
         told = {**step, "load": found.row["workload"], "time_ns": time.time_ns()}
@@ -142,7 +142,7 @@ def _remember_step(run: Run, found: Measured) -> None:
 def _profile(
     workload: str, how: ProfileSettings, folder: Path, command: str, talk: Talk, gate: Callable[[Session], None]
 ) -> Run:
-    """A profile of this process's GPU; of a load in which GPUs wait for one another, by its part in it."""
+    """A profile of this process's GPU; for a collective load, by its part in the load."""
     role = collective.role()
     if role == "follower":
         return collective.follow(resolve(workload), how, folder, command, talk, gate)
@@ -180,7 +180,7 @@ def best_size(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait_until(at_ns: int, clock: Clock) -> None:
-    """Wait for a moment on the host's clock; a simulated GPU with a time of its own has none to wait for."""
+    """Wait for a time on the host's clock; returns at once for a simulated GPU with its own time."""
     if clock.virtual:
         return
     clock.sleep((at_ns - _SPIN_NS - clock.time_ns()) / 1e9)
@@ -189,7 +189,7 @@ def wait_until(at_ns: int, clock: Clock) -> None:
 
 
 def _fixed_length(settings: FleetSettings, device: Device) -> ProfileSettings:
-    """A profile whose energy pass lasts as long on every GPU, however they spread."""
+    """Options of a profile whose energy pass has the same length on every GPU, whatever its spread."""
     channels = [channel for source in device.sources() for channel in source.channels]
     period_s = next((channel.period_s or 0.0 for channel in channels if channel.name == POWER), 0.0)
     window_s = min(max(LEAST_WINDOW_S, LEAST_PERIODS * period_s), settings.seconds / 2)
@@ -199,12 +199,12 @@ def _fixed_length(settings: FleetSettings, device: Device) -> ProfileSettings:
         first_stage=max(2, int(settings.seconds / window_s)),
         max_time_s=settings.seconds,
         latency_s=min(settings.profile.latency_s, settings.seconds / 2),
-        target_ci=0.99,  # the length is given, whatever the interval
+        target_ci=0.99,  # the length is fixed, whatever the interval
     )
 
 
 def reason_of(error: BaseException) -> str:
-    """A short code for why a task failed."""
+    """A short code for the cause of a failed task."""
     text = str(error)
     if isinstance(error, JouletraceError | OSError) and any(os.strerror(code) in text for code in _FULL):
         return "disk_full"
@@ -218,7 +218,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def main(orders: IO[str], answers: IO[str]) -> int:
-    """Do the one order."""
+    """Carry out the order."""
     talk = Talk(orders, answers)
     try:
         order = talk.order()
@@ -229,7 +229,7 @@ def main(orders: IO[str], answers: IO[str]) -> int:
         talk.say("done", **found)
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # a bug is told like any failure: the other GPUs go on
+    except Exception as error:  # a bug is reported like any failure, so that the other GPUs go on
         lines = str(error).splitlines() or [type(error).__name__]
         text = lines[0] if isinstance(error, JouletraceError) else f"{type(error).__name__}: {lines[0]}"
         talk.say("failed", reason=reason_of(error), text=text)
@@ -241,5 +241,5 @@ def main(orders: IO[str], answers: IO[str]) -> int:
 
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries and models print is no answer
+    os.dup2(2, 1)  # output of libraries and models is no answer to the parent
     sys.exit(main(sys.stdin, answers))

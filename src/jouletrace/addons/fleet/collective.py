@@ -1,8 +1,9 @@
-"""Loads in which GPUs wait for one another: the first one's process leads, those of the others follow it call by call.
+"""Collective loads: the first GPU's process leads, and the processes of the others follow it call by call.
 
-A profile decides as it goes how often to run: were every process to decide for itself, one would wait for ever for a
-sum that the others never begin. So the leader profiles as usual and announces each call before it makes it; the others
-make the same calls. In the end the leader tells them when its passes were: what all did, each of them has recorded.
+A profile decides during the run how often to repeat. If every process decided for itself, one would wait forever for
+a sum that the others never begin. Therefore the leader profiles as usual and announces each call in advance, and the
+others make the same calls. At the end the leader reports the times of its passes, for which every process has its own
+recording.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _READ = timedelta(seconds=20)
 
 
 def role() -> str:
-    """What this process is: "leader", "follower", or "" where there are no others."""
+    """The role of this process: "leader", "follower", or "" for a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return ""
     return "leader" if os.environ["RANK"] == "0" else "follower"
@@ -53,7 +54,7 @@ class Led:
         workload: A collective one.
 
     Attributes:
-        name: As of the workload.
+        name: Name of the workload.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -63,7 +64,7 @@ class Led:
         self._store: Any = None
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
-        """See ``Workload.build``; from here on the others follow."""
+        """See ``Workload.build``; the others follow from now on."""
         self._store = _open_store(leads=True)
         built = self._workload.build(device, options)
 
@@ -74,7 +75,7 @@ class Led:
         return replace(built, call=call)
 
     def end(self, run: Run) -> None:
-        """Let the others go, and tell them when the passes were."""
+        """Release the others, and send them the times of the passes."""
         if self._store is None:
             return
         phases = [span for span in run.spans.to_pylist() if span["kind"] == "phase"]
@@ -86,7 +87,7 @@ class Led:
         }
         self._store.set("told", json.dumps(told).encode())
         self._announce(_END)
-        # what is told lies in this process, which must not end before it was read
+        # this process holds the times, so it must not end before the others have read them
         with suppress(RuntimeError):
             self._store.wait([f"read{rank}" for rank in range(1, int(os.environ["WORLD_SIZE"]))], _READ)
 
@@ -106,10 +107,10 @@ def follow(
     """Make the calls that the leader announces, and record this process's own GPU meanwhile.
 
     Returns:
-        The analysed Run: its times are the leader's, since all wait for one another; its power is its own.
+        The analysed Run, with the leader's times, since all GPUs wait for one another, and this GPU's power.
 
     Raises:
-        NotPossibleError: If the leader is gone.
+        NotPossibleError: If the leader has ended.
     """
     device = open_device(settings.device)
     try:
@@ -142,7 +143,7 @@ def _obey(store: Any, built: Built) -> None:
             what = store.get(f"call{number}")
         except RuntimeError as error:
             raise NotPossibleError(
-                f"the leader of {built.facts['name']} is gone: {str(error).splitlines()[0]}"
+                f"the leader of {built.facts['name']} has ended: {str(error).splitlines()[0]}"
             ) from None
         if what == _END:
             return
@@ -151,7 +152,7 @@ def _obey(store: Any, built: Built) -> None:
 
 
 def _copy(session: Session, told: dict[str, Any]) -> None:
-    """Phases, windows and iterations of the leader, as this GPU's own."""
+    """Phases, windows and iterations of the leader, assigned to this GPU."""
     for name, start_ns, end_ns in told["phases"]:
         if name not in ("deep idle", "warm-up"):
             session.add_span("phase", name, start_ns, end_ns, "profile")
@@ -162,7 +163,7 @@ def _copy(session: Session, told: dict[str, Any]) -> None:
 
 
 def _open_store(*, leads: bool) -> Any:
-    """Where calls are announced."""
+    """The store in which calls are announced."""
     import torch.distributed
 
     dist: Any = torch.distributed  # partly unexported
@@ -170,4 +171,4 @@ def _open_store(*, leads: bool) -> Any:
     try:
         return dist.TCPStore(host, port, is_master=leads, timeout=_WAIT, wait_for_workers=False)
     except RuntimeError as error:
-        raise NotPossibleError(f"the processes did not come together: {str(error).splitlines()[0]}") from None
+        raise NotPossibleError(f"the processes could not form a group: {str(error).splitlines()[0]}") from None

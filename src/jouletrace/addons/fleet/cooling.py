@@ -1,4 +1,4 @@
-"""Letting a GPU cool down before it is measured: heat raises leakage, and lowers clocks under a cap."""
+"""Cooling of a GPU before it is measured: heat raises leakage, and lowers clocks under a cap."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from jouletrace.profiler.progress import Progress
 
 CHANNEL = "temperature_c"
 MARGIN_C = 5.0
-"""Above the temperature that a GPU had when it was first seen."""
+"""Margin of the default target above the temperature of a GPU at first sight, in °C."""
 
 _LOOK_S = 0.5
 
 
 def wait_until_cool(device: Device, cool_to_c: float | None, limit_s: float, progress: Progress) -> dict[str, Any]:
-    """Wait until the die is no hotter than asked for, or the time is up.
+    """Wait until the die has reached the requested temperature, or the time is up.
 
     Args:
         device: The GPU, opened.
-        cool_to_c: Temperature to wait for, in °C; None for not at all.
+        cool_to_c: Temperature to wait for, in °C; None doesn't wait.
         limit_s: Longest wait in seconds.
-        progress: Told that it waits.
+        progress: Receives the phase of waiting.
 
     Returns:
         ``from_c``, ``to_c`` (None where the GPU doesn't report it), ``seconds`` waited, and ``reached``: whether
-        it was as cool in the end; None if nothing was to be waited for.
+        it was cool enough at the end; None if no wait was requested.
     """
     first = now = temperature(device)
     start_ns = device.clock.monotonic_ns()

@@ -1,12 +1,12 @@
-"""The results of a fleet: a Parquet dataset that pandas and DuckDB open, and every Run itself.
+"""The results of a fleet: a Parquet dataset for pandas and DuckDB, and every Run itself.
 
-    fleet.json                                   what was asked for
-    runs/node=NODE/gpu=UUID/repeat-0003.parquet  a row of figures; written last, so it says that all is there
-    windows/..., iterations/..., samples/...     the same way
+    fleet.json                                   the settings
+    runs/node=NODE/gpu=UUID/repeat-0003.parquet  a row of figures; written last, as a sign that the result is complete
+    windows/..., iterations/..., samples/...     in the same way
     raw/NODE/UUID/repeat-0003.zip                the Run, for ``jouletrace show``
-    failed/NODE/UUID/repeat-0003.json            why there is none
+    failed/NODE/UUID/repeat-0003.json            the reason for a missing result
 
-Two hosts write different files, so that any number of them can share a place.
+Two hosts write different files, so any number of hosts can share a place.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ ABOUT = "fleet.json"
 SCHEMA = 1
 
 _FREE = ("repeats", "limit_s", "cool_limit_s")
-"""Settings in which a resumed fleet may differ from what it began with."""
+"""Settings in which a resumed fleet may differ from its first run."""
 
 _BESIDE = (
     ("samples", ".parquet", "readings of that run are missing from the page"),
     ("iterations", ".parquet", "single iterations of that run can't be read"),
     ("raw", ".zip", "that Run can't be opened by itself"),
 )
-"""Folders whose files no figure of a report rests on, the ending of these, and what is lost with one."""
+"""Folders whose files don't affect the figures of a report, with their suffix and the effect of a loss."""
 
 _JUDGED = ("runs", "windows")
-"""Tables that figures of a report rest on."""
+"""Tables from which a report computes figures."""
 
 _NAME = re.compile(r"\w+/node=([^/]+)/gpu=([^/]+)/repeat-([0-9]+)\.parquet")
 
@@ -56,17 +56,17 @@ class Dataset:
     """The results of one fleet.
 
     Args:
-        store: Where they lie.
+        store: Place of the results.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def begin(self, settings: FleetSettings, command: str, gpus: Iterable[dict[str, Any]]) -> None:
-        """Write down what is asked for, or check that it is what was asked for before.
+        """Write the settings, or check that they are those written before.
 
         Raises:
-            BadInputError: If another fleet's results are there, or it can't be written.
+            BadInputError: If another fleet's results are stored there, or it can't be written.
         """
         known = self.about()
         asked = jsonable(settings.to_dict())
@@ -90,7 +90,7 @@ class Dataset:
         self.store.write(ABOUT, json.dumps(told, indent=1).encode())
 
     def about(self) -> dict[str, Any] | None:
-        """What ``begin`` wrote; None if there is nothing.
+        """The settings from ``begin``; None without any.
 
         Raises:
             BadInputError: If it can't be read.
@@ -103,18 +103,18 @@ class Dataset:
         except ValueError as error:
             raise BadInputError(f"{self.store.root}/{ABOUT} is not valid JSON: {error}") from None
         if not isinstance(found, dict) or found.get("format") != "jouletrace-fleet":
-            raise BadInputError(f"{self.store.root}/{ABOUT} is not of a fleet")
+            raise BadInputError(f"{self.store.root}/{ABOUT} does not describe a fleet")
         if not _is_about(found):
-            raise BadInputError(f"{self.store.root}/{ABOUT} is damaged: it lacks what fleet run writes")
+            raise BadInputError(f"{self.store.root}/{ABOUT} is damaged: it lacks settings that fleet run writes")
         if found["schema"] > SCHEMA:
             raise BadInputError(f"{self.store.root} was written by a newer jouletrace: upgrade")
         return found
 
     def add(self, task: Task, found: Measured) -> None:
-        """Put away a Run; its row of figures last, which says that all is there.
+        """Store a Run; its row of figures comes last, as a sign that the result is complete.
 
         Raises:
-            NotPossibleError: If its figures are none that a measurement gives.
+            NotPossibleError: If a measurement can't have given its figures.
             BadInputError: If it can't be written.
         """
         with Scratch() as scratch:
@@ -123,12 +123,12 @@ class Dataset:
         self.put(task, found.tables())
 
     def put(self, task: Task, tables: dict[str, pa.Table]) -> None:
-        """Put away the tables of a task, ``runs`` last; see ``add``."""
+        """Store the tables of a task, ``runs`` last; see ``add``."""
         for name in _JUDGED:
             try:
                 check_possible(tables.get(name, TABLES[name].empty_table()))
             except ValueError as error:
-                raise NotPossibleError(f"{task.gpu}: the result can't be right: {error}") from None
+                raise NotPossibleError(f"{task.gpu}: the result is implausible: {error}") from None
         about = _about(task.gpu.node, task.gpu.id, task.repeat)
         for name in ("samples", "iterations", "windows", "runs"):
             if name in tables:
@@ -136,38 +136,38 @@ class Dataset:
         self.store.remove(_place("failed", task, "json"))
 
     def fail(self, task: Task, reason: str, text: str) -> None:
-        """Write down why a task has no result; one that it may have had after all doesn't count."""
+        """Store the reason for a task's missing result; an existing result takes precedence."""
         self.store.remove(_place("runs", task, "parquet"))
         told = {"node": task.gpu.node, "gpu": task.gpu.id, "repeat": task.repeat, "reason": reason, "text": text}
         self.store.write(_place("failed", task, "json"), json.dumps(told).encode())
 
     def done(self, gpus: set[str] | None = None) -> set[Key]:
-        """All results that are there, whole; of these GPUs only, if any are given.
+        """All complete results; optionally of these GPUs only.
 
-        What was half written when its host went down counts as missing, and so is measured again; likewise what is
-        another GPU's, or holds figures that no measurement gives.
+        A file that was half written when its host failed counts as missing, and so does a file that belongs to another
+        GPU, or holds figures that no measurement gives. They are measured again.
         """
         return self.read("runs", gpus)[0].keys() & self.read("windows", gpus)[0].keys()
 
     def failures(self) -> list[dict[str, Any]]:
-        """What has no result, and why; a note that can't be read is left out, as the result is missing anyway."""
+        """Missing results and their reasons; an unreadable note is omitted, since the result is missing anyway."""
         return [note for _, note in self._notes() if note is not None]
 
     def cut_off(self) -> list[str]:
-        """A line for each file that ends too early among those that no figure rests on, which nobody would read."""
+        """A line for each truncated file among those that no figure is computed from, which nothing else would read."""
         lines = [
-            f"{self.store.root}/{name} is cut off: {lost}; no figure here rests on it"
+            f"{self.store.root}/{name} is cut off: {lost}; no figure depends on it"
             for folder, ending, lost in _BESIDE
             for name in self.store.names(folder, ending)
             if not _ends_whole(self.store.read(name, last=_END) or b"", ending)
         ]
         notes = [name for name, note in self._notes() if note is None]
         return lines + [
-            f"{self.store.root}/{name} can't be read: why that result is missing isn't known" for name in notes
+            f"{self.store.root}/{name} can't be read: the reason for that missing result is unknown" for name in notes
         ]
 
     def _notes(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
-        """Each file that says why there is no result, and what it says; None if it can't be read."""
+        """Each file with the reason for a missing result, and its content; None if it can't be read."""
         for name in self.store.names("failed", ".json"):
             try:
                 note = json.loads(self.store.read(name) or b"")
@@ -183,11 +183,11 @@ class Dataset:
 
         Args:
             table: One of ``rows.TABLES``.
-            gpus: Only of these.
-            columns: Only these.
+            gpus: Restricts the result to these GPUs.
+            columns: Restricts the table to these columns.
 
         Returns:
-            The table of each, and a line for each file that can't be read.
+            The table of each result, and a line for each file that can't be read.
         """
         schema = TABLES[table]
         if columns is not None:
@@ -197,7 +197,7 @@ class Dataset:
         for name in self.store.names(table, ".parquet"):
             parts = _NAME.fullmatch(name)
             if parts is None:
-                damaged.append(f"{self.store.root}/{name} isn't named as a result is: left out")
+                damaged.append(f"{self.store.root}/{name} isn't named like a result: left out")
                 continue
             key = unquote(parts[1]), unquote(parts[2]), int(parts[3])
             if gpus is not None and key[1] not in gpus:
@@ -214,14 +214,14 @@ class Dataset:
 
 
 _END = 1024
-"""Bytes that hold the end of a file that is looked at; a zip's comment, of which we write none, may be in them."""
+"""Bytes at the end of a file that are checked; they may contain a zip's comment, of which we write none."""
 
 _ZIP_END = b"PK\x05\x06"
 _ZIP_END_BYTES = 22
 
 
 def _ends_whole(end: bytes, ending: str) -> bool:
-    """Whether the last bytes of a file are those that are written last: both formats say there what is in them."""
+    """Whether a file has its last bytes: both formats end with their table of contents."""
     if ending == ".parquet":
         return end.endswith(b"PAR1")
     at = end.rfind(_ZIP_END)
@@ -229,7 +229,7 @@ def _ends_whole(end: bytes, ending: str) -> bool:
 
 
 def _is_about(found: dict[str, Any]) -> bool:
-    """Whether all that is read of ``fleet.json`` later on has its form."""
+    """Whether all later used entries of ``fleet.json`` have the right form."""
     gpus = found.get("gpus")
     return (
         isinstance(found.get("schema"), int)
@@ -240,7 +240,7 @@ def _is_about(found: dict[str, Any]) -> bool:
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with those of the profile beside them, so that what differs can be named."""
+    """Settings merged with those of the profile, so that a difference can be named."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         inner = _flat(value) if isinstance(value, dict) and name != "config" else {"": value}
@@ -249,21 +249,21 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _about(node: str, gpu: str, repeat: int) -> dict[str, str]:
-    """What a file says in its metadata of the result that it belongs to, whatever its name is."""
+    """The result to which a file belongs, by its metadata, whatever its name."""
     return {"node": node, "gpu": gpu, "repeat": str(repeat)}
 
 
 def _read(data: bytes, schema: pa.Schema, key: Key, alone: bool = False) -> pa.Table:
-    """A file of a table.
+    """Read a file of a table.
 
     Args:
         data: Its bytes.
-        schema: Of the columns that are wanted.
-        key: Which result it is of, by its name.
+        schema: Schema of the requested columns.
+        key: The result that its name states.
         alone: Whether it must hold one row.
 
     Raises:
-        ValueError: If it holds something else.
+        ValueError: If it holds anything else.
     """
     # without Arrow's threads, which may abort a process that ends right after a read
     with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True, pre_buffer=False) as file:

@@ -1,4 +1,4 @@
-"""The report of a fleet in words and tables, for terminal and page."""
+"""The report of a fleet in words and tables, for terminal and HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, uni
 from jouletrace.run import Estimate
 
 _ASIDE = ("temperature_max_c", "context_idle_w")
-"""Columns of the page that are shown on request only."""
+"""Columns of the HTML page that are hidden at first."""
 
 _LEVELS = {"node": "between hosts", "gpu": "between GPUs", "run": "between runs", "within": "within a run"}
 
@@ -28,9 +28,9 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
     """The whole report.
 
     Args:
-        fleet: What it was read from.
-        found: Of each group.
-        top: So many of the best and of the worst GPUs, where there are more than twice as many.
+        fleet: The results.
+        found: Findings on each group.
+        top: Number of the best and of the worst GPUs to show, where there are more than twice as many.
     """
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
@@ -43,7 +43,7 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
 
 
 def spread_table(found: Findings, others: Footnotes) -> Section:
-    """How far GPUs are apart in each figure; ``others`` are the footnotes of the whole output."""
+    """Differences between GPUs in each figure; ``others`` are the footnotes of the whole output."""
     columns = [
         Column("figure"),
         *(Column(n, numeric=True) for n in ("mean", "max/min − 1 (%)", "as measured (%)", "IQR/median (%)")),
@@ -65,13 +65,13 @@ def spread_table(found: Findings, others: Footnotes) -> Section:
         )
     section.notes = marks.lines()
     if len(found.group.gpus) > 1:
-        text = "max/min and IQR are of what the means truly are: noise, which drives them apart, is taken out"
+        text = "max/min and IQR refer to the true means: the contribution of noise, which spreads the means, is removed"
         section.notes.append(text)
     return section
 
 
 def variance_table(found: Findings, others: Footnotes) -> Section:
-    """Where the variance is."""
+    """Contributions to the variance."""
     numbers = [Column(name, numeric=True) for name in ("(% of mean)", "share of variance (%)")]
     section = Section("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
     marks = Footnotes(others)
@@ -91,21 +91,21 @@ def variance_table(found: Findings, others: Footnotes) -> Section:
 
 
 def _alike(spread: Spread) -> str:
-    """What is to be known of windows that resemble one another; "" where they don't."""
+    """A note on the correlation of successive windows; "" without correlation."""
     found = spread.once.correlation if spread.once is not None else None
     if found is None or not found.seen:
         return ""
     of, worth = fixed(float(found.windows.mean()), 0), fixed(found.effective, 1)
     return (
-        f"successive windows of a run resemble one another in {NAMES[spread.figure]} (correlation "
-        f"{cell(found.rho, Unit(1.0, ''))}): the {of} of a run tell as much of its mean as {worth} independent ones"
+        f"successive windows of a run are correlated in {NAMES[spread.figure]} (correlation "
+        f"{cell(found.rho, Unit(1.0, ''))}): the {of} of a run determine its mean as well as {worth} independent ones"
     )
 
 
 _CONDITIONS = (
     ("power_w", "power (W)", 1),
     ("clock_mhz", "SM (MHz)", 0),
-    (COUNTED, "SM, counted (MHz)", 0),
+    (COUNTED, "SM, measured (MHz)", 0),
     ("temperature_c", "die (°C)", 1),
     ("temperature_max_c", "hottest (°C)", 0),
     ("idle_w", "deep idle (W)", 1),
@@ -113,7 +113,7 @@ _CONDITIONS = (
     ("power_cap_share", "under the cap (share)", 2),
     ("hardware_share", "slowed by hardware (share)", 2),
 )
-"""Columns of runs, what they are called in the table of GPUs, and digits behind the point."""
+"""Columns of runs, their titles in the table of GPUs, and digits after the decimal point."""
 
 _TERMINAL = {
     "label": "GPU",
@@ -130,14 +130,14 @@ _TERMINAL = {
     "idle_w": "idle (W)",
     "remark": "",
 }
-"""Columns of the table of GPUs that the terminal has, by key, and what it calls them where that is shorter."""
+"""Columns of the terminal's table of GPUs, by key, and their shorter titles, if any."""
 
 _WIDE = ("runs", "power_w", "clock_mhz", COUNTED, "idle_w")
-"""Of these, those that are left out where there is little room."""
+"""Those of them that are omitted on narrow terminals."""
 
 
 def gpu_section(found: Findings, others: Footnotes, top: int | None = None) -> Section:
-    """Every GPU as the terminal has it; with ``top``, so many of the best and of the worst."""
+    """The table of GPUs for the terminal; with ``top``, as many of the best and of the worst."""
     whole = gpu_table(found, others)
     keys = [heading.key for heading in whole.headings]
     shown = [n for n, key in enumerate(keys) if key in _TERMINAL]
@@ -155,7 +155,7 @@ def gpu_section(found: Findings, others: Footnotes, top: int | None = None) -> S
 
 
 def gpu_table(found: Findings, others: Footnotes | None = None) -> Table:
-    """Every GPU with all that is known of it, the fastest first; by number where none is."""
+    """Every GPU with all its figures, the fastest first; by number where figures are missing."""
     marks = Footnotes(others)
     columns = [*_identity(found), *_ranked(found, "time_s", "time"), *_ranked(found, "energy_j", "energy")]
     heading = Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True)
@@ -173,7 +173,7 @@ def gpu_table(found: Findings, others: Footnotes | None = None) -> Table:
 
 
 _Column = tuple[Heading, Callable[[int], Cell]]
-"""A column of the table of GPUs, and its cell of a GPU's code."""
+"""A column of the table of GPUs, and its cell for a GPU's code."""
 
 
 def _identity(found: Findings) -> list[_Column]:
@@ -225,16 +225,16 @@ def _condition(found: Findings, name: str, digits: int) -> Callable[[int], Cell]
 def _energy_note(found: Findings) -> list[str]:
     if len(found.spreads["energy_j"].places) < 2 or found.gain_pct is None:
         return []
-    hides = "energies here are no further apart than that alone may make them"
+    hides = "the differences in energy here are within that error"
     return [
-        "ranks by energy are by what each GPU's own sensor says: the gain of a GPU's power sensor is known to "
+        "ranks by energy are those of each GPU's own sensor: the gain of a GPU's power sensor is known to "
         f"±{found.gain_pct:g} % only and differs from GPU to GPU; "
-        + (hides if found.hides_in_gain else "part of the distance may be that")
+        + (hides if found.hides_in_gain else "it may cause part of the distance")
     ]
 
 
 def label(text: str) -> Cell:
-    """What a GPU is called, on one line."""
+    """The name of a GPU, on one line."""
     shown = printable(text)
     return Cell(shown.replace(" ", NBSP), full=shown)
 
@@ -255,28 +255,28 @@ def _rank(rank: Estimate) -> Cell:
 
 
 def gpu_heading(found: Findings) -> str:
-    """What the table of GPUs is called: how they are ordered, where there is an order."""
+    """The title of the table of GPUs, with their order, if they have one."""
     if len(found.group.gpus) == 1:
         return "GPU"
     return "GPUs" if found.group.shares_time else "GPUs, the fastest first"
 
 
 def slowness_table(found: Findings) -> Section | None:
-    """What goes with slowness; None where nothing can be determined."""
+    """Correlates of slowness; None where they can't be determined."""
     known = [one for one in found.correlates if one.r.value is not None]
     if not known:
         return None
     section = Section(
-        "What goes with slowness", [Column("condition"), Column("where"), Column("correlation with time", numeric=True)]
+        "Correlates of slowness", [Column("condition"), Column("where"), Column("correlation with time", numeric=True)]
     )
     plain = Unit(1.0, "")
     section.rows = [[CONDITIONS[one.condition], one.where, cell(one.r, plain)] for one in known]
-    section.notes = ["a correlation says what goes together, not what causes what"]
+    section.notes = ["a correlation doesn't show a cause"]
     return section
 
 
 def facts(found: Findings) -> list[tuple[str, str]]:
-    """What is said in lines below the tables."""
+    """The lines below the tables."""
     lines = [("Worth asking for?", _worth(found)), ("Temperature", _temperature(found.slope))]
     skew = found.skew
     if skew.most is not None:
@@ -318,7 +318,7 @@ def _limits(found: Findings) -> str:
 
 
 def _step(found: Findings) -> str:
-    """What the GPUs' power did when the load began; "" where it couldn't be seen."""
+    """The response of the GPUs' power to the begin of the load; "" where it couldn't be measured."""
     runs = found.group.runs
     seen = {n: runs[f"step_{n}"][np.isfinite(runs[f"step_{n}"])] for n in ("settled_w", "peak_w", "rise_s", "return_s")}
     if not len(seen["settled_w"]):
@@ -333,7 +333,7 @@ def _step(found: Findings) -> str:
         text += f", 90 % of it after {median(seen['rise_s'], 's')}"
     peaks = seen["peak_w"]
     if len(peaks):
-        text += f"; beyond it in {len(peaks)} of {len(rest)} runs: to {median(peaks, 'W')}"
+        text += f"; above it in {len(peaks)} of {len(rest)} runs: to {median(peaks, 'W')}"
         text += f", at most {quantity(float(peaks.max()), 'W')}" if len(peaks) > 1 else ""
     if len(seen["return_s"]):
         text += f", back after {median(seen['return_s'], 's')}"
@@ -341,10 +341,10 @@ def _step(found: Findings) -> str:
 
 
 def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
-    """What is missing, and what touches the figures."""
+    """Missing results, and conditions that affect the figures."""
     lines = []
     if len(found) > 1:
-        lines.append(f"{len(found)} kinds of GPUs or loads are here: each is compared with its own kind only")
+        lines.append(f"{len(found)} kinds of GPUs or loads are present: each is compared only with its own kind")
     missing: dict[tuple[str, str, str], int] = {}
     for failure in fleet.failures:
         key = str(failure.get("node")), str(failure.get("gpu")), str(failure.get("text"))
@@ -355,7 +355,7 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
         hot = int(one.group.runs["hot"].sum())
         if hot:
             n = len(one.group.runs["hot"])
-            lines.append(f"{hot} of {n} runs: the GPU was not as cool as asked for when it began")
+            lines.append(f"{hot} of {n} runs: the GPU was not as cool as requested when it began")
     return [*lines, *fleet.damaged]
 
 
@@ -365,11 +365,11 @@ def _remark(found: Findings, code: int, marks: Footnotes) -> str:
         side = next((place.outlier for place in found.spreads[figure].places if place.gpu == code), "")
         if side:
             where = "above" if side == "high" else "below"
-            remarks.append(f"stands out by {name}: its whole interval is {where} the box plot's fence")
+            remarks.append(f"is an outlier in {name}: its whole interval is {where} the box plot's fence")
     if mean_of(found.group, "hardware_share", code):
         remarks.append("slowed down by its hardware (heat or power brake) in part of the time")
     if found.group.gpus[code].facts.get("noise_here"):
-        remarks.append("noise ran on this very GPU: its power and energy hold both")
+        remarks.append("noise ran on this GPU too: its power and energy include both")
     return "".join(map(marks.mark, remarks))
 
 

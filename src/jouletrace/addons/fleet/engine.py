@@ -1,4 +1,4 @@
-"""Running a fleet: what is still to do, on which engine, and what became of it."""
+"""Running a fleet: the missing results, the engine that measures them, and the outcomes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from jouletrace.addons.fleet.process import Hear
 from jouletrace.errors import BadInputError, NotPossibleError
 
 Todo = dict[str, list[list[Task]]]
-"""By host: tasks that run at once, one group after the other."""
+"""By host: groups of tasks that run at once, one group after the other."""
 
 
 class Watch(Protocol):
-    """Who looks on; the command line draws it."""
+    """An observer; the command line displays it."""
 
     def begin(self, total: int, done: int) -> None:
-        """So many results are wanted, so many there already."""
+        """Start with the number of requested results, and of those that exist already."""
 
     def hear(self, gpu: FleetGpu, message: dict[str, Any]) -> None:
-        """What a process says of its progress."""
+        """Receive a process's report of its progress."""
 
     def outcome(self, found: Outcome) -> None:
-        """What became of a task."""
+        """Receive the outcome of a task."""
 
 
 class Unwatched:
-    """Nobody looks on."""
+    """The observer that does nothing."""
 
     def begin(self, total: int, done: int) -> None:
         """Ignore."""
@@ -43,21 +43,21 @@ class Unwatched:
 
 
 _THEIRS = ("bad_input", "disk_full", "elsewhere")
-"""Reasons that are for the user to mend."""
+"""Reasons that the user can resolve."""
 
 Work = Callable[[Todo, Note, Hear], None]
-"""An engine: does what is to do, and tells each outcome."""
+"""An engine: carries out the tasks, and reports each outcome."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How a fleet run went.
+    """Summary of a fleet run.
 
     Attributes:
-        wanted: Results that were asked for.
-        before: Of these, those that were there already.
-        measured: Those that are new.
-        failed: What has none.
+        wanted: Number of requested results.
+        before: Number of those that existed already.
+        measured: Number of new results.
+        failed: Tasks without a result.
     """
 
     wanted: int
@@ -76,23 +76,23 @@ def run_fleet(
     excluded: dict[str, str] | None = None,
     watch: Watch | None = None,
 ) -> Summary:
-    """Measure what isn't there yet.
+    """Measure the missing results.
 
     Args:
-        settings: What to do.
-        gpus: Where.
-        dataset: Where results go; a second run into it resumes.
+        settings: The settings of the fleet.
+        gpus: The GPUs to measure.
+        dataset: Destination of the results; a second run into it resumes.
         work: The engine.
-        command: For the record.
+        command: The command line, for the record.
         excluded: GPUs that can't be measured, by id, and why: they are noted as failed.
-        watch: Who looks on.
+        watch: The observer.
 
     Returns:
-        How it went; failures are in the dataset too.
+        The summary; the dataset contains the failures too.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
-        NotPossibleError: If not one result could be had, or another fleet on this host writes there.
+        NotPossibleError: If no result could be measured, or another fleet on this host writes there.
     """
     if not gpus:
         raise NotPossibleError("no GPU to measure")
@@ -135,15 +135,15 @@ def _run(
     if outcomes and len(failed) == len(outcomes) and not there:
         reasons = list(dict.fromkeys(one.text for one in failed))
         kind = BadInputError if all(one.reason in _THEIRS for one in failed) else NotPossibleError
-        raise kind(f"not one of {wanted} results could be had: {'; '.join(reasons[:3])}")
+        raise kind(f"none of {wanted} results could be measured: {'; '.join(reasons[:3])}")
     new = {(one.task.gpu.node, one.task.gpu.id, one.task.repeat) for one in outcomes if not one.reason}
     return Summary(wanted, len(there), len(new - there), failed)
 
 
 def _found(outcomes: Sequence[Outcome], dataset: Dataset, gpus: set[str]) -> list[Outcome]:
-    """The outcomes; a result that isn't there after all has been put elsewhere, by another host."""
+    """The outcomes; a result that is missing after all was stored elsewhere, by another host."""
     there = dataset.done(gpus)
-    text = f"its result is not in {dataset.store.root}: give a place that all hosts share"
+    text = f"its result is not in {dataset.store.root}: name a place that all hosts share"
     found = []
     for one in outcomes:
         key = one.task.gpu.node, one.task.gpu.id, one.task.repeat
@@ -155,7 +155,7 @@ def _found(outcomes: Sequence[Outcome], dataset: Dataset, gpus: set[str]) -> lis
 
 
 def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: Container[Key]) -> Todo:
-    """What is missing, in random order. GPUs that run together are measured together again."""
+    """The missing results, in random order. GPUs that run together are measured together again."""
     found: Todo = {}
     for node in dict.fromkeys(gpu.node for gpu in gpus):
         own = [gpu for gpu in gpus if gpu.node == node]
@@ -169,7 +169,7 @@ def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: Container[
 def local(
     settings: FleetSettings, gpus: Sequence[FleetGpu], others: Sequence[FleetGpu], store: str, command: str = ""
 ) -> Work:
-    """The engine for this host. Simulated hosts take turns."""
+    """The engine for this host. Simulated hosts run in turn."""
 
     def work(todo: Todo, note: Note, hear: Hear) -> None:
         for name, groups in todo.items():

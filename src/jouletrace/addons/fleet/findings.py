@@ -1,4 +1,4 @@
-"""Everything that a fleet's report says of one group of GPUs, as figures: computed once, shown in several ways."""
+"""All figures of a fleet's report on one group of GPUs: computed once, shown in several ways."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.run import Estimate
 
 AUTOCORRELATED = "autocorrelated_windows"
-"""Flag of a figure whose successive windows resemble one another."""
+"""Flag of a figure whose successive windows are correlated."""
 
 _MEANS = ("clock_mhz", "counted_mhz", "temperature_c", "idle_w", "context_idle_w", "power_cap_share")
 
 WORTH = 0.01
-"""Relative gain from which on a GPU is worth asking for, by default."""
+"""Default relative gain from which a specific GPU is worth requesting."""
 
 
 @dataclass(frozen=True)
 class Skew:
-    """How far apart GPUs began that were to begin at once, in seconds.
+    """Differences between the start times of GPUs with a common start, in seconds.
 
     Attributes:
-        most, median: Over repeats and hosts; None where there is nothing to tell.
-        n: How many such starts there are.
-        reason: Why there is none.
+        most, median: Over repeats and hosts; None without data.
+        n: Number of such starts.
+        reason: Why it is missing.
     """
 
     most: float | None = None
@@ -41,13 +41,13 @@ class Skew:
 
 @dataclass(frozen=True)
 class Worth:
-    """Whether a GPU is worth asking for.
+    """Whether a specific GPU is worth requesting.
 
     Attributes:
         gpu: Its code.
-        time, energy: By how much less of it than one of the others picked blindly it needs, relative; of time null
+        time, energy: Relative saving against one of the others picked at random; null for time
             where all take the same by construction.
-        verdict: "yes", "no" or "undecided": against the limit, for time.
+        verdict: "yes", "no" or "undecided": comparison with the limit, for time.
     """
 
     gpu: int
@@ -58,17 +58,17 @@ class Worth:
 
 @dataclass
 class Findings:
-    """What is known of a group.
+    """The findings on a group.
 
     Attributes:
         group: The group.
-        spreads: By figure.
-        skew: Of the starts.
-        correlates: What goes with slowness.
-        slope: Relative change of time a degree.
+        spreads: Spread by figure.
+        skew: Skew of the starts.
+        correlates: Correlates of slowness.
+        slope: Relative change of time per degree.
         cooler: Distance of each GPU from the mean at equal temperature, by code.
-        worth: Of the GPU that was asked about, or the one that came out first.
-        gain_pct: Gain error of the power sensors that can't be seen.
+        worth: Of the requested GPU, or of the best one.
+        gain_pct: Gain error of the power sensors that can't be detected.
     """
 
     group: Group
@@ -82,17 +82,17 @@ class Findings:
 
     @property
     def hides_in_gain(self) -> bool:
-        """Whether energies are no further apart than two sensors' gain errors may make them."""
+        """Whether the differences in energy are within the gain errors of two sensors."""
         apart = self.spreads["energy_j"].range.value
         return apart is not None and self.gain_pct is not None and apart < 2 * self.gain_pct / 100
 
 
 def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings:
-    """Compute it all.
+    """Compute all findings.
 
     Args:
         group: The GPUs.
-        ask: The GPU that is asked about: its name or place, or a beginning of its UUID; None for the fastest.
+        ask: The GPU in question: its name or place, or a beginning of its UUID; None for the fastest.
         worth: Relative gain that counts.
     """
     spreads = {figure: Spread(group, figure) for figure in FIGURES}
@@ -110,7 +110,7 @@ def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings
 
 
 def asked_for(group: Group, ask: str) -> int | None:
-    """The code of the GPU that is meant; None if it isn't in this group, or several are."""
+    """The code of the named GPU; None if it isn't in this group, or the name is ambiguous."""
     wanted = ask.strip().lower()
     found = [code for code, g in enumerate(group.gpus) if is_meant(ask, g.node, g.id, g.label)]
     exact = [code for code in found if group.gpus[code].id.lower() == wanted]
@@ -119,7 +119,7 @@ def asked_for(group: Group, ask: str) -> int | None:
 
 
 def start_skew(group: Group) -> Skew:
-    """From the times at which processes began that had been told to begin at once, on each host by itself."""
+    """Skew of the start times of processes with a common start, on each host separately."""
     if group.facts["workload"] == COLLECTIVE:
         return Skew(reason="collective")
     if group.facts["placement"] != TOGETHER:
@@ -140,7 +140,7 @@ def start_skew(group: Group) -> Skew:
 def _worth(group: Group, spreads: dict[str, Spread], ask: str | None, limit: float) -> Worth | None:
     places = spreads["time_s"].places
     if spreads["time_s"].alike:
-        places = spreads["energy_j"].places  # what else there is to choose by
+        places = spreads["energy_j"].places  # the remaining criterion
     code = asked_for(group, ask) if ask is not None else places[0].gpu if len(places) > 1 else None
     if code is None:
         return None
@@ -203,7 +203,7 @@ def _group(found: Findings) -> dict[str, Any]:
 
 
 def _windows(spread: Spread) -> dict[str, Any] | None:
-    """How many windows a run has, how many independent ones they are worth, and why these differ."""
+    """Number of windows of a run, number of equivalent independent ones, and why these differ."""
     found = spread.once.correlation if spread.once is not None else None
     if found is None:
         return None
@@ -238,7 +238,7 @@ def _place(spread: Spread, code: int) -> dict[str, Any] | None:
 
 
 def mean_of(group: Group, name: str, code: int) -> float | None:
-    """Mean of a column over the runs of a GPU; None where there is none."""
+    """Mean of a column over the runs of a GPU; None without values."""
     values = group.runs[name][group.runs["gpu"] == code]
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None

@@ -1,4 +1,4 @@
-"""Which GPUs there are on this host, as a fleet takes them."""
+"""The GPUs of this host, as a fleet uses them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from jouletrace.run import DeviceInfo
 
 ALL = "all"
 _AIR_C = (24.0, 36.0)
-"""Where the air that a simulated host takes in may lie: hosts differ in that, and GPUs in everything else."""
+"""Range of the inlet air of a simulated host: hosts differ in it, and GPUs in everything else."""
 
 
 def find_gpus(device: str = "auto", gpus: str = ALL, nodes: int = 1) -> tuple[list[FleetGpu], list[FleetGpu]]:
-    """The GPUs that are measured, and the others here.
+    """The GPUs to measure, and the others on this host.
 
     Args:
         device: "auto" for the GPUs that CUDA shows, "cpu", or "sim:NAME" for simulated GPUs.
-        gpus: "all", numbers as CUDA counts or UUIDs with commas between; of simulated GPUs, how many.
-        nodes: Hosts with so many simulated GPUs each.
+        gpus: "all", numbers in CUDA's order or UUIDs, separated by commas; for simulated GPUs, their number.
+        nodes: Number of hosts, each with that many simulated GPUs.
 
     Raises:
-        BadInputError: If there is no such GPU.
-        NotPossibleError: If no GPU can be seen here.
+        BadInputError: If a GPU doesn't exist.
+        NotPossibleError: If no GPU is available here.
     """
     if device.startswith("sim:"):
         return simulated(device, gpus, nodes), []
     if nodes != 1:
-        raise BadInputError(f"--nodes {nodes}: only simulated hosts are made so; real ones come with --engine ray")
+        raise BadInputError(f"--nodes {nodes}: only for simulated hosts; real ones need --engine ray")
     if device == "cpu":
         if gpus != ALL:
             raise BadInputError(f"--gpus {gpus}: --device cpu is one device")
         return [FleetGpu(socket.gethostname(), open_device("cpu").info.id, 0, "cpu", "CPU")], []
     if device != "auto":
-        raise BadInputError(f"--device {device}: a fleet is of auto, cpu or sim:NAME; choose GPUs by --gpus")
+        raise BadInputError(f"--device {device}: a fleet takes auto, cpu or sim:NAME; choose GPUs by --gpus")
     return chosen(visible(), gpus)
 
 
@@ -49,14 +49,14 @@ def visible() -> list[FleetGpu]:
     """The whole GPUs that CUDA shows to this process, in its order.
 
     Raises:
-        NotPossibleError: If there is none.
+        NotPossibleError: If none is visible.
     """
     reason = no_gpu_reason()
     if reason is not None:
         raise NotPossibleError(f"no fleet here: {reason}; {SIMULATE_GPU}")
     infos = {info.id: info for info in list_devices() if info.kind == "gpu"}
     uuids = cuda_uuids()
-    if uuids is None:  # nothing to ask: NVML's order, and nothing hidden
+    if uuids is None:  # libcuda is missing: NVML's order, and nothing hidden
         uuids = list(infos)
     found = [_of(infos[uuid], index) for index, uuid in enumerate(uuids) if uuid in infos]
     if not found:
@@ -65,10 +65,10 @@ def visible() -> list[FleetGpu]:
 
 
 def chosen(there: Sequence[FleetGpu], gpus: str) -> tuple[list[FleetGpu], list[FleetGpu]]:
-    """Those that are meant, and the rest.
+    """The selected GPUs, and the rest.
 
     Raises:
-        BadInputError: If one isn't there; those that are there are named.
+        BadInputError: If one doesn't exist; the message names the existing ones.
     """
     if gpus == ALL:
         return list(there), []
@@ -88,7 +88,7 @@ def chosen(there: Sequence[FleetGpu], gpus: str) -> tuple[list[FleetGpu], list[F
 
 
 def busy(gpus: Sequence[FleetGpu]) -> dict[str, str]:
-    """Who uses which of these GPUs now: text by id. To be asked before anything of ours runs there."""
+    """Users of these GPUs: text by id. Call it before we start any process there."""
     found = {}
     for gpu in gpus:
         with closing(open_device(gpu.device)) as device:
@@ -99,21 +99,21 @@ def busy(gpus: Sequence[FleetGpu]) -> dict[str, str]:
 
 
 def simulated(device: str, gpus: str, nodes: int) -> list[FleetGpu]:
-    """GPUs that differ by seed, in hosts that differ by the air that they take in; nothing tells how.
+    """GPUs that differ by seed, in hosts that differ by their inlet air; no output states these differences.
 
     Raises:
-        BadInputError: If the number makes no sense, or the spec says itself which GPU it is.
+        BadInputError: If the number makes no sense, or the spec names a specific GPU.
     """
     count = 1 if gpus == ALL else int(gpus) if gpus.isascii() and gpus.isdecimal() else 0
     if count < 1 or nodes < 1:
-        raise BadInputError(f"--gpus {gpus}, --nodes {nodes}: of simulated GPUs, give their number")
+        raise BadInputError(f"--gpus {gpus}, --nodes {nodes}: for simulated GPUs, give their number")
     name, _, query = device.partition("?")
     parts = [part for part in query.split("&") if part]
     if any(part.startswith(("seed=", "run=")) for part in parts):
-        raise BadInputError(f"--device {device}: which board and run it is, a fleet chooses itself")
+        raise BadInputError(f"--device {device}: a fleet chooses the seed and the run itself")
     if any(part.startswith("realtime=") for part in parts):
-        # the process that records would open a GPU of its own, on which nothing runs
-        raise BadInputError(f"--device {device}: GPUs of a fleet live in their own time, not in real time")
+        # the recorder process would open its own GPU, on which nothing runs
+        raise BadInputError(f"--device {device}: GPUs of a fleet run in virtual time, not in real time")
     found = []
     for number in range(count * nodes):
         node = number // count

@@ -1,4 +1,4 @@
-"""The report of a fleet as one HTML file, made of the pieces of a Run's."""
+"""The report of a fleet as one HTML file, composed of parts of a Run's report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from jouletrace.version import __version__
 
 @dataclass(frozen=True)
 class Section:
-    """One group of GPUs as the template takes it."""
+    """One group of GPUs in the form for the template."""
 
     id: str
     title: str
@@ -50,21 +50,21 @@ class Section:
     simulated: bool
 
     def data(self) -> Markup:
-        """What the scripts draw, as JSON that no name can break out of."""
+        """The scripts' data as JSON, in which names are escaped."""
         return assets.embedded({"plots": self.plots, "timeline": None, "simulated": self.simulated})
 
 
 def write(fleet: Fleet, found: Sequence[Findings], path: Path, limit: float = LIMIT) -> Path:
-    """Write the report; an older report that is there is replaced.
+    """Write the report; an existing report is replaced.
 
     Args:
         fleet: The results.
-        found: What is known of its groups.
+        found: Findings on its groups.
         path: The file.
-        limit: Relative slowness that is worth a look.
+        limit: Relative slowness from which a GPU should be inspected.
 
     Raises:
-        BadInputError: If another file is there, or it can't be written.
+        BadInputError: If another file has that name, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
     check_replaceable(path, REPORT_MARKS, "a report")
@@ -88,7 +88,7 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
     store = open_store(fleet.source) if fleet.about else None
     unread: list[str] = []
     sections = [_section(one, number, store, marks, unread) for number, one in enumerate(found)]
-    # Those that are cut off have been named already, with what is lost by it.
+    # Truncated files have been named already, with what is lost.
     unread = [line for line in unread if not any(_place(line) in said for said in whole.warnings)]
     return environment.get_template("fleet.html.j2").render(
         title=whole.title,
@@ -107,7 +107,7 @@ def render(fleet: Fleet, found: Sequence[Findings], limit: float = LIMIT) -> str
 
 
 def _section(found: Findings, number: int, store: Store | None, marks: Footnotes, unread: list[str]) -> Section:
-    """What the page shows of a group; ``unread`` is given a line for each file that it can't be drawn from."""
+    """The page's content for a group; ``unread`` receives a line for each file that can't be read."""
     specs = {
         "time": charts.box_plots(found, "time_s"),
         "energy": charts.box_plots(found, "energy_j"),
@@ -137,7 +137,7 @@ def _section(found: Findings, number: int, store: Store | None, marks: Footnotes
 
 
 def _place(line: str) -> str:
-    """The file that a line on a damaged one begins with."""
+    """The file name at the beginning of a line on a damaged file."""
     return printable(line.partition(" can't be read")[0])
 
 

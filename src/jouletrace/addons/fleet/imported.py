@@ -1,4 +1,4 @@
-"""Runs that other tools' traces were read into, as runs of a fleet: the kernel that took longest is what was run."""
+"""Runs imported from other tools' traces, as runs of a fleet: their workload is the kernel that took longest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
 _MOST = 5000
-"""Launches that count as windows; of more, so many evenly spread ones."""
+"""Largest number of launches that count as windows; of more, evenly spaced ones are taken."""
 
 
 def kernel_launches(run: Run) -> pa.Table | None:
@@ -35,7 +35,7 @@ def kernel_launches(run: Run) -> pa.Table | None:
 
 
 def identity(device: DeviceInfo) -> str:
-    """What tells an imported GPU from others: its UUID, or where no file told it, the name it was given."""
+    """The identity of an imported GPU: its UUID, or the given name where no file contains a UUID."""
     return device.name if device.id.startswith("imported:") else device.id
 
 
@@ -45,7 +45,7 @@ def model_of(device: DeviceInfo) -> str:
 
 
 def kernel_figures(run: Run, launches: pa.Table) -> dict[str, Any]:
-    """Time of a launch in the mean and the median, its name, and mean power from the first to the last."""
+    """Mean and median time of a launch, its name, and mean power from the first launch to the last."""
     starts, ends = (launches[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
     seconds = (ends - starts) / 1e9
     stamps, watts = run.series(run.devices[0].id, POWER)

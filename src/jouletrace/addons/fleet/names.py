@@ -1,4 +1,4 @@
-"""What a GPU is called: the same in tables, pages, files and lines about what went wrong."""
+"""Names of GPUs, the same in tables, pages, files and messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Owner = tuple[str, str]
 
 
 def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
-    """Short names that no two have: a place on the one host, "GPU 3", or with the host where there are several.
+    """Short unique names: the place on a single host, "GPU 3", or with the host where there are several.
 
     Args:
-        gpus: Host, UUID and place on the host of each; one without takes the first number there that no other has.
+        gpus: Host, UUID and place on the host of each; one without a place takes the first free number there.
 
     Returns:
-        By host and UUID: "GPU 3", "node-1:3", or the UUID where places are taken twice.
+        Names by host and UUID: "GPU 3", "node-1:3", or the UUID where places are ambiguous.
     """
     places: dict[Owner, int | None] = {}
     for node, id, index in gpus:
@@ -34,9 +34,9 @@ def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
 
 
 def is_meant(ask: str, node: str, id: str, name: str) -> bool:
-    """Whether a GPU may be called so: by its name, a beginning of its UUID, or its place, "3" or "GPU 3".
+    """Whether a text names a GPU: its name, a beginning of its UUID, or its place, "3" or "GPU 3".
 
-    A place may stand behind its host, which it must where several hosts have one; that is for the caller to see.
+    A place may follow its host, and must do so where several hosts have it; the caller checks that.
     """
     wanted = ask.strip().lower()
     place = name.lower().removeprefix("gpu ").rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""What happens on one host: processes that measure its GPUs at once or in turn, and noise beside them."""
+"""Work on one host: processes that measure its GPUs at once or in turn, and noise alongside them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from jouletrace.processes.locks import Watch
 from jouletrace.run.scratch import Scratch
 
 HEAD_START_S = 0.2
-"""From when all are ready to when all begin: every process must have got its order by then."""
+"""Time from the readiness of all processes to their common start, within which every process must receive its order."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task.
+    """The outcome of a task.
 
     Attributes:
         task: The task.
-        reason: Why it failed, in a word; "" if it didn't.
-        text: The same in a sentence.
+        reason: Code of the failure; "" for a success.
+        text: The failure in a sentence.
     """
 
     task: Task
@@ -35,20 +35,21 @@ class Outcome:
 
 
 Note = Callable[[Outcome], None]
-"""Told each outcome as soon as it is known."""
+"""Receives each outcome at once."""
 
 
 class Node:
     """One host of a fleet.
 
     Args:
-        settings: What to do.
-        gpus: Its GPUs: those that are measured, and others that noise may run on.
-        store: Where results go.
-        command: For the record.
-        begun_c: Temperature that each GPU had when it was first seen, by id.
+        settings: The settings of the fleet.
+        gpus: Its GPUs: those that are measured, and others on which noise may run.
+        store: Destination of the results.
+        command: The command line, for the record.
+        begun_c: Temperature of each GPU at first sight, by id.
 
     Attributes:
+        begun_c: The same, with later additions.
         begun_c: The same, with what was learned since.
     """
 
@@ -67,21 +68,21 @@ class Node:
         self.begun_c = dict(begun_c or {})
 
     def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
-        """Do tasks that run together.
+        """Carry out tasks that run together.
 
         Args:
             group: The tasks.
             note: Called with each outcome.
-            hear: Called with what children say of their progress.
+            hear: Called with the children's reports of progress.
 
         Raises:
-            BadInputError: If there is no room for what they record meanwhile.
+            BadInputError: If their recordings don't fit on the disk.
         """
         try:
             scratch = Scratch()
         except OSError as error:
             raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
-        with scratch, Watch():  # ours, since a child that is killed leaves what it has recorded
+        with scratch, Watch():  # in our process, since a child that is killed leaves its recording
             self._in_folder(group, str(scratch.path), note, hear)
 
     def _in_folder(self, group: Sequence[Task], scratch: str, note: Note, hear: Hear) -> None:
@@ -115,7 +116,7 @@ class Node:
                 child.close()
 
     def _make_noise(self, hear: Hear) -> list[Child]:
-        """Noise on every GPU that it is wanted on, running when this returns."""
+        """Start noise on every requested GPU; it runs when this returns."""
         profile = asdict(self._settings.noise_profile)
         made = [
             Child(gpu, {"noise": {"workload": noise.workload, "profile": profile, "device": gpu.device}})
@@ -157,7 +158,7 @@ class Node:
         }
 
     def _ranks(self, group: Sequence[Task]) -> list[dict[str, str]]:
-        """What tells the processes of a collective load of one another, as ``torchrun`` does."""
+        """Environment variables that connect the processes of a collective load, as ``torchrun`` sets them."""
         if self._settings.workload != COLLECTIVE:
             return [{} for _ in group]
         with socket.socket() as one, socket.socket() as other:

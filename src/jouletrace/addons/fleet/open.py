@@ -1,4 +1,4 @@
-"""From what the user asked for to GPUs and an engine, all of it checked before anything is measured."""
+"""From the user's request to GPUs and an engine, with all checks before any measurement."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SIZE_LIMIT_S = 300.0
 
 @dataclass(frozen=True)
 class Request:
-    """Which GPUs, and who runs them.
+    """The requested GPUs and engine.
 
     Attributes:
         device: "auto", "cpu" or "sim:NAME".
-        gpus: "all", numbers or UUIDs; of simulated GPUs, how many a host.
-        nodes: Hosts of simulated GPUs.
+        gpus: "all", numbers or UUIDs; for simulated GPUs, their number per host.
+        nodes: Number of hosts of simulated GPUs.
         engine: "local" or "ray".
-        address: Of the Ray cluster.
-        allow_busy: Measure GPUs that others use, too.
+        address: Address of the Ray cluster.
+        allow_busy: Also measure GPUs that other processes use.
     """
 
     device: str = "auto"
@@ -42,13 +42,13 @@ class Request:
 
 @dataclass(frozen=True)
 class OpenFleet:
-    """A fleet that can be run.
+    """A fleet ready to run.
 
     Attributes:
-        settings: With everything settled that all GPUs must have in common.
-        gpus: Those that are measured.
+        settings: The settings, with everything resolved that all GPUs must share.
+        gpus: The GPUs to measure.
         excluded: GPUs that can't be measured, by id, and why.
-        engine: Makes the engine, given where results go and the command for the record.
+        engine: Creates the engine, given the destination of results and the command line.
     """
 
     settings: FleetSettings
@@ -59,11 +59,11 @@ class OpenFleet:
 
 @contextmanager
 def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]:
-    """Find the GPUs, refuse what can't be, and settle what must be the same on all.
+    """Locate the GPUs, refuse impossible requests, and resolve what all GPUs must share.
 
     Raises:
         BadInputError: If the request makes no sense here.
-        NotPossibleError: If there is no GPU, or no cluster.
+        NotPossibleError: If no GPU or no cluster is available.
     """
     _check(settings, request)
     if request.engine == "ray":
@@ -86,7 +86,7 @@ def open_fleet(settings: FleetSettings, request: Request) -> Iterator[OpenFleet]
 
 
 def _check(settings: FleetSettings, request: Request) -> None:
-    """Refuse what can't be, before any GPU is looked for."""
+    """Refuse impossible requests before any GPU is looked up."""
     simulated = request.device.startswith("sim:")
     if request.engine not in ENGINES:
         raise BadInputError(f"--engine {request.engine}: must be one of {', '.join(ENGINES)}")
@@ -101,47 +101,49 @@ def _check(settings: FleetSettings, request: Request) -> None:
                 whole(settings.workload, key, text)
     if settings.workload == COLLECTIVE:
         if settings.placement != TOGETHER:
-            raise BadInputError(f"{COLLECTIVE}: GPUs that sum with one another run together")
+            raise BadInputError(f"{COLLECTIVE}: GPUs of a collective sum must run together")
         if simulated:
             raise NotPossibleError(f"{COLLECTIVE} needs real GPUs: simulated GPUs have no links to one another")
         if settings.profile.mode != "eager":
             mode = settings.profile.mode
-            raise BadInputError(f"--mode {mode}: calls of {COLLECTIVE} are announced one by one: use eager")
+            raise BadInputError(f"--mode {mode}: calls of {COLLECTIVE} are announced singly: use eager")
     if request.engine == "ray" and _size_wanted(settings) and not simulated:
-        raise BadInputError("--size auto: over Ray all hosts must run the same; find it on one GPU, and give it")
+        raise BadInputError(
+            "--size auto: over Ray all hosts must run the same size; determine it on one GPU and give it"
+        )
 
 
 def _free(
     settings: FleetSettings, gpus: list[FleetGpu], others: list[FleetGpu], users: dict[str, str]
 ) -> list[FleetGpu]:
-    """The GPUs that nobody uses.
+    """The GPUs that no other process uses.
 
     Raises:
-        NotPossibleError: If there is none, or noise would run on one that somebody uses.
+        NotPossibleError: If none is free, or noise would run on a GPU that another process uses.
     """
     for noise in settings.noise:
         for gpu in [*gpus, *others]:
             if noise.on(gpu) and gpu.id in users:
-                raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy makes it all the same")
+                raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy starts it nevertheless")
     free = [gpu for gpu in gpus if gpu.id not in users]
     if not free:
-        raise NotPossibleError(f"{'; '.join(users[gpu.id] for gpu in gpus)}; --allow-busy measures all the same")
+        raise NotPossibleError(f"{'; '.join(users[gpu.id] for gpu in gpus)}; --allow-busy measures them nevertheless")
     return free
 
 
 def check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
-    """Refuse noise that would run nowhere, or on GPUs that don't feel it.
+    """Refuse noise that would run nowhere, or on GPUs that it can't affect.
 
     Args:
-        settings: What is asked for.
-        gpus: All of one host.
+        settings: The requested settings.
+        gpus: All GPUs of one host.
 
     Raises:
-        BadInputError: Names it.
+        BadInputError: With the noise.
     """
     for noise in settings.noise:
         if any(gpu.simulated for gpu in gpus):
-            raise BadInputError(f"--noise {noise}: simulated GPUs don't feel what others do")
+            raise BadInputError(f"--noise {noise}: noise has no effect on simulated GPUs")
         there = {gpu.index for gpu in gpus}
         missing = [place for place in noise.gpus if place not in there]
         if missing:
@@ -153,10 +155,10 @@ def _size_wanted(settings: FleetSettings) -> bool:
 
 
 def settle_size(settings: FleetSettings, gpu: FleetGpu) -> FleetSettings:
-    """With ``--size auto`` replaced by what is best on one of the GPUs: all must run the same.
+    """Replace ``--size auto`` by the best size on one of the GPUs: all must run the same.
 
     Raises:
-        NotPossibleError: If it can't be found.
+        NotPossibleError: If it can't be determined.
     """
     if not _size_wanted(settings):
         return settings

@@ -1,4 +1,4 @@
-"""What a fleet is to do: which GPUs, which load, what beside it, how often, in which order."""
+"""The plan of a fleet: which GPUs, which load and noise, how often, in which order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINES = ("local", "ray")
 
 COLLECTIVE = "allreduce"
 CALLS_PORT = "JOULETRACE_CALLS_PORT"
-"""Variable that says where a collective load's calls are announced; see ``collective``."""
+"""Environment variable: the port at which a collective load's calls are announced; see ``collective``."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class FleetGpu:
     """A GPU of the fleet.
 
     Attributes:
-        node: Name of the host it is in.
+        node: Name of its host.
         id: UUID.
-        index: Its place on its host, as CUDA counts: what a user asks for.
-        device: What opens it there (``--device``).
+        index: Its place on its host in CUDA's order, by which users name it.
+        device: The spec that opens it there (``--device``).
         name: Marketing name.
-        number: Its place as the driver counts, whatever CUDA shows a process; None where nobody else counts.
+        number: Its place in the driver's order, whatever CUDA shows to a process; None where no driver counts.
     """
 
     node: str
@@ -46,7 +46,7 @@ class FleetGpu:
 
     @property
     def place(self) -> int:
-        """What it goes by in reports: the same for processes that CUDA shows different GPUs."""
+        """Its number in reports: the same for processes to which CUDA shows different GPUs."""
         return self.index if self.number is None else self.number
 
     @property
@@ -57,11 +57,11 @@ class FleetGpu:
 
 @dataclass(frozen=True)
 class Noise:
-    """A load that runs beside the one that is measured.
+    """A load that runs alongside the measured one.
 
     Attributes:
         workload: Name or path.
-        gpus: Places of the GPUs on each host that it runs on; empty for all.
+        gpus: Places of its GPUs on each host; empty for all.
     """
 
     workload: str
@@ -88,26 +88,26 @@ def parse_noise(text: str) -> Noise:
         return Noise(workload)
     numbers = [part.strip() for part in places.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in numbers):
-        raise BadInputError(f"--noise {text!r}: GPUs are numbers with commas between, or all")
+        raise BadInputError(f"--noise {text!r}: GPUs are numbers separated by commas, or all")
     return Noise(workload, tuple(sorted({int(part) for part in numbers})))
 
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """What every GPU does.
+    """The work of every GPU.
 
     Attributes:
-        workload: What is measured.
-        profile: How; its ``device`` is each GPU in turn.
-        repeats: Fresh processes a GPU.
+        workload: The measured workload.
+        profile: Its settings; ``device`` is each GPU in turn.
+        repeats: New processes per GPU.
         placement: "together" (all GPUs of a host at once) or "in-turn" (one at a time).
-        seconds: Length of the pass that the figures come from.
-        noise: Loads beside.
-        noise_profile: How noise is built: task, batch, dtype.
-        cool_to_c: Temperature below which a repeat may begin; None for 5 degrees above what each GPU began with.
-        cool_limit_s: Longest that is waited for that; 0 for not at all.
+        seconds: Length of the pass that gives the figures.
+        noise: Loads alongside.
+        noise_profile: Settings of the noise: task, batch, dtype.
+        cool_to_c: Temperature below which a repeat may begin; None for 5 degrees above each GPU's initial temperature.
+        cool_limit_s: Longest wait for that temperature; 0 for no wait.
         limit_s: A repeat that takes longer is ended and recorded as failed.
-        seed: Of the order of GPUs.
+        seed: Seed of the order of GPUs.
     """
 
     workload: str
@@ -123,10 +123,10 @@ class FleetSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense.
+        """Refuse invalid settings.
 
         Raises:
-            BadInputError: Names the option.
+            BadInputError: With the option.
         """
         if self.placement not in PLACEMENTS:
             raise BadInputError(f"--placement {self.placement}: must be one of {', '.join(PLACEMENTS)}")
@@ -141,22 +141,22 @@ class FleetSettings:
                 raise BadInputError(f"--{name} {value:g}: must be at least {least:g} s")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The settings as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """From what ``to_dict`` gave.
+        """The settings from the result of ``to_dict``.
 
         Raises:
-            BadInputError: If it isn't that.
+            BadInputError: If it has another form.
         """
         try:
             noise = tuple(Noise(one["workload"], tuple(one["gpus"])) for one in data["noise"])
             profiles = {name: ProfileSettings(**data[name]) for name in ("profile", "noise_profile")}
             return cls(**{**data, **profiles, "noise": noise})
         except (KeyError, TypeError) as error:
-            raise BadInputError(f"these are no settings of a fleet: {error}") from None
+            raise BadInputError(f"these aren't settings of a fleet: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ class Task:
     """One measurement: a repeat on a GPU.
 
     Attributes:
-        gpu: Where.
-        repeat: Which, from 0.
-        order: Its place among those of its host and repeat; all 0 where they run together.
+        gpu: The GPU.
+        repeat: Number of the repeat, from 0.
+        order: Its place among the tasks of its host and repeat; all 0 where they run together.
     """
 
     gpu: FleetGpu
@@ -175,12 +175,12 @@ class Task:
 
 
 def rounds(gpus: Sequence[FleetGpu], settings: FleetSettings, repeat: int) -> list[list[Task]]:
-    """What one host does in a repeat: tasks that run at once, one group after the other, in random order.
+    """The tasks of one host in a repeat: groups that run at once, one after the other, in random order.
 
     Args:
-        gpus: All that are measured there.
-        settings: Say how they are placed, and the seed of the order.
-        repeat: Which.
+        gpus: All GPUs to measure there.
+        settings: State their placement, and the seed of the order.
+        repeat: Number of the repeat.
     """
     rng = np.random.default_rng([settings.seed, repeat])
     shuffled = [gpus[i] for i in rng.permutation(len(gpus))]

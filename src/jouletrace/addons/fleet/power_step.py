@@ -1,7 +1,7 @@
-"""What a GPU's power does when a load begins: how fast it rises, how far beyond, when it is back.
+"""The response of a GPU's power to the begin of a load: rise time, overshoot, and return.
 
-Under a power cap the load is there at once and the governor answers some 100 ms later: until then the GPU draws more
-than its limit. What is seen is seen through the sensor, so that rise and return hold its lag.
+Under a power cap the load starts at once and the governor responds about 100 ms later: until then the GPU draws more
+than its limit. All values are measured through the sensor, so rise and return include its lag.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
 PHASE = "latency"
-"""It begins after a rest, with the load at full."""
+"""The phase that begins with the step: a rest precedes it, and it starts with the full load."""
 
 COLUMNS = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
 
 _REST_S, _EARLY_S, _WHOLE_S = 0.5, 0.4, 1.0
 _SLOWEST_S = 0.05
-"""Update period up to which a record shows a step at all."""
+"""Longest update period of a record that resolves a step."""
 
 _LEAST = 5
 _RISEN = 0.9
 
 
 def power_step(run: Run) -> dict[str, float | None]:
-    """The step of a profile's load, by the names of ``COLUMNS``; all None where it can't be seen.
+    """The step of a profile's load, by the names of ``COLUMNS``; all None where it can't be resolved.
 
-    ``step_rest_w`` and ``step_settled_w`` are medians before, and from 0.4 s on; ``step_peak_w`` the most in
-    between, None if noise may make it; ``step_rise_s`` until 90 % of the rise, ``step_return_s`` until the power is
-    back at the settled level after a peak, both from the begin of the load.
+    ``step_rest_w`` and ``step_settled_w`` are medians before, and from 0.4 s on; ``step_peak_w`` is the maximum in
+    between, None if it may be noise; ``step_rise_s`` ends at 90 % of the rise, ``step_return_s`` where the power is
+    back at the settled level after a peak; both count from the begin of the load.
     """
     nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
     wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], PHASE))
@@ -57,7 +57,7 @@ def power_step(run: Run) -> dict[str, float | None]:
     found = nothing | {"step_rest_w": low, "step_settled_w": high}
     found["step_rise_s"] = float(then[risen][0]) if risen.any() else None
     top = int(drawn.argmax())
-    # the most of so many readings of noise lies within three standard deviations and a half
+    # with so many readings, the maximum of noise lies within three and a half standard deviations
     if drawn[top] > high + 3.5 * float(np.std(settled)):
         found["step_peak_w"] = float(drawn[top])
         back = drawn[top:] <= high

@@ -1,4 +1,4 @@
-"""Children as their parent sees them: started, told when to begin, listened to all at once."""
+"""Child processes from the parent's side: started, synchronised, and read concurrently."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from jouletrace.processes import children
 MODULE = "jouletrace.addons.fleet.child"
 
 Hear = Callable[[FleetGpu, dict[str, Any]], None]
-"""Told what a child says of its progress."""
+"""Receives a child's reports of progress."""
 
 
 class Child(children.Child):
     """One ``jouletrace.addons.fleet.child``.
 
     Args:
-        gpu: The GPU that it is shown.
-        order: What it is to do.
-        environment: Variables to set besides.
+        gpu: The GPU that CUDA shows to it.
+        order: Its order.
+        environment: Additional environment variables.
 
     Attributes:
         gpu: As given.
-        said: Its last message that isn't progress; {} until there is one.
+        said: Its last message other than progress; {} before the first.
     """
 
     def __init__(self, gpu: FleetGpu, order: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
@@ -37,11 +37,11 @@ class Child(children.Child):
 
     @property
     def over(self) -> bool:
-        """Whether it has said its last word."""
+        """Whether it has sent its last message."""
         return self.said.get("is") in ("done", "failed")
 
     def hear(self) -> list[dict[str, Any]]:
-        """See ``processes.children.Child``; the end is a message too."""
+        """See ``processes.children.Child``; its end counts as a message too."""
         heard = super().hear()
         if heard is None:
             if not self.over:
@@ -54,19 +54,19 @@ class Child(children.Child):
         return heard
 
     def fail(self, reason: str, text: str) -> None:
-        """End it and note why."""
+        """End it and note the reason."""
         self.said = {"is": "failed", "reason": reason, "text": text}
         self.close(now=True)
 
 
 def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, hear: Hear) -> None:
-    """Wait until every child has said one of ``until``, or is over; who doesn't in time has failed.
+    """Wait until every child has sent one of ``until``, or is over; a child that is late has failed.
 
     Args:
-        children: All of them are listened to at once.
+        children: The children, which are read concurrently.
         until: "ready" or "done"; "failed" always counts.
         limit_s: Seconds for all.
-        hear: Told everything.
+        hear: Receives every message.
     """
     end = time.monotonic() + limit_s
     waiting = [child for child in children if not child.over and child.said.get("is") not in until]
@@ -90,5 +90,5 @@ def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, he
 
 
 def _shown(gpu: FleetGpu) -> dict[str, str]:
-    """What CUDA is to show to it: this GPU, by UUID, whatever the order."""
+    """The value of CUDA_VISIBLE_DEVICES for it: this GPU, by UUID, whatever the order."""
     return {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {}

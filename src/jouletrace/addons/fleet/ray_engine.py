@@ -1,9 +1,9 @@
-"""A fleet over a Ray cluster: a task of Ray's for what runs at once on a host, which starts a process a GPU there.
+"""A fleet over a Ray cluster: one Ray task for the work that runs at once on a host, which starts a process per GPU.
 
-It isn't a task a GPU: none can ask Ray for a certain GPU, and processes that begin at one moment, beside noise, need
-one who tells them. The task holds all GPUs of its host, so that nobody else's work runs on a neighbour.
+There is no Ray task per GPU: a task can't request a specific GPU, and processes with a common start, alongside noise,
+need a coordinator. The task holds all GPUs of its host, so that no other user's work runs on a neighbour.
 
-A host that is lost costs its own results only; they are noted as such, and the same command tries again.
+A lost host loses only its own results; they are recorded as such, and the same command tries again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOK_S = 2.0
 _RAY_DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_NUM_REDIS_GET_RETRIES": "2",  # of 40 s each: twenty of them are a quarter of an hour
+    "RAY_NUM_REDIS_GET_RETRIES": "2",  # of 40 s each: the default of twenty takes a quarter of an hour
 }
 
 
@@ -41,9 +41,9 @@ class Host:
     """A host of the cluster.
 
     Attributes:
-        name: What its results are filed under.
+        name: Name of the host in the results.
         ray_id: Ray's id of it, which is new whenever it joins.
-        gpus: How many GPUs Ray gives out there.
+        gpus: Number of GPUs that Ray assigns there.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Cluster:
     """A Ray cluster as an engine.
 
     Attributes:
-        settings: What to do.
-        gpus: The GPUs that are measured.
+        settings: The settings of the fleet.
+        gpus: The GPUs to measure.
         others: Other GPUs, for noise.
-        hosts: Who has them, by the name of the node.
-        busy: Of all these, those that somebody uses now: who, by id.
+        hosts: Their hosts, by the name of the node.
+        busy: Users of those in use, by id.
     """
 
     settings: FleetSettings
@@ -70,7 +70,7 @@ class Cluster:
     busy: dict[str, str] = field(default_factory=dict)
 
     def work(self, store: str, command: str, todo: Todo, note: Note, hear: Hear) -> None:
-        """Do what is missing: hosts at once, each one round after the other."""
+        """Carry out the missing tasks: all hosts at once, each with one round after the other."""
         ray = _ray()
         left = {name: list(groups) for name, groups in todo.items()}
         begun_c: dict[str, dict[str, float]] = {name: {} for name in left}
@@ -93,7 +93,7 @@ class Cluster:
                     outcomes, begun_c[name] = _answer(ref)
                 except JouletraceError:
                     raise
-                except Exception as error:  # Ray has many names for what is gone
+                except Exception as error:  # Ray raises many exceptions for lost hosts
                     self._lost(name, group, left[name], error, note)
                 else:
                     for outcome in outcomes:
@@ -102,7 +102,7 @@ class Cluster:
                 submit(name)
 
     def _lost(self, name: str, group: list[Task], left: list[list[Task]], error: Exception, note: Note) -> None:
-        """Note what a host that is gone, or a process of Ray's there, takes with it."""
+        """Record the results lost with a host, or with a Ray process there."""
         host = self.hosts[name]
         alive = host.ray_id in {one.ray_id for one in alive_hosts()}
         reason = "vanished" if alive else "lost_node"
@@ -121,18 +121,18 @@ class Cluster:
 
 @contextmanager
 def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: str, nodes: int) -> Iterator[Cluster]:
-    """Join a Ray cluster, or start one on this host if it is in none, and find its GPUs.
+    """Join a Ray cluster, or start one on this host if it is in none, and locate its GPUs.
 
     Args:
-        settings: What to do.
-        address: Of the cluster's head ("HOST:6379"); None for the one that this host is in.
+        settings: The settings of the fleet.
+        address: Address of the cluster's head ("HOST:6379"); None for the cluster of this host.
         device: "auto" or "sim:NAME".
-        gpus: "all", or numbers as CUDA counts on each host; of simulated GPUs, how many a host.
-        nodes: Hosts of simulated GPUs; they are apportioned among those of the cluster.
+        gpus: "all", or numbers in CUDA's order on each host; for simulated GPUs, their number per host.
+        nodes: Number of hosts of simulated GPUs; they are apportioned among those of the cluster.
 
     Raises:
-        BadInputError: If there is no such GPU.
-        NotPossibleError: If Ray is missing, the cluster can't be reached, or has no GPU.
+        BadInputError: If a GPU doesn't exist.
+        NotPossibleError: If Ray is missing, the cluster can't be reached, or it has no GPU.
     """
     ray = _connect(address)
     try:
@@ -144,7 +144,7 @@ def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: st
             yield Cluster(settings, boards, [], places)
             return
         if device != "auto":
-            raise BadInputError(f"--device {device}: over Ray a fleet is of auto or sim:NAME")
+            raise BadInputError(f"--device {device}: over Ray a fleet takes auto or sim:NAME")
         found = _find(hosts)
         measured: list[FleetGpu] = []
         others: list[FleetGpu] = []
@@ -160,7 +160,7 @@ def open_ray(settings: FleetSettings, address: str | None, device: str, gpus: st
 
 
 def alive_hosts() -> list[Host]:
-    """Hosts of the cluster that are alive, by name; those of one name are distinguished by Ray's id."""
+    """Live hosts of the cluster, by name; hosts with the same name are distinguished by Ray's id."""
     ray = _ray()
     nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
     names = [str(node["NodeManagerHostname"]) for node in nodes]
@@ -182,7 +182,7 @@ def do_round(
     begun_c: dict[str, float],
     group: Sequence[Task],
 ) -> tuple[list[Outcome], dict[str, float]]:
-    """What runs at once on the host that this runs on: what became of it, and how warm its GPUs were at first."""
+    """Carry out a group of tasks on the host of this call; returns outcomes and the GPUs' initial temperatures."""
     node = Node(settings, gpus, store, command, begun_c)
     outcomes: list[Outcome] = []
     node.at_once(group, outcomes.append, lambda gpu, message: None)
@@ -190,7 +190,7 @@ def do_round(
 
 
 def gpus_here(name: str) -> tuple[list[FleetGpu], dict[str, str]]:
-    """The GPUs that Ray gives a task that asks for all of its host, and who uses them besides."""
+    """The GPUs that Ray assigns to a task that requests all of its host, and their other users."""
     gpus = [replace(gpu, node=name) for gpu in visible()]
     return gpus, busy(gpus)
 
@@ -203,12 +203,12 @@ def _find(hosts: Sequence[Host]) -> dict[str, tuple[list[FleetGpu], dict[str, st
     _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=_FIND_S)
     if late:
         names = ", ".join(name for name, ref in asked.items() if ref in late)
-        raise NotPossibleError(f"Ray has given the GPUs of {names} to others: try again when they are free")
+        raise NotPossibleError(f"Ray has assigned the GPUs of {names} to others: try again when they are free")
     return {name: _answer(ref) for name, ref in asked.items()}
 
 
 def _on(host: Host, call: Any, *args: Any) -> Any:
-    """Submit a call to run on a host, with all its GPUs; it is never tried again by Ray."""
+    """Submit a call to a host, with all its GPUs; Ray never retries it."""
     strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
     pinned = strategies.NodeAffinitySchedulingStrategy(node_id=host.ray_id, soft=False)
     options = {"num_cpus": 0, "num_gpus": host.gpus, "max_retries": 0, "scheduling_strategy": pinned}
@@ -216,7 +216,7 @@ def _on(host: Host, call: Any, *args: Any) -> Any:
 
 
 def _answer(ref: Any) -> Any:
-    """What a call has returned; what it has raised of ours is raised as it was, without Ray's traceback in its text."""
+    """The result of a call; its own exceptions of jouletrace are raised unchanged, without Ray's traceback."""
     try:
         return _ray().get(ref)
     except Exception as error:
@@ -226,14 +226,14 @@ def _answer(ref: Any) -> Any:
 
 
 def _ray() -> Any:
-    """Ray, which need not be installed; untyped, so that nothing depends on whether it is."""
+    """Ray, an optional dependency; untyped, so that types don't depend on its installation."""
     return importlib.import_module("ray")
 
 
 def _connect(address: str | None) -> Any:
     for name, value in _RAY_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    address = address or os.environ.get("RAY_ADDRESS") or None  # which Ray itself would take, and try for minutes
+    address = address or os.environ.get("RAY_ADDRESS") or None  # Ray itself would use it, and retry for minutes
     try:
         ray = _ray()
     except ImportError:
@@ -256,11 +256,11 @@ def _connect(address: str | None) -> Any:
 
 
 def _reach(address: str) -> None:
-    """Refuse an address at which nobody listens: Ray itself would try for minutes.
+    """Refuse an address without a listening server: Ray itself would retry for minutes.
 
     Raises:
         BadInputError: If it isn't HOST:PORT.
-        NotPossibleError: If nobody listens.
+        NotPossibleError: If no server listens.
     """
     if address in ("auto", "local"):
         return

@@ -1,4 +1,4 @@
-"""The results of a fleet as arrays, whatever they were read from, in groups that can be compared."""
+"""The results of a fleet as arrays, from any source, in groups that can be compared."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Run
 
 _ALIKE = ("model", "power_limit_w", "workload", "dtype", "size", "placement", "noise", "simulated")
-"""What GPUs must have in common to be compared."""
+"""Properties that GPUs must share to be compared."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """Who a GPU is.
+    """Identity of a GPU.
 
     Attributes:
         node, id: Host and UUID.
-        facts: What its rows say of it and doesn't change: model, index, serial, pci_bus, limits, ...
-        label: A short name that no other has in the fleet (see ``names``).
+        facts: Its constant properties from its rows: model, index, serial, pci_bus, limits, ...
+        label: A short name, unique in the fleet (see ``names``).
     """
 
     node: str
@@ -46,11 +46,11 @@ class Group:
     """GPUs that can be compared.
 
     Attributes:
-        title: What they are and did.
-        facts: What they have in common, by the names of ``rows.RUNS``.
+        title: Description of the GPUs and their workload.
+        facts: Their common properties, by the names of ``rows.RUNS``.
         gpus: In the order of their codes.
-        runs: Columns of the rows of runs: "gpu" and "node" are codes; figures are floats, NaN where there is none;
-            "hot" is whether the GPU was not as cool as asked for.
+        runs: Columns of the rows of runs: "gpu" and "node" are codes; figures are floats, NaN where missing;
+            "hot" is whether the GPU was not as cool as requested.
         windows: Columns of windows: "gpu", "run" are codes, "time_s" and "energy_j" floats.
     """
 
@@ -62,21 +62,21 @@ class Group:
 
     @property
     def shares_time(self) -> bool:
-        """Whether all of them wait for one another in every call, so that their times are the same by construction."""
+        """Whether all of them wait for one another in every call, so that their times are equal by construction."""
         return self.facts["workload"] == COLLECTIVE and len({gpu.node for gpu in self.gpus}) == 1
 
 
 @dataclass
 class Fleet:
-    """All that was found.
+    """All results.
 
     Attributes:
-        source: Where.
+        source: Their place.
         groups: The largest first.
-        failures: What has no result, and why.
-        damaged: Files that can't be read, a line each.
-        about: What ``fleet run`` wrote down; {} for Runs from elsewhere.
-        names: What GPUs are called, by host and UUID: those without a result too, where they were asked for.
+        failures: Missing results, and why.
+        damaged: A line for each file that can't be read.
+        about: Settings written by ``fleet run``; {} for Runs from elsewhere.
+        names: Names of GPUs by host and UUID, including requested GPUs without a result.
     """
 
     source: str
@@ -87,7 +87,7 @@ class Fleet:
     names: dict[Owner, str] = field(default_factory=dict)
 
     def name(self, node: str, gpu: str) -> str:
-        """What a GPU is called: by its host and UUID if nothing else is known of it."""
+        """The name of a GPU: host and UUID if it has no other name."""
         return self.names.get((node, gpu)) or (f"{node}:{gpu}" if len({n for n, _ in self.names} | {node}) > 1 else gpu)
 
     @property
@@ -105,7 +105,7 @@ def read_fleet(root: str | Path) -> Fleet:
     dataset = Dataset(open_store(root))
     about = dataset.about()
     if about is None:
-        raise BadInputError(f"no fleet in {root}: it holds no {ABOUT}")
+        raise BadInputError(f"no fleet in {root}: it contains no {ABOUT}")
     runs, damaged = dataset.read("runs")
     windows, more = dataset.read("windows", columns=("repeat", "time_s", "energy_j"))
     failures = dataset.failures()
@@ -119,7 +119,7 @@ def read_fleet(root: str | Path) -> Fleet:
 
 
 def _names(rows: Mapping[Key, Mapping[str, Any]], asked: Sequence[Mapping[str, Any]] = ()) -> dict[Owner, str]:
-    """Of GPUs with results, and of those that were asked for."""
+    """Names of GPUs with results, and of requested GPUs."""
     known = [
         (str(one["node"]), str(one["id"]), one.get("index") if one.get("number") is None else one["number"])
         for one in asked
@@ -128,24 +128,24 @@ def _names(rows: Mapping[Key, Mapping[str, Any]], asked: Sequence[Mapping[str, A
 
 
 def _bare(n: int) -> list[str]:
-    """A line on results whose windows are gone."""
+    """A line on results whose windows are missing."""
     said = "1 result has" if n == 1 else f"{n} results have"
-    return [f"{said} no windows that can be read: only their means count"] if n else []
+    return [f"{said} no readable windows: only their means are used"] if n else []
 
 
 def fleet_of(
     runs: Sequence[Run], source: str = "", *, places: Sequence[str] = (), damaged: Sequence[str] = ()
 ) -> Fleet:
-    """Runs from anywhere as a fleet: those of one device are its repeats, in the order of their times.
+    """Runs from anywhere as a fleet: those of one device are its repeats, in order of time.
 
     Args:
         runs: The Runs.
         source: For ``Fleet.source``.
-        places: Where each Run is from, to name those that tell less than they might.
+        places: Origin of each Run, to name those with missing content.
         damaged: A line for each file that couldn't be read.
 
     Raises:
-        BadInputError: If one has no device, or nothing was measured in any.
+        BadInputError: If one has no device, or none contains a measurement.
     """
     rows: dict[Key, dict[str, Any]] = {}
     windows: dict[Key, pa.Table] = {}
@@ -154,7 +154,7 @@ def fleet_of(
     named = zip(runs, places or [run.workload.get("name") or run.kind for run in runs], strict=True)
     for run, origin in sorted(named, key=lambda one: one[0].created_ns):
         if not run.devices:
-            raise BadInputError("a Run without a device belongs to no fleet")
+            raise BadInputError("a Run without a device can't belong to a fleet")
         gpu = identity(run.devices[0])
         found = Measured(run, repeat=seen[gpu])
         if found.row["time_s"] is None:
@@ -165,10 +165,10 @@ def fleet_of(
             check_possible(pa.Table.from_pylist([found.row], schema=RUNS))
             check_possible(table)
         except ValueError as error:
-            lines.append(f"{origin} can't be right: {error}: left out")
+            lines.append(f"{origin} is implausible: {error}: left out")
             continue
         if not run.complete:
-            lines.append(f"{origin} did not end by itself: its figures rest on what was recorded until then")
+            lines.append(f"{origin} did not end by itself: its figures rest on the data recorded until then")
         key = run.devices[0].host or "host", gpu, seen[gpu]
         seen[gpu] += 1
         rows[key] = dict.fromkeys(RUNS.names) | found.row

@@ -1,4 +1,4 @@
-"""What a Run is in the tables of a fleet: one row of figures, its windows, its iterations, its samples."""
+"""A Run in the tables of a fleet: one row of figures, its windows, its iterations, its samples."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ RUNS = _schema(
         "repeat": (_WHOLE, "", "which repeat on this GPU, from 0"),
         "order": (_WHOLE, "", "place in the order of its host, where GPUs ran in turn"),
         "placement": (_TEXT, "", "together or in-turn"),
-        "noise": (_TEXT, "", "loads beside, as asked for"),
-        "noise_here": (_FLAG, "", "whether one of them ran on this very GPU"),
+        "noise": (_TEXT, "", "loads alongside, as requested"),
+        "noise_here": (_FLAG, "", "whether one of them ran on this GPU"),
         "host": (_TEXT, "", "host name"),
         "model": (_TEXT, "", "marketing name of the GPU"),
         "index": (_WHOLE, "", "NVML index"),
@@ -54,9 +54,9 @@ RUNS = _schema(
         "size": (_WHOLE, "", "size of a gemm"),
         "start_ns": (_WHOLE, "ns", "when the measurement began, by the host's clock, since the Unix epoch"),
         "at_ns": (_WHOLE, "ns", "when it should have begun"),
-        "virtual_time": (_FLAG, "", "true: a simulated GPU with a time of its own"),
+        "virtual_time": (_FLAG, "", "true: a simulated GPU with its own time"),
         "time_s": (_NUMBER, "s", "time of an iteration, back to back, mean of windows"),
-        "latency_s": (_NUMBER, "s", "median time of an iteration timed by itself"),
+        "latency_s": (_NUMBER, "s", "median time of single iterations"),
         "energy_j": (_NUMBER, "J", "energy of an iteration"),
         "power_w": (_NUMBER, "W", "mean power of the GPU while it ran"),
         "idle_w": (_NUMBER, "W", "deep idle power before"),
@@ -68,17 +68,17 @@ RUNS = _schema(
         "temperature_max_c": (_NUMBER, "Cel", "highest temperature of the die while it ran"),
         "temperature_before_c": (_NUMBER, "Cel", "temperature before anything ran"),
         "cool_down_s": (_NUMBER, "s", "waited for the GPU to cool down"),
-        "cooled": (_FLAG, "", "whether it was cool in time; null if nothing was waited for"),
-        "power_cap_share": (_NUMBER, "1", "share of time in which the power cap held the clock down"),
-        "thermal_share": (_NUMBER, "1", "share of time in which software or hardware held it down for heat"),
+        "cooled": (_FLAG, "", "whether it was cool in time; null if no wait was requested"),
+        "power_cap_share": (_NUMBER, "1", "share of time in which the power cap lowered the clock"),
+        "thermal_share": (_NUMBER, "1", "share of time in which software or hardware lowered it for heat"),
         "hardware_share": (_NUMBER, "1", "share of time in which hardware slowed it down: heat, power brake"),
         "step_rest_w": (_NUMBER, "W", "power before the load began"),
         "step_settled_w": (_NUMBER, "W", "power some time after"),
-        "step_peak_w": (_NUMBER, "W", "the most in between; null if noise may make it"),
+        "step_peak_w": (_NUMBER, "W", "the maximum in between; null if it may be noise"),
         "step_rise_s": (_NUMBER, "s", "from the load's begin to 90 % of the rise, as the sensor shows it"),
         "step_return_s": (_NUMBER, "s", "from the load's begin until power is back from a peak"),
         "gain_pct": (_NUMBER, "pct", "gain error of the power sensor that software can't see"),
-        "warnings": (_TEXT, "", "codes of what is to be known of the run"),
+        "warnings": (_TEXT, "", "codes of the run's warnings"),
         "simulated": (_FLAG, "", "true: a simulated GPU, no hardware was measured"),
     }
 )
@@ -100,7 +100,7 @@ WINDOWS = _schema(
 ITERATIONS = _schema(
     {
         "repeat": (_WHOLE, "", "which repeat on this GPU, from 0"),
-        "iteration": (_WHOLE, "", "place in the order of iterations timed one by one"),
+        "iteration": (_WHOLE, "", "place in the order of singly timed iterations"),
         "time_s": (_NUMBER, "s", "its time; of a gemm or memcpy, the kernel's"),
     }
 )
@@ -125,7 +125,7 @@ _POSSIBLE = {
     "1": (0.0, 1.0),
     "pct": (0.0, 100.0),
 }
-"""By unit: what a measurement of one GPU can give, generously."""
+"""Upper bounds by unit: generous limits on what a measurement of one GPU can give."""
 
 _MORE_THAN_NOTHING = ("time_s", "latency_s")
 _ROUNDING = 1e-9
@@ -139,7 +139,7 @@ class Measured:
 
     Args:
         run: An analysed profile.
-        repeat: Which repeat, for Runs that were not made by ``fleet run``.
+        repeat: Number of the repeat, for Runs that were not made by ``fleet run``.
 
     Attributes:
         run: As given.
@@ -156,7 +156,7 @@ class Measured:
             self.row |= kernel_figures(run, self._launches)
 
     def tables(self) -> dict[str, pa.Table]:
-        """By the names of ``TABLES``."""
+        """The tables by the names of ``TABLES``."""
         found = {
             "runs": pa.Table.from_pylist([self.row], schema=RUNS),
             "windows": self._windows(),
@@ -241,7 +241,7 @@ class Measured:
         return self._table(WINDOWS, {**columns, "iterations": found["replays"]}, len(found))
 
     def _of_launches(self, launches: pa.Table) -> pa.Table:
-        """Every launch of an imported trace's kernel as a window; what it drew can't be known."""
+        """Every launch of an imported trace's kernel as a window; its energy is unknown."""
         n = len(launches)
         columns = {
             "order": np.arange(n),
@@ -260,7 +260,7 @@ class Measured:
         return self._table(SAMPLES, {name: found[name] for name in ("time_ns", "channel", "value")}, len(found))
 
     def _table(self, schema: pa.Schema, columns: Mapping[str, Any], n: int) -> pa.Table:
-        """A table of this repeat; columns that aren't given are null."""
+        """A table of this repeat; absent columns are null."""
         given = {"repeat": np.full(n, self._repeat, np.int64), **columns}
         arrays = []
         for field in schema:
@@ -281,7 +281,7 @@ def to_parquet(table: pa.Table, about: Mapping[str, str] | None = None) -> bytes
 
     Args:
         table: The table.
-        about: Goes into the file's metadata.
+        about: Metadata of the file.
     """
     sink = io.BytesIO()
     labelled = table.replace_schema_metadata({**(table.schema.metadata or {}), **(about or {})})
@@ -296,13 +296,13 @@ def check_possible(table: pa.Table) -> None:
         table: Of runs, windows or iterations, with the units of ``TABLES``.
 
     Raises:
-        ValueError: Names the first such column, its value and what is possible.
+        ValueError: With the first such column, its value and the possible range.
     """
     for field in table.schema:
         low, high = _POSSIBLE.get(((field.metadata or {}).get(b"unit") or b"").decode(), (None, None))
         if low is None or high is None or field.type != _NUMBER:
             continue
-        values = table[field.name].drop_null().to_numpy()  # NaN is for what isn't known, as null is
+        values = table[field.name].drop_null().to_numpy()  # NaN, like null, means unknown
         wrong = (values < low - _ROUNDING) | (values > high + _ROUNDING)
         if field.name in _MORE_THAN_NOTHING:
             wrong |= values == 0

@@ -1,4 +1,4 @@
-"""What goes with slowness, and what is left of it at equal temperature."""
+"""Correlates of slowness, and the slowness that remains at equal temperature."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from jouletrace.stats.quantiles import student
 Floats = NDArray[np.float64]
 
 COUNTED = "counted_mhz"
-"""Shown where ``is_counted``: not every GPU's counters can be read."""
+"""Used where ``is_counted``: not every GPU's counters can be read."""
 
 CONDITIONS = {
     "clock_mhz": "SM clock",
-    COUNTED: "SM clock, counted",
+    COUNTED: "SM clock, measured",
     "temperature_c": "temperature",
     "power_w": "power",
     "power_cap_share": "time under the power cap",
@@ -30,12 +30,12 @@ BETWEEN, WITHIN = "between GPUs", "between runs of a GPU"
 _METHOD = "Pearson's r"
 _LEAST = 5
 _LEAST_SD_C = 0.5
-"""By how much the temperature of a GPU's runs must vary for a slope to mean something."""
+"""Least variation of the temperature of a GPU's runs for a meaningful slope."""
 
 
 @dataclass(frozen=True)
 class Correlate:
-    """How something goes with the time of an iteration.
+    """Correlation of a condition with the time of an iteration.
 
     Attributes:
         condition: One of ``CONDITIONS``.
@@ -49,15 +49,15 @@ class Correlate:
 
 
 def is_counted(group: Group) -> bool:
-    """Whether the cycle counters were read in some run."""
+    """Whether the cycle counters were read in any run."""
     return bool(np.isfinite(group.runs[COUNTED]).any())
 
 
 def correlates(group: Group) -> list[Correlate]:
-    """What goes with slowness, the closest first; what can't be estimated after that."""
+    """Correlates of slowness, the strongest first; those that can't be estimated come last."""
     conditions = [name for name in CONDITIONS if name != COUNTED or is_counted(group)]
     if group.facts["workload"] == COLLECTIVE:
-        # All GPUs of a host repeat one time: pairs would count as many times as there are GPUs.
+        # All GPUs of a host repeat one time: pairs would count once per GPU.
         null = Estimate.null("collective", _METHOD)
         return [Correlate(condition, where, null) for condition in conditions for where in (BETWEEN, WITHIN)]
     found = []
@@ -70,9 +70,9 @@ def correlates(group: Group) -> list[Correlate]:
 
 
 def temperature_slope(group: Group) -> Estimate:
-    """By how much an iteration gets longer a degree, relative to its time: from how runs of one GPU differ.
+    """Relative increase of an iteration's time per degree, from differences between runs of one GPU.
 
-    Of logarithms, so that heat acts on fast and slow GPUs by the same factor.
+    It is computed from logarithms, so that heat affects fast and slow GPUs by the same factor.
     """
     method = "runs of a GPU"
     if group.facts["workload"] == COLLECTIVE:
@@ -94,12 +94,12 @@ def temperature_slope(group: Group) -> Estimate:
 
 
 def at_equal_temperature(group: Group) -> dict[int, Estimate]:
-    """Relative distance of each GPU from the group's mean time, both brought to the group's mean temperature.
+    """Relative distance of each GPU from the group's mean time, both converted to the group's mean temperature.
 
-    The interval holds what isn't known of the slope and how runs of a GPU differ.
+    The interval includes the uncertainty of the slope and the differences between runs of a GPU.
 
     Returns:
-        By code; empty where there is no slope to correct by.
+        Estimates by code; empty without a slope for the correction.
     """
     slope = temperature_slope(group)
     if slope.value is None or slope.half_width is None:
@@ -123,7 +123,7 @@ def at_equal_temperature(group: Group) -> dict[int, Estimate]:
 
 
 def _known(group: Group, condition: str) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Time, a condition and the GPU of the runs of which both are known."""
+    """Time, a condition and the GPU of the runs for which both are known."""
     time, other = group.runs["time_s"], group.runs[condition]
     known = np.isfinite(time) & np.isfinite(other)
     return time[known], other[known], group.runs["gpu"][known]
@@ -137,10 +137,10 @@ def _by_gpu(values: Floats, gpu: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 
 def _correlation(x: Floats, y: Floats, n: int) -> Estimate:
-    """Pearson's r; its interval by Fisher's z (Fisher 1921, Metron 1:3), for ``n`` independent pairs.
+    """Pearson's r, with its interval by Fisher's z (Fisher 1921, Metron 1:3), for ``n`` independent pairs.
 
-    The interval is that of z brought back, so it stays within -1 and 1 and isn't symmetric about r. Means of GPUs
-    that were taken out cost a pair each, as other variables do that are held constant (Fisher 1924, Metron 3:329).
+    The interval is that of z transformed back, so it lies within -1 and 1 and isn't symmetric about r. Each mean of
+    a GPU that was removed costs one pair, as other variables that are held constant do (Fisher 1924, Metron 3:329).
     """
     method = _METHOD
     if n < _LEAST:

@@ -1,4 +1,4 @@
-"""How far GPUs of one kind are apart, which is best, and which stands out; of one figure, with intervals."""
+"""The spread of one figure over GPUs of one kind, the best GPU, and outliers, with intervals."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Codes = NDArray[np.int64]
 
 METHOD = "shrunken means"
 _FENCE = 1.5
-"""Quartile distances beyond a quartile from which on a box plot shows a point by itself (Tukey 1977)."""
+"""Quartile distances beyond a quartile from which a box plot shows a point as an outlier (Tukey 1977)."""
 
 LEAST_FOR_OUTLIERS = 5
 FIGURES = {"time_s": "s", "energy_j": "J", "power_w": "W"}
-"""What is compared, with its unit."""
+"""The compared figures, with their units."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A GPU among those of its group.
+    """The place of a GPU in its group.
 
     Attributes:
         gpu: Its code in the group.
         value: Its mean.
         off: Its relative distance from the median of the group; less is better in time and energy.
-        rank: Its place by that figure from 1, and the places that it may have.
+        rank: Its rank in that figure from 1, and the ranks that it may have.
         best: Probability that it is the best.
-        outlier: "" or "high" or "low": outside the fences of a box plot, with its whole interval.
+        outlier: "", "high" or "low": whether its whole interval lies outside the fences of a box plot.
     """
 
     gpu: int
@@ -54,10 +54,10 @@ class Spread:
         figure: One of ``FIGURES``.
 
     Attributes:
-        split: Its variance, and draws of what the means may be; None without a reading.
-        once: The same with every reading counted once: GPUs that wait for one another repeat the one time that all
-            took, which would seem better known than it is.
-        alike: Whether all GPUs take the same by construction: then none has a place among them.
+        split: Its variance, and draws of the true means; None without a reading.
+        once: The same with every reading counted once: GPUs that wait for one another repeat a common
+            time, which would otherwise appear better determined than it is.
+        alike: Whether all GPUs take the same time by construction: then none has a rank.
     """
 
     def __init__(self, group: Group, figure: str) -> None:
@@ -75,14 +75,14 @@ class Spread:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Where the variance is; () without a reading."""
+        """The components of the variance; () without a reading."""
         found = self.once.components if self.once is not None else ()
         null = Estimate.null("collective", METHOD)
         return tuple(Component(c.level, null, null) if self.alike and c.level == "gpu" else c for c in found)
 
     @cached_property
     def draws(self) -> Floats:
-        """What the true means may be, shape (draws, gpus); GPUs without a reading are left out."""
+        """Draws of the true means, shape (draws, gpus); GPUs without a reading are left out."""
         assert self.split is not None
         return self.split.true_means()
 
@@ -95,12 +95,12 @@ class Spread:
 
     @cached_property
     def range(self) -> Estimate:
-        """The largest over the smallest mean, less 1, of what the means truly are."""
+        """The largest over the smallest mean, less 1, for the true means."""
         return self._over_gpus(lambda m: m.max(axis=-1) / m.min(axis=-1) - 1)
 
     @cached_property
     def quartiles(self) -> Estimate:
-        """Distance of the quartiles over the median."""
+        """Distance of the quartiles over the median, for the true means."""
         return self._over_gpus(lambda m: np.subtract(*np.quantile(m, [0.75, 0.25], axis=-1)) / np.median(m, axis=-1))
 
     def _over_gpus(self, what: Callable[[Floats], Floats]) -> Estimate:
@@ -110,7 +110,7 @@ class Spread:
 
     @property
     def observed_range(self) -> float | None:
-        """The same of the means as they were measured, noise and all."""
+        """The range of the means as they were measured, including noise."""
         if self.split is None or self.apart:
             return None
         return float(self.split.means.max() / self.split.means.min() - 1)
@@ -122,7 +122,7 @@ class Spread:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Each GPU, the best first; by number where none is."""
+        """Each GPU, the best first; by number without readings."""
         if self.split is None:
             return []
         first, last = _ranks(self.draws)
@@ -153,9 +153,9 @@ class Spread:
         return "high" if low > q3 + reach else "low" if high < q1 - reach else ""
 
     def gain(self, code: int) -> Estimate:
-        """How much less a GPU needs than one of the others picked blindly: (others − it) / others.
+        """Relative saving of a GPU against one of the others picked at random: (others − it) / others.
 
-        The means are drawn towards one another, so that a GPU that is asked for because it came out first
+        The means are shrunk towards one another, so that a GPU that is requested because it came out first
         isn't credited with its luck.
         """
         if self.split is None or self.apart:
@@ -169,7 +169,7 @@ class Spread:
 
 
 def readings(group: Group, figure: str) -> tuple[Floats, Codes, Codes, str]:
-    """Readings of a figure with the codes of their GPU and run: of windows, or of whole runs without them."""
+    """Readings of a figure with the codes of their GPU and run: of windows, or of whole runs without windows."""
     windows = group.windows
     if figure == "power_w":
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -185,11 +185,11 @@ def readings(group: Group, figure: str) -> tuple[Floats, Codes, Codes, str]:
 
 
 def _ranks(draws: Floats) -> tuple[Floats, Floats]:
-    """First and last place from 1 that each may claim in each draw: equal ones share theirs. Shapes as ``draws``."""
-    if (np.diff(np.sort(draws, axis=1), axis=1) != 0).all():  # faster, and nearly always
+    """First and last rank from 1 that each may have in each draw: equal ones share theirs. Shapes as ``draws``."""
+    if (np.diff(np.sort(draws, axis=1), axis=1) != 0).all():  # faster, and nearly always the case
         ranks = np.asarray(draws.argsort(axis=1).argsort(axis=1) + 1, np.float64)
         return ranks, ranks
-    from scipy.stats import rankdata  # slow to import, and seldom needed
+    from scipy.stats import rankdata  # slow to import, and rarely needed
 
     first, last = (np.asarray(rankdata(draws, method=end, axis=1), np.float64) for end in ("min", "max"))
     return first, last
@@ -202,7 +202,7 @@ def _rank(first: Floats, last: Floats) -> Estimate:
 
 
 def _estimate(draws: Floats, n: int, value: float | None = None) -> Estimate:
-    """From draws; their median unless there is a value."""
+    """Estimate from draws; their median unless a value is given."""
     value = float(np.median(draws)) if value is None else value
     low, high = (float(q) for q in np.quantile(draws, [0.025, 0.975]))
     return Estimate(value, min(low, value), max(high, value), n, METHOD)

@@ -1,4 +1,4 @@
-"""Where the results of a fleet lie: a folder, or any place that fsspec reaches."""
+"""The storage of a fleet's results: a folder, or any place that fsspec reaches."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def open_store(root: str | Path) -> Store:
     """The store at a path or URL ("s3://bucket/fleet", "memory://fleet").
 
     Raises:
-        NotPossibleError: If it is a URL and fsspec, or what it needs for it, is missing.
+        NotPossibleError: If it is a URL and fsspec, or a library that it needs, is missing.
     """
     text = str(root)
     return RemoteStore(text) if "://" in text else Store(text)
 
 
 class Store:
-    """Files by name in a folder of this host, or of a file system that several hosts share.
+    """Files by name in a folder of this host, or of a file system shared by several hosts.
 
-    Names are relative, with "/" between their parts. What can't be read, written or listed is a ``BadInputError``.
+    Names are relative, with "/" between their parts. A failure to read, write or list raises ``BadInputError``.
 
     Attributes:
         root: As the user gave it.
@@ -39,7 +39,7 @@ class Store:
         self._root = Path(root).absolute()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file so that it is there whole or not at all."""
+        """Write a file whole or not at all."""
         target = self._root / name
         try:
             write_whole(target, data, mode=file_mode())
@@ -47,7 +47,7 @@ class Store:
             raise BadInputError(f"cannot write {target}: {error.strerror or error}") from None
 
     def read(self, name: str, last: int | None = None) -> bytes | None:
-        """The contents of a file, or their ``last`` bytes; None if there is none."""
+        """The contents of a file, or their ``last`` bytes; None if it doesn't exist."""
         path = self._root / name
         try:
             with path.open("rb") as file:
@@ -60,22 +60,22 @@ class Store:
             raise BadInputError(f"cannot read {path}: {error.strerror or error}") from None
 
     def names(self, folder: str, ending: str) -> list[str]:
-        """All files under a folder whose names end so, sorted; empty if there is no such folder."""
+        """All files under a folder with this suffix, sorted; empty if the folder doesn't exist."""
         found = [Path(place) / file for place, _, files in os.walk(self._root / folder) for file in files]
         return _visible([path.relative_to(self._root).as_posix() for path in found], ending)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         (self._root / name).unlink(missing_ok=True)
 
     def alone(self, doing: str) -> AbstractContextManager[None]:
-        """Nobody else on this host writes there meanwhile, as far as that can be known; other hosts may.
+        """Exclude other processes of this host from writing there, as far as possible; other hosts aren't excluded.
 
         Args:
-            doing: For the message to whoever is refused: "running a fleet".
+            doing: Present participle for the message to a refused process: "running a fleet".
 
         Raises:
-            NotPossibleError: If somebody else does, who is named.
+            NotPossibleError: If another process holds the lock, which is named.
         """
         return alone_in(self._root, doing)
 
@@ -95,7 +95,7 @@ class RemoteStore(Store):
             raise NotPossibleError(f"{root}: {str(error).splitlines()[0]}") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """See ``Store.write``; what isn't an object store gets it under another name first."""
+        """See ``Store.write``; on file systems other than object stores a temporary name is used first."""
         folder = self._at(name).rpartition("/")[0]
         partial = f"{folder}/.{uuid.uuid4().hex}.part"
 
@@ -129,7 +129,7 @@ class RemoteStore(Store):
             self._guarded("remove", name, self._files.rm_file, self._at(name))
 
     def alone(self, doing: str) -> AbstractContextManager[None]:
-        """See ``Store.alone``: what fsspec reaches has no locks."""
+        """See ``Store.alone``: fsspec offers no locks."""
         return nullcontext()
 
     def _at(self, name: str) -> str:

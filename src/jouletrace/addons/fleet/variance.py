@@ -1,13 +1,13 @@
-"""Where spread comes from: hosts, GPUs, runs, or within a run. Nested random effects, with intervals.
+"""The sources of spread: hosts, GPUs, runs, or within a run. Nested random effects, with intervals.
 
-A reading is ``mean + host + gpu + run + rest``, each of the four independent and normal. Their variances follow from
-sums of squares of means, each level's against the level above (unweighted means: Thomas and Hultquist 1978, The Annals
-of Statistics 6:582). Intervals are generalised confidence intervals (Weerahandi 1993, JASA 88:899): each mean square
-over its expectation is a chi-square over its degrees of freedom, so drawing chi-squares draws what the variances may
-be. (A bootstrap over hosts or GPUs would cover too little: there are few of them.)
+A reading is ``mean + host + gpu + run + rest``, where the last four are independent and normal. Their variances follow
+from sums of squares of means, each level's against the level above (unweighted means: Thomas and Hultquist 1978, The
+Annals of Statistics 6:582). Intervals are generalised confidence intervals (Weerahandi 1993, JASA 88:899): each mean
+square over its expectation is a chi-square over its degrees of freedom, so draws of chi-squares give draws of the
+variances. (A bootstrap over hosts or GPUs would have too low a coverage, since there are few of them.)
 
-Successive windows of a run are a first-order autoregressive series (see ``autocorrelation``): its mean is known less
-well than so many windows promise, which must not be taken for a difference between runs.
+Successive windows of a run are a first-order autoregressive series (see ``autocorrelation``). Its mean is less certain
+than that of as many independent windows, and this must not be mistaken for a difference between runs.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ ALONE = {
     "run": "one_run_a_gpu",
     "within": "one_window_a_run",
 }
-"""Why a level's variance can't be estimated: nothing on it occurs twice under the same level above."""
+"""Why a level's variance can't be estimated: no unit of the level above contains two of its units."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """What a level contributes.
+    """The contribution of a level.
 
     Attributes:
         level: One of ``LEVELS``.
         sd: Standard deviation, in the unit of the readings.
-        share: Of the whole variance.
+        share: Share of the total variance.
     """
 
     level: str
@@ -54,15 +54,15 @@ class Component:
 
 @dataclass(frozen=True)
 class Split:
-    """The variances of all levels, and what the means of the GPUs may be.
+    """The variances of all levels, and possible true means of the GPUs.
 
     Attributes:
         components: In the order of ``LEVELS``.
         gpu: Code of the GPU of each of ``means``, sorted, shape (gpus,).
         means: Mean of each GPU: of the means of its runs, shape (gpus,).
-        runs: How many these are, shape (gpus,).
+        runs: Number of these runs, shape (gpus,).
         noise: Draws of the variance of each mean about the GPU's own, shape (DRAWS, gpus).
-        correlation: Of successive windows.
+        correlation: Correlation of successive windows.
     """
 
     components: tuple[Component, ...]
@@ -73,12 +73,12 @@ class Split:
     correlation: Autocorrelation
 
     def true_means(self, seed: int = 1) -> Floats:
-        """What the means of the GPUs may be if they were measured for ever, shape (DRAWS, gpus).
+        """Draws of the means of the GPUs that an infinitely long measurement would give, shape (DRAWS, gpus).
 
-        Noise makes the best and the worst of many look further apart than they are: each mean is drawn
-        towards that of all, by how much GPUs differ against how well each is known. A one-way random-effects
-        model of the means, its variance between GPUs at least nothing (Box and Tiao 1973, Bayesian Inference
-        in Statistical Analysis, section 5.2).
+        Noise makes the best and the worst of many appear further apart than they are. Each mean is therefore shrunk
+        towards the overall mean, by the ratio of the differences between GPUs to its own uncertainty. The model is a
+        one-way random-effects model of the means with a non-negative variance between GPUs (Box and Tiao 1973, Bayesian
+        Inference in Statistical Analysis, section 5.2).
         """
         rng = np.random.default_rng(seed)
         noise, k = self.noise, len(self.means)
@@ -103,11 +103,11 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
     """Split the variance of readings; None without one.
 
     Args:
-        values: Readings, shape (n,): one a window, those of a run in order of time.
+        values: Readings, shape (n,): one per window, in order of time within a run.
         node: Code of the host of each, shape (n,).
-        gpu: Of the GPU; no two hosts have the same.
-        run: Of the run; no two GPUs have the same.
-        seed: Of the draws.
+        gpu: Code of the GPU; no two hosts share one.
+        run: Code of the run; no two GPUs share one.
+        seed: Seed of the draws.
     """
     if not len(values):
         return None
@@ -118,7 +118,7 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
     means = np.bincount(place, values[order]) / count
     found = autocorrelation(values[order] - means[place], place)
     drawn, scores = found.draws(rng, DRAWS)
-    rho = np.append(found.rho.value or 0.0, drawn)  # what follows is computed at the estimate, and at draws
+    rho = np.append(found.rho.value or 0.0, drawn)  # the following is computed at the estimate, and at draws
     size, which = np.unique(count, return_inverse=True)
     of_mean = inflation(rho[:, None], size) / size  # variance of a run's mean over that of a window
     parents = [np.unique(own, return_inverse=True)[1] for own in (gpu[order][first], node[order][first])]
@@ -140,14 +140,14 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
         if level == 2:
             of_gpus, weights = above, weight
     variance = np.maximum(variance, 0.0)
-    share = np.zeros((len(size), len(of_gpus)))  # of runs of each size in the variance of a GPU's mean
+    share = np.zeros((len(size), len(of_gpus)))  # weight of runs of each size in the variance of a GPU's mean
     np.add.at(share, (which, codes[1]), weights**2)
     noise = (of_mean @ share) * variance[3, :, None] + variance[2, :, None] * np.bincount(codes[1], weights**2)
     return Split(_components(variance, n), np.unique(gpu), of_gpus, np.bincount(codes[1]), noise[1:], found)
 
 
 def _within(windows: Autocorrelation, rho: Floats, scores: Floats) -> tuple[Floats | float, int]:
-    """Variance of windows for each correlation, the estimate first, and how many there are; 0 of none."""
+    """Variance of windows for each correlation, the estimate first, and their number; 0 without windows."""
     if (windows.windows < 2).all():
         return 0.0, 0
     freedom = windows.freedom(rho)
@@ -156,14 +156,14 @@ def _within(windows: Autocorrelation, rho: Floats, scores: Floats) -> tuple[Floa
 
 
 def _between(rng: np.random.Generator, square: float, freedom: int, lower: Floats) -> tuple[Floats | float, int]:
-    """Variance of a level, the estimate first, from its sum of squares and what levels below it contribute to that."""
+    """Variance of a level, the estimate first, from its sum of squares less the contributions of lower levels."""
     if not freedom:
         return 0.0, 0
     return square / np.append(freedom, rng.chisquare(freedom, DRAWS)) - lower / freedom, freedom + 1
 
 
 def _components(variance: Floats, n: Codes) -> tuple[Component, ...]:
-    """What each level contributes, from its variance (the estimate, then draws), shape (4, 1 + DRAWS)."""
+    """The contribution of each level, from its variance (the estimate, then draws), shape (4, 1 + DRAWS)."""
     whole = variance.sum(axis=0)
     share = np.divide(variance, whole, out=np.zeros_like(variance), where=whole > 0)
     found = []

@@ -1,4 +1,4 @@
-"""What slices did meanwhile: sources of activity asked in a thread of their own, and means over windows."""
+"""Activity of slices during a measurement: sources polled in a separate thread, and means over windows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Readings = dict[tuple[str, str], tuple[list[int], list[float]]]
 
 
 class ActivitySource(Protocol):
-    """Something that tells what slices do."""
+    """A source of the activity of slices."""
 
     interval_s: float
 
     def poll(self) -> list[tuple[str, Samples]]:
-        """What is new, by id of the slice."""
+        """Readings since the last call, by id of the slice."""
 
 
 class Activity:
-    """Collects what sources say; ``start`` and ``stop`` bound the thread.
+    """Collects readings of sources; ``start`` and ``stop`` delimit the thread.
 
     Attributes:
-        failures: Why a source was given up, if one was.
+        failures: Reasons for which sources were given up, if any.
     """
 
     def __init__(self, sources: Sequence[ActivitySource]) -> None:
@@ -42,37 +42,37 @@ class Activity:
         self._thread: threading.Thread | None = None
 
     def flags(self) -> list[str]:
-        """What was wrong with the sources so far, as codes for a table: "activity_down", "activity_lost"."""
+        """Problems of the sources so far, as codes for a table: "activity_down", "activity_lost"."""
         problems = {code for source in self._asked for code in getattr(source, "problems", ())}
         return [f"activity_{code}" for code in sorted(problems)] + (["activity_lost"] if self.failures else [])
 
     def start(self) -> None:
-        """Begin to ask; nothing happens without sources."""
+        """Start polling; does nothing without sources."""
         if self._sources and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="mig-activity", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more. Safe to call twice."""
+        """Stop polling. Safe to call twice."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
 
     def add(self, device: str, samples: Samples) -> None:
-        """Keep readings that come from elsewhere."""
+        """Add readings from elsewhere."""
         with self._lock:
             times, values = self._readings.setdefault((device, samples.channel), ([], []))
             times.extend(samples.time_ns.tolist())
             values.extend(samples.value.tolist())
 
     def mean(self, device: str, channel: str, start_ns: int, end_ns: int) -> float | None:
-        """Mean of the readings within [start, end]; None if there are none."""
+        """Mean of the readings within [start, end]; None without readings."""
         stamps, numbers = self.series(device, channel)
         inside = numbers[(stamps >= start_ns) & (stamps <= end_ns)]
         return float(inside.mean()) if len(inside) else None
 
     def series(self, device: str, channel: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Everything that was said of a channel."""
+        """All readings of a channel."""
         with self._lock:
             times, values = self._readings.get((device, channel), ([], []))
             return np.array(times, np.int64), np.array(values)
@@ -83,7 +83,7 @@ class Activity:
                 try:
                     for device, samples in source.poll():
                         self.add(device, samples)
-                except JouletraceError as error:  # an instance or GPU that vanished: the others go on
+                except JouletraceError as error:  # an instance or GPU that vanished: the others continue
                     self.failures.append(str(error))
                     self._sources.remove(source)
             self._end.wait(min((source.interval_s for source in self._sources), default=0.1))

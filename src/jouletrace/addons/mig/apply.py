@@ -1,7 +1,7 @@
-"""Dividing a board and bringing the old division back: the one place that changes a GPU's partitioning.
+"""Dividing a GPU and restoring its earlier layout: the only module that changes a GPU's partitioning.
 
-Both ways are one function, ``converge``: look at what is there, destroy what isn't wanted, create what is
-missing. It can be cut off anywhere and begun again.
+Both use one function, ``converge``: it reads the present layout, destroys unwanted instances and creates missing
+ones. It can be interrupted at any point and repeated.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
 from jouletrace.run import DeviceInfo
 
 CHANGE = "mig"
-"""By this name it is in the journal."""
+"""Its key in the journal."""
 
 Say = Callable[[str], None]
 
 
 class PendingResetError(NotPossibleError):
-    """MIG is turned on or off only by the next reset of the GPU; what was written down is kept."""
+    """MIG is turned on or off only by the next reset of the GPU; the journal is kept."""
 
 
 def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a GPU by a plan, for good; it is as before if this process is killed on the way.
+    """Divide a GPU by a plan, permanently; it is restored if this process is killed meanwhile.
 
     Args:
-        plan: For this GPU.
+        plan: A plan for this GPU.
         backend: The GPU.
-        device: What the user calls it, for messages.
+        device: The user's name of it, for messages.
         say: Called with each step.
 
     Returns:
-        What the GPU is now.
+        The new layout of the GPU.
 
     Raises:
         NotPossibleError: As ``divide``, and if another jouletrace changes this GPU.
@@ -55,29 +55,29 @@ def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: 
 
 
 def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a GPU by a plan, the old division written down first.
+    """Divide a GPU by a plan, after recording the old layout.
 
-    If it is refused half way, or interrupted by Ctrl-C, the old division is brought back.
+    If it is refused half way, or interrupted by Ctrl-C, the old layout is restored.
 
     Args:
         held: The hold on the GPU.
-        plan: For this GPU.
+        plan: A plan for this GPU.
         backend: The GPU.
-        device: What the user calls it, for messages.
+        device: The user's name of it, for messages.
         say: Called with each step.
 
     Returns:
-        What the GPU is now.
+        The new layout of the GPU.
 
     Raises:
-        NotPossibleError: If processes use the GPU (named), the user may not, or it needs a reset.
-        BadInputError: If what an earlier command has written down can't be read.
+        NotPossibleError: If processes use the GPU (named), the user lacks permission, or it needs a reset.
+        BadInputError: If the journal of an earlier command can't be read.
     """
     refuse_if_used(backend)
     before = layout_of(backend)
     if plan.layout.satisfied_by(before):
         return before
-    first = written_down(backend.info) or before  # several plans in a row go back to where it began
+    first = written_down(backend.info) or before  # several plans keep the layout before the first
     held.note(CHANGE, {"device": device, "before": first.to_dict(), "target": plan.layout.to_dict()})
     try:
         converge(backend, plan.layout, say)
@@ -90,15 +90,15 @@ def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = 
 
 
 def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
-    """Bring back what a GPU was before jouletrace first divided it.
+    """Restore the layout of a GPU from before jouletrace first divided it.
 
     Returns:
-        What the GPU is now; None if jouletrace has changed nothing.
+        The new layout of the GPU; None if jouletrace has changed nothing.
 
     Raises:
-        NotPossibleError: As ``apply``; what was written down is kept then.
+        NotPossibleError: As ``apply``; the journal is kept then.
     """
-    with hold(backend.info, "bringing back the division of") as held:
+    with hold(backend.info, "restoring the MIG layout of") as held:
         before = written_down(backend.info)
         if before is None:
             return None
@@ -110,10 +110,10 @@ def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
 
 
 def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda text: None) -> bool:
-    """Bring back a division that was there a while ago, however an earlier one is written down.
+    """Restore a layout from some time ago, whatever the journal contains.
 
     Returns:
-        Whether anything had to be changed.
+        Whether a change was necessary.
 
     Raises:
         NotPossibleError: As ``divide``.
@@ -129,7 +129,7 @@ def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda
 
 
 def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Layout) -> AbstractContextManager[Watch]:
-    """Should this process end before all is done, killed or not, another one brings ``before`` back."""
+    """Have another process restore ``before`` if this process ends before everything is done, killed or not."""
     return held.watched(
         "jouletrace.addons.mig.apply:put_back",
         f"jouletrace mig restore --device {device}",
@@ -139,31 +139,31 @@ def restored_if_killed(held: Hold, backend: MigBackend, device: str, before: Lay
 
 
 def put_back(held: Hold, device: str, before: dict[str, Any]) -> str | None:
-    """Bring back the division of a GPU whose holder has died; for ``watcher``."""
+    """Restore the layout of a GPU whose holder has died; for ``watcher``."""
     with closing(open_backend(device)) as backend:
         layout = Layout.from_dict(before)
         return f"it is divided as before again ({layout})" if return_to(held, layout, backend) else None
 
 
 def written_down(board: DeviceInfo) -> Layout | None:
-    """What a GPU was before jouletrace first divided it; None if jouletrace has changed nothing.
+    """The layout of a GPU from before jouletrace first divided it; None if jouletrace has changed nothing.
 
     Raises:
-        BadInputError: If it can't be read: whoever overwrote it would lose the old layout.
+        BadInputError: If it can't be read: overwriting it would lose the old layout.
     """
     entry = noted(board, CHANGE)
     try:
         return Layout.from_dict(entry["before"]) if entry is not None else None
     except (KeyError, TypeError, ValueError):
         path = journal_of(board)
-        raise BadInputError(f"the journal {path} holds no division; look at it, then remove it") from None
+        raise BadInputError(f"the journal {path} holds no MIG layout; inspect it, then remove it") from None
 
 
 def refuse_if_used(backend: MigBackend) -> None:
     """Raise if processes use the GPU.
 
     Raises:
-        NotPossibleError: Names them.
+        NotPossibleError: With their names.
     """
     users = backend.processes()
     if users:
@@ -172,10 +172,10 @@ def refuse_if_used(backend: MigBackend) -> None:
 
 
 def converge(backend: MigBackend, target: Layout, say: Say) -> None:
-    """Make a GPU what it is to be, from whatever it is.
+    """Give a GPU the wanted layout, whatever its present one.
 
     Raises:
-        PendingResetError: If the mode changes only with a reset.
+        PendingResetError: If the mode changes only by a reset.
         MigRefusedError: If the driver refuses a step.
     """
     mode = backend.mode()
@@ -195,7 +195,7 @@ def _switch(backend: MigBackend, on: bool, say: Say) -> None:
     if mode.needs_reset:
         index = backend.info.index if backend.info.index is not None else backend.info.id
         raise PendingResetError(
-            f"{backend.info.name}: MIG goes {word} only with a reset, since something holds the driver: end monitoring "
+            f"{backend.info.name}: MIG turns {word} only by a reset, since a process holds the driver: end monitoring "
             f"services (nvidia-persistenced, DCGM), run sudo nvidia-smi --gpu-reset -i {index} or reboot, "
             "then give this command again"
         )
@@ -204,7 +204,7 @@ def _switch(backend: MigBackend, on: bool, say: Say) -> None:
 
 
 def _destroy(backend: MigBackend, target: Layout, say: Say) -> None:
-    """What isn't wanted, or has other compute instances than wanted."""
+    """Destroy instances that aren't wanted, or whose compute instances differ from the wanted ones."""
     for instance in backend.instances():
         there = Part.of(instance)
         wanted = next((part for part in target.parts if part.same_place(there)), None)
@@ -229,7 +229,7 @@ def _create(backend: MigBackend, target: Layout, say: Say) -> None:
             number = backend.create(profiles[part.profile], part.placement)
         else:
             number = existing.id
-            if existing.compute:  # satisfied, or it would have been emptied
+            if existing.compute:  # complete, or it would have been emptied
                 continue
         for share in part.compute:
             say(f"creating a compute instance of {share.slices} slices in {part}")
@@ -237,12 +237,12 @@ def _create(backend: MigBackend, target: Layout, say: Say) -> None:
 
 
 def _go_back(held: Hold, backend: MigBackend, device: str, before: Layout, cause: BaseException, say: Say) -> None:
-    """What the GPU was before this command; an earlier one's journal stays."""
+    """Restore the layout from before this command; the journal of an earlier command stays."""
     try:
         converge(backend, before, say)
     except JouletraceError as error:
         raise NotPossibleError(
-            f"{cause or 'interrupted'}; and the old division could not be brought back ({error}): "
+            f"{cause or 'interrupted'}; and the old layout could not be restored ({error}): "
             f"run jouletrace mig restore --device {device}"
         ) from None
     if written_down(backend.info) == before:

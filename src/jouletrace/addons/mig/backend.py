@@ -1,4 +1,4 @@
-"""From what a user calls a GPU to its partitioning."""
+"""Opens the partitioning of a GPU by the user's name of it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def open_backend(device: str) -> MigBackend:
     """Open the partitioning of a GPU.
 
     Args:
-        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance means its GPU. What is done
-            to a simulated GPU is kept in the cache folder, from command to command.
+        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance stands for its GPU. Changes of a
+            simulated GPU are kept in the cache folder between commands.
 
     Raises:
-        BadInputError: If there is no such device, or it is a CPU.
-        NotPossibleError: If what it takes to see it is missing, or it has no MIG.
+        BadInputError: If the device doesn't exist, or is a CPU.
+        NotPossibleError: If the driver is missing, or the GPU has no MIG.
     """
     if device.startswith("sim:"):
         name = SimulatedMig(device).info.id
@@ -31,6 +31,6 @@ def open_backend(device: str) -> MigBackend:
         board = str(getattr(opened, "parent", info.id))
     if info.kind == "cpu":
         if "no_gpu" in info.details:
-            raise NotPossibleError(f"no GPU that could be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")
+            raise NotPossibleError(f"no GPU that can be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")
         raise BadInputError(f"--device {device}: only an NVIDIA GPU can be divided")
     return NvmlMigBackend(board)

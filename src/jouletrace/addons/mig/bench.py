@@ -1,4 +1,4 @@
-"""The seam of every measurement on slices: something that runs jobs on them, one or several at once."""
+"""The interface of every measurement on slices, which runs jobs on one slice or on several at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from jouletrace.errors import JouletraceError, NotPossibleError
 
 @dataclass(frozen=True)
 class Slice:
-    """A MIG instance to run on.
+    """A MIG instance on which jobs run.
 
     Attributes:
-        uuid: By which CUDA knows it.
-        profile: Its kind.
+        uuid: Its name in CUDA.
+        profile: Name of its profile.
         instance: Number of its GPU instance.
         board_slices: Compute slices of the whole GPU.
     """
@@ -35,11 +35,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Served:
-    """What a slice did in a stretch of time.
+    """The requests that a slice served in a segment.
 
     Attributes:
-        latency_s: Of each request in turn, shape (n,).
-        start_ns, end_ns: Of the first and last, since the Unix epoch.
+        latency_s: Latency of each request in order, shape (n,).
+        start_ns, end_ns: Start of the first and end of the last, since the Unix epoch.
     """
 
     latency_s: NDArray[np.float64]
@@ -60,12 +60,12 @@ class JobFailedError(NotPossibleError):
 
 
 class Bench(ABC):
-    """Slices of one GPU with jobs on them.
+    """Slices of one GPU that run jobs.
 
     Attributes:
         board: The whole GPU, whose power is measured.
         slices: Its slices.
-        activity: What is known of what the slices do.
+        activity: Activity of the slices.
     """
 
     board: Device
@@ -74,37 +74,37 @@ class Bench(ABC):
 
     @abstractmethod
     def load(self, slot: int, job: Job) -> int:
-        """Make a job ready on a slice, in place of the one before; samples in a request.
+        """Prepare a job on a slice, replacing the previous one; returns the samples per request.
 
         Raises:
-            JobFailedError: If it can't be; the slice is free then.
+            JobFailedError: If it can't be prepared; the slice is free then.
         """
 
     @abstractmethod
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
-        """Let the jobs of these slices run at once for so long.
+        """Run the jobs of these slices at once for a given time.
 
         Raises:
-            JobFailedError: If one fails or its slice is gone.
+            JobFailedError: If one fails or its slice is lost.
         """
 
     @abstractmethod
     def memory_bytes(self, slot: int) -> float | None:
-        """Device memory in use on a slice; None where nothing tells."""
+        """Device memory in use on a slice; None where it is unknown."""
 
     @abstractmethod
     def unload(self) -> None:
         """End all jobs; their memory is free when this returns."""
 
     def close(self) -> None:
-        """End all jobs, ask for activity no more, and release the GPU."""
+        """End all jobs, stop reading activity, and release the GPU."""
         self.unload()
         self.activity.stop()
         self.board.close()
 
 
 def failed(error: JouletraceError) -> JobFailedError:
-    """An error as a failed job, told by its text where nothing else tells."""
+    """An error as a failed job, with the reason taken from its text if necessary."""
     if isinstance(error, JobFailedError):
         return error
     text = str(error)

@@ -1,4 +1,4 @@
-"""One worker process, seen from its parent."""
+"""One worker process, from its parent's side."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Child(children.Child):
     """A ``addons.mig.worker`` with one slice in its ``CUDA_VISIBLE_DEVICES``.
 
     Args:
-        name: What to call it in messages.
-        visible: UUID of the slice; None leaves the variable as it is.
+        name: Its name in messages.
+        visible: UUID of the slice; None leaves the variable unchanged.
     """
 
     def __init__(self, name: str, visible: str | None) -> None:
@@ -26,7 +26,7 @@ class Child(children.Child):
         """Its next answer.
 
         Raises:
-            JobFailedError: If it reports an error, is gone, or doesn't answer in time (it is ended then).
+            JobFailedError: If it reports an error, has ended, or doesn't answer in time (it is ended then).
         """
         end = time.monotonic() + timeout_s
         while not self._answers:

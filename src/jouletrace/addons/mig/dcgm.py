@@ -1,7 +1,7 @@
-"""Activity and memory of MIG instances from a dcgm-exporter that is asked over HTTP.
+"""Activity and memory of MIG instances from a dcgm-exporter over HTTP.
 
-For GPUs without GPM (A100). What the exporter says is compared with what can be: shares lie between 0 and 1,
-memory in use within the instance. What doesn't fit is left out and counted, never rescaled by guess.
+For GPUs without GPM (A100). The exporter's values are checked for plausibility: shares lie between 0 and 1,
+memory in use within the instance. Implausible values are left out and counted, never rescaled by a guess.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ FIELDS: dict[str, tuple[str, float]] = {
     "DCGM_FI_PROF_DRAM_ACTIVE": ("memory_active", 1.0),
     "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", float(1 << 20)),
 }
-"""Field, channel, and what its value (a share, MiB) is multiplied by. Power is the GPU's and not taken."""
+"""Field, channel, and the factor for its value (a share, MiB). Power belongs to the GPU and isn't read."""
 
 _LINE = re.compile(r'^(?P<name>DCGM_FI_\w+)\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\}\s+(?P<value>\S+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _MOST_BYTES = 64 << 20
 _SHARE_SLACK = 1.01
-"""Counters of an interval that is a little too short come out a little above 1."""
+"""Upper bound of a share: counters of an interval that is slightly too short give slightly more than 1."""
 
 
 class DcgmExporter:
     """One exporter, for the instances of one GPU.
 
     Args:
-        url: Of the metrics ("http://localhost:9400/metrics"; without a path, /metrics is added).
+        url: URL of the metrics ("http://localhost:9400/metrics"; without a path, /metrics is added).
         board: UUID of the GPU.
         index: Its number, for exporters whose labels lack the UUID.
-        instances: Number of each GPU instance, its id and its memory in bytes.
+        instances: Id and memory in bytes of each GPU instance, by its number.
         timeout_s: Longest wait for an answer.
 
     Attributes:
-        problems: What was wrong with its answers, by code: "down", "slow", "wrong_units", "not_a_number".
+        problems: Problems of its answers, counted by code: "down", "slow", "wrong_units", "not_a_number".
     """
 
     interval_s = 0.2
@@ -69,10 +69,10 @@ class DcgmExporter:
         self._timeout_s = timeout_s
 
     def check(self) -> None:
-        """Ask it once, before anything is measured.
+        """Query it once, before anything is measured.
 
         Raises:
-            NotPossibleError: If it doesn't answer, or knows nothing of any of the instances.
+            NotPossibleError: If it doesn't answer, or lists none of the instances.
         """
         try:
             text = self._fetch()
@@ -82,12 +82,12 @@ class DcgmExporter:
             ) from None
         if not self.parse(text, time.time_ns()):
             raise NotPossibleError(
-                f"dcgm-exporter at {self.url} says nothing of the instances of {self._board}: start it with -d i and "
+                f"dcgm-exporter at {self.url} reports no instance of {self._board}: start it with -d i and "
                 "the profiling fields (DCGM_FI_PROF_GR_ENGINE_ACTIVE), after the GPU was divided"
             )
 
     def poll(self) -> list[tuple[str, Samples]]:
-        """What it says now, by id of the instance; empty if it doesn't answer in time."""
+        """Its present readings, by id of the instance; empty if it doesn't answer in time."""
         try:
             text = self._fetch()
         except OSError as error:
@@ -122,13 +122,13 @@ class DcgmExporter:
 
     def _fetch(self) -> str:
         try:
-            with urllib.request.urlopen(self.url, timeout=self._timeout_s) as answer:  # http(s) alone: see __init__
+            with urllib.request.urlopen(self.url, timeout=self._timeout_s) as answer:  # http(s) only: see __init__
                 data = answer.read(_MOST_BYTES)
-                if answer.length:  # bytes that were announced and didn't come, or are too many
-                    raise OSError(f"its answer is not whole: {len(data)} bytes came, {answer.length} are missing")
+                if answer.length:  # announced bytes are missing, or the answer is too long
+                    raise OSError(f"its answer is incomplete: {len(data)} bytes received, {answer.length} missing")
                 return str(data.decode(errors="replace"))
-        except HTTPException as error:  # it hung up half way
-            raise OSError(f"it broke off: {type(error).__name__}") from None
+        except HTTPException as error:  # the connection ended half way
+            raise OSError(f"the connection broke: {type(error).__name__}") from None
         except ValueError as error:
             raise OSError(str(error)) from None
 

@@ -1,4 +1,4 @@
-"""What is to run on slices: models, tasks, batches; names as other MIG profilers have them too."""
+"""Jobs on slices: models, tasks, batches, including the names that other MIG profilers use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODELS = {
     "swin": "swin-tiny",
     "swin_transformer": "swin-tiny",
 }
-"""Other names of built-in models, as MIG profilers use them; every name of ``profile`` goes too."""
+"""Names of built-in models in other MIG profilers; every name of ``profile`` is accepted too."""
 
 TASKS = {
     "infer": "infer",
@@ -24,18 +24,18 @@ TASKS = {
     "cv_train": "train",
     "nlp_train": "train",
 }
-"""Names of tasks, as MIG profilers use them too, and what ``profile`` calls each."""
+"""Names of tasks, including those of other MIG profilers, and their names in ``profile``."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to run.
+    """One job.
 
     Attributes:
         model: Name as given.
-        workload: What ``profile`` calls it.
+        workload: Its name in ``profile``.
         task: "infer" or "train".
-        batch: Samples a request.
+        batch: Samples per request.
         seq_len: Tokens per sample; None for the model's own.
         dtype: Number format; None for the workload's own.
         mode: "eager" or "graph".
@@ -82,7 +82,7 @@ def read_jobs(
     found = []
     for model in models:
         workload = MODELS.get(model.lower(), model)
-        resolve(workload)  # refuses what doesn't exist before anything is changed
+        resolve(workload)  # refuses an unknown model before anything is changed
         for task in dict.fromkeys(TASKS[one] for one in tasks):
             for seq_len in seq_lens:
                 found += [Job(model, workload, task, batch, seq_len, dtype, mode) for batch in batches]

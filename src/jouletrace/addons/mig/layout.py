@@ -1,4 +1,4 @@
-"""How a GPU is divided, as plain data: what a plan asks for and what a journal remembers."""
+"""The layout of a GPU's partitions as plain data, for plans and journals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jouletrace.devices.mig import GpuInstance, MigBackend, Placement
 
 @dataclass(frozen=True)
 class Share:
-    """A compute instance: so many compute slices; where, if that matters."""
+    """A compute instance: its number of compute slices, and its placement, if that matters."""
 
     slices: int
     placement: Placement | None = None
@@ -27,7 +27,7 @@ class Part:
 
     @classmethod
     def of(cls, instance: GpuInstance) -> Self:
-        """One that exists."""
+        """The part of an existing instance."""
         shares = sorted(
             (Share(one.slices, one.placement) for one in instance.compute),
             key=lambda share: (share.placement or Placement(0, 0), share.slices),
@@ -35,11 +35,11 @@ class Part:
         return cls(instance.profile, instance.placement, tuple(shares))
 
     def same_place(self, other: Part) -> bool:
-        """Whether both are the same GPU instance, their compute instances apart."""
+        """Whether both are the same GPU instance, regardless of compute instances."""
         return self.profile == other.profile and self.placement == other.placement
 
     def satisfied_by(self, other: Part) -> bool:
-        """Whether ``other`` is what this asks for."""
+        """Whether ``other`` fulfils this request."""
         if not self.same_place(other) or len(self.compute) != len(other.compute):
             return False
         if all(share.placement is not None for share in self.compute):
@@ -52,13 +52,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """A whole board: whether MIG is on, and its parts by placement."""
+    """A whole GPU: whether MIG is on, and its parts by placement."""
 
     on: bool
     parts: tuple[Part, ...] = ()
 
     def satisfied_by(self, other: Layout) -> bool:
-        """Whether ``other`` is what this asks for."""
+        """Whether ``other`` fulfils this request."""
         return (
             self.on == other.on
             and len(self.parts) == len(other.parts)
@@ -66,15 +66,15 @@ class Layout:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The layout as JSON values."""
         return {"on": self.on, "parts": [_part(part) for part in self.parts]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """From JSON.
+        """The layout from JSON.
 
         Raises:
-            KeyError, TypeError, ValueError: If it isn't one.
+            KeyError, TypeError, ValueError: If it isn't a layout.
         """
         return cls(bool(data["on"]), tuple(_read_part(part) for part in data["parts"]))
 
@@ -85,10 +85,10 @@ class Layout:
 
 
 def layout_of(backend: MigBackend) -> Layout:
-    """How a GPU is divided now.
+    """The present layout of a GPU.
 
     Raises:
-        NotPossibleError: If this user may not see it, or the GPU has no MIG.
+        NotPossibleError: If this user lacks permission, or the GPU has no MIG.
     """
     return Layout(backend.mode().current, ordered([Part.of(one) for one in backend.instances()]))
 

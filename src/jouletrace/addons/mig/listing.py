@@ -1,4 +1,4 @@
-"""What a GPU can be divided into, and is: as data, and as a table for a terminal."""
+"""The possible and present instances of a GPU: as data, and as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jouletrace.report.document import printable
 
 
 def listing(backend: MigBackend) -> dict[str, Any]:
-    """Everything that ``mig list`` shows. Reads only.
+    """Everything that ``mig list`` shows. Only reads.
 
     Raises:
         NotPossibleError: If the GPU has no MIG.
@@ -31,7 +31,7 @@ def listing(backend: MigBackend) -> dict[str, Any]:
     }
     try:
         found["instances"] = [_instance(one) for one in backend.instances()]
-    except NotPossibleError as error:  # which may need root, while profiles don't
+    except NotPossibleError as error:  # it may need root, while profiles don't
         found["instances_reason"] = str(error)
     return found
 
@@ -91,8 +91,8 @@ def render(found: dict[str, Any]) -> str:
 def render_plan(plan: Plan) -> str:
     """A plan for a terminal."""
     rows = [
-        (wish, place, f"{wish.profile.memory_mib / 1024:.2f} GiB", wish.profile.multiprocessors)
-        for wish, place in zip(plan.wishes, plan.placements, strict=True)
+        (request, place, f"{request.profile.memory_mib / 1024:.2f} GiB", request.profile.multiprocessors)
+        for request, place in zip(plan.requests, plan.placements, strict=True)
     ]
     left = ", ".join(f"{count} × {name}" for name, count in plan.left.items() if count) or "nothing"
     drawn = table(("instance", "placement", "memory", "SMs"), rows)
@@ -100,15 +100,15 @@ def render_plan(plan: Plan) -> str:
 
 
 def short(placements: Sequence[str]) -> str:
-    """Placements of one size as ``nvidia-smi`` writes them: "{0,4}:4"."""
+    """Placements of one size in the notation of ``nvidia-smi``: "{0,4}:4"."""
     if not placements:
-        return "not told"
+        return "not reported"
     starts = ",".join(place.split(":")[0] for place in placements)
     return f"{{{starts}}}:{placements[0].split(':')[1]}"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows under heads, in plain text as wide as they need; close together where the terminal is narrow."""
+    """Rows under headings in plain text, with the columns' own widths; with narrow gutters on a narrow terminal."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table

@@ -1,8 +1,8 @@
-"""Which slices for which jobs, so that all of them together take the least energy.
+"""The assignment of jobs to slices with the least total energy.
 
-From the rows of a sweep: each job, a number of samples of some model and batch, gets one slice of a division
-that fits on the GPU; all run at once. The GPU's idle power counts until the last is done, so a slice too
-small costs idle energy, and one too large keeps others small. All assignments are tried.
+It uses the rows of a sweep: each job, a number of samples of a model and batch, gets one slice of a division
+that fits on the GPU; all run at once. The GPU's idle power counts until the last is done, so a slice that is too
+small costs idle energy, and one that is too large leaves less to others. All assignments are tried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 
 @dataclass(frozen=True)
 class Order:
-    """A job to be packed: so many samples of a model at a batch size."""
+    """A job to be packed: a number of samples of a model at a batch size."""
 
     model: str
     batch: int
@@ -31,18 +31,18 @@ class Order:
 
 @dataclass(frozen=True)
 class Option:
-    """What a job does on a kind of slice."""
+    """The figures of a job on a kind of slice."""
 
     profile: Profile
     samples_per_s: float
     active_j_per_sample: float
 
     def seconds(self, order: Order) -> float:
-        """How long it takes."""
+        """Duration of the job."""
         return order.samples / self.samples_per_s
 
     def active_j(self, order: Order) -> float:
-        """Its energy above idle."""
+        """Energy of the job above idle."""
         return order.samples * self.active_j_per_sample
 
 
@@ -52,12 +52,12 @@ class Packing:
 
     Attributes:
         orders: The jobs.
-        options: What each of them runs on.
-        placements: Where each slice is.
-        seconds: Until the last is done.
-        energy_j: Of the GPU until then: idle, and above idle of all jobs.
-        idle_w: Idle power that was taken.
-        one_by_one_j: Energy of the same jobs one after another on the largest slice that was swept; None
+        options: The option of each job.
+        placements: Placement of each slice.
+        seconds: Time until the last job is done.
+        energy_j: Energy of the GPU until then: idle, and above idle of all jobs.
+        idle_w: Idle power used for it.
+        one_by_one_j: Energy of the same jobs in succession on the largest slice of the sweep; None
             where one of them was not run on it.
     """
 
@@ -70,7 +70,7 @@ class Packing:
     one_by_one_j: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """The packing as ``--json`` prints it."""
         return {
             "schema": 1,
             "jobs": [
@@ -92,10 +92,10 @@ class Packing:
 
 
 def read_orders(items: Sequence[str]) -> list[Order]:
-    """``MODEL:BATCH=SAMPLES`` each.
+    """Read ``MODEL:BATCH=SAMPLES`` for each job.
 
     Raises:
-        BadInputError: If one isn't.
+        BadInputError: If an item has another form.
     """
     found = []
     for item in items:
@@ -113,22 +113,22 @@ def read_orders(items: Sequence[str]) -> list[Order]:
 
 
 def pack(orders: Sequence[Order], rows: Sequence[dict[str, Any]], profiles: Sequence[Profile]) -> Packing:
-    """The assignment that takes the least energy.
+    """The assignment with the least energy.
 
     Args:
-        orders: The jobs, at most one a slice.
-        rows: Of a sweep; those of one slice at a time are used.
-        profiles: What the GPU can be divided into.
+        orders: The jobs, at most one per slice.
+        rows: Rows of a sweep; those of single slices are used.
+        profiles: The profiles of the GPU.
 
     Raises:
         BadInputError: If a job was not swept, or there are more jobs than slices.
-        NotPossibleError: If no division has a slice for each of them, or the sweep has no power.
+        NotPossibleError: If no division has a slice for each job, or the sweep has no power.
     """
     if len(orders) >= MOST:
         raise BadInputError(f"{len(orders)} jobs: a GPU has at most {MOST - 1} slices")
     idle = [row["idle_power_w"] for row in rows if row["idle_power_w"] is not None]
     if not idle:
-        raise NotPossibleError("the sweep has no power: nothing can be said of energy")
+        raise NotPossibleError("the sweep has no power, so energy is unknown")
     idle_w = sum(idle) / len(idle)
     options = [_options(order, rows, profiles) for order in orders]
     best = _search(orders, options, profiles, idle_w)
@@ -144,7 +144,7 @@ def pack(orders: Sequence[Order], rows: Sequence[dict[str, Any]], profiles: Sequ
 def _search(
     orders: Sequence[Order], options: Sequence[Sequence[Option]], profiles: Sequence[Profile], idle_w: float
 ) -> tuple[list[Option], list[Placement]] | None:
-    """All assignments, cut off where what is chosen takes too much already or doesn't fit."""
+    """All assignments, cut off where a partial one already takes too much energy or doesn't fit."""
     best: tuple[list[Option], list[Placement]] | None = None
     least = float("inf")
 
@@ -171,7 +171,7 @@ def _search(
 
 
 def _cost(orders: Sequence[Order], chosen: Sequence[Option], idle_w: float) -> tuple[float, float]:
-    """Seconds until the last of the jobs that have a slice is done, and the GPU's energy until then."""
+    """Seconds until the last job with a slice is done, and the GPU's energy until then."""
     pairs = list(zip(orders, chosen, strict=False))
     seconds = max((option.seconds(order) for order, option in pairs), default=0.0)
     return seconds, idle_w * seconds + sum(option.active_j(order) for order, option in pairs)
@@ -190,7 +190,7 @@ def _options(order: Order, rows: Sequence[dict[str, Any]], profiles: Sequence[Pr
         and row["energy_active_per_sample_j"] is not None
     ]
     if not found:
-        raise BadInputError(f"{order}: the sweep has no such point with a figure of energy, on one slice alone")
+        raise BadInputError(f"{order}: the sweep has no such point with an energy on a single slice")
     return sorted(found, key=lambda option: option.active_j_per_sample)
 
 

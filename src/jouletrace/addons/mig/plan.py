@@ -1,8 +1,8 @@
-"""Does it fit, where, and what is left: a search over the placements that the driver names.
+"""Whether requested instances fit, where, and what room is left: a search over the driver's placements.
 
-The search is over all placements, not greedy: a 3g.40gb put at 0:4 can be in the way of a 4g.40gb that
-fits there alone. Of the placements that fit, those are taken that leave room for the largest further
-instance.
+The search covers all placements and isn't greedy: a 3g.40gb put at 0:4 can block a 4g.40gb that
+fits only there. Among the placements that fit, those that leave room for the largest further
+instance are chosen.
 """
 
 from __future__ import annotations
@@ -13,89 +13,91 @@ from itertools import combinations
 from typing import Any
 
 from jouletrace.addons.mig.layout import Layout, Part, Share, ordered
-from jouletrace.addons.mig.wishes import Wish, read_wishes
+from jouletrace.addons.mig.requests import Request, read_requests
 from jouletrace.devices.mig import MigBackend, Placement, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
 
 MOST = 8
-"""GPU instances that no GPU can have more of."""
+"""More GPU instances than any GPU can have."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A division that fits.
+    """A layout that fits.
 
     Attributes:
         board: Id of the GPU.
-        wishes: What was asked for, in its order.
-        placements: Where each of them goes.
-        left: How many more of each profile there could be, each by itself, by name.
+        requests: The requested instances, in order.
+        placements: Placement of each.
+        left: Number of further instances of each profile alone, by name.
     """
 
     board: str
-    wishes: tuple[Wish, ...]
+    requests: tuple[Request, ...]
     placements: tuple[Placement, ...]
     left: dict[str, int]
 
     @property
     def layout(self) -> Layout:
-        """What the GPU is to be."""
-        pairs = zip(self.wishes, self.placements, strict=True)
+        """The resulting layout of the GPU."""
+        pairs = zip(self.requests, self.placements, strict=True)
         return Layout(True, ordered([Part(w.profile.name, p, tuple(map(Share, w.compute))) for w, p in pairs]))
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
-        pairs = zip(self.wishes, self.placements, strict=True)
+        """The plan as ``--json`` prints it."""
+        pairs = zip(self.requests, self.placements, strict=True)
         return {
             "schema": 1,
             "board": self.board,
             "fits": True,
             "instances": [
                 {
-                    "profile": wish.profile.name,
-                    "profile_id": wish.profile.id,
+                    "profile": request.profile.name,
+                    "profile_id": request.profile.id,
                     "start": place.start,
                     "size": place.size,
-                    "compute_slices": list(wish.compute),
-                    "memory_bytes": wish.profile.memory_mib << 20,
-                    "multiprocessors": wish.profile.multiprocessors,
+                    "compute_slices": list(request.compute),
+                    "memory_bytes": request.profile.memory_mib << 20,
+                    "multiprocessors": request.profile.multiprocessors,
                 }
-                for wish, place in pairs
+                for request, place in pairs
             ],
             "left": self.left,
         }
 
 
 def make_plan(items: Sequence[str], backend: MigBackend) -> Plan:
-    """Fit what is asked for on a whole GPU, whatever it is divided into now.
+    """Fit the requested instances on a whole GPU, whatever its present layout.
 
     Raises:
         BadInputError: If a profile doesn't exist, or they don't fit together.
-        NotPossibleError: If the driver doesn't report it the placements.
+        NotPossibleError: If the driver doesn't report the placements.
     """
     profiles = backend.profiles()
-    wishes = read_wishes(items, profiles)
-    for wish in wishes:
-        if not wish.profile.placements:
+    requests = read_requests(items, profiles)
+    for request in requests:
+        if not request.profile.placements:
             raise NotPossibleError(
-                f"{backend.info.name}: the driver doesn't report it where {wish.profile.name} can be; it may need root"
+                f"{backend.info.name}: the driver reports no placements of {request.profile.name}; root may help"
             )
-    places = place([wish.profile for wish in wishes], profiles)
+    places = place([request.profile for request in requests], profiles)
     if places is None:
-        raise BadInputError(f"{' '.join(map(str, wishes))} don't fit on {backend.info.name}: {_why(wishes, profiles)}")
-    return Plan(backend.info.id, tuple(wishes), tuple(places), room(profiles, places, [w.profile for w in wishes]))
+        raise BadInputError(
+            f"{' '.join(map(str, requests))} don't fit on {backend.info.name}: {_why(requests, profiles)}"
+        )
+    return Plan(backend.info.id, tuple(requests), tuple(places), room(profiles, places, [w.profile for w in requests]))
 
 
 def place(wanted: Sequence[Profile], profiles: Sequence[Profile]) -> list[Placement] | None:
-    """Where each of ``wanted`` goes, in its order; None if they don't fit together.
+    """Placements of ``wanted``, in its order; None if they don't fit together.
 
     Args:
-        wanted: Profiles, also several times the same.
-        profiles: All of the GPU, for what is left.
+        wanted: Profiles, possibly repeated.
+        profiles: All profiles of the GPU, for the remaining room.
     """
     if len(wanted) > MOST or any(sum(w == one for w in wanted) > one.total for one in wanted):
         return None
-    # the hardest to place first; equal ones in a row, so that their order is tried only once
+    # the hardest to place first; equal ones in succession, so that their order is tried only once
     order = sorted(range(len(wanted)), key=lambda i: (len(wanted[i].placements), -wanted[i].slices, wanted[i].name, i))
     best: list[Placement] | None = None
     best_score: tuple[list[int], list[int]] | None = None
@@ -112,7 +114,7 @@ def place(wanted: Sequence[Profile], profiles: Sequence[Profile]) -> list[Placem
 
 
 def room(profiles: Sequence[Profile], taken: Sequence[Placement], used: Sequence[Profile] = ()) -> dict[str, int]:
-    """How many more of each profile there could be, each by itself, by name."""
+    """Number of further instances of each profile alone, by name."""
     left = {}
     for profile in profiles:
         occupied = list(taken)
@@ -137,15 +139,15 @@ def _arrangements(wanted: Sequence[Profile], taken: list[Placement]) -> Iterator
             yield from _arrangements(wanted, [*taken, candidate])
 
 
-def _why(wishes: Sequence[Wish], profiles: Sequence[Profile]) -> str:
-    if len(wishes) > MOST:
-        return f"a GPU has at most {MOST - 1} instances, and {len(wishes)} are asked for"
-    for wish in wishes:
-        count = sum(one.profile == wish.profile for one in wishes)
-        if count > wish.profile.total:
-            return f"it can have {wish.profile.name} {wish.profile.total} times at most, not {count}"
-    for size in range(len(wishes) - 1, 0, -1):
-        for some in combinations(wishes, size):
+def _why(requests: Sequence[Request], profiles: Sequence[Profile]) -> str:
+    if len(requests) > MOST:
+        return f"a GPU has at most {MOST - 1} instances, and {len(requests)} are requested"
+    for request in requests:
+        count = sum(one.profile == request.profile for one in requests)
+        if count > request.profile.total:
+            return f"it can have {request.profile.name} {request.profile.total} times at most, not {count}"
+    for size in range(len(requests) - 1, 0, -1):
+        for some in combinations(requests, size):
             if place([one.profile for one in some], profiles) is not None:
                 return f"the most that fits of them is {' '.join(map(str, some))}"
     return "none of them fits"

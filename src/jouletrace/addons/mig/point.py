@@ -1,7 +1,7 @@
-"""One measurement: a job on one slice or several at once, with the GPU's power split among them.
+"""One measurement: a job on one slice or on several at once, with the GPU's power split among them.
 
-Idle before and after; where there are several slices, each alone for a moment, which tells the split what
-each of them draws; then all together, which is what is reported.
+It has idle time before and after. With several slices, each first runs alone for a moment, which shows the split the
+power of each; then all run together, which gives the reported figures.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from jouletrace.run.forms import WorkloadFacts
 
 ACTIVITIES = ("graphics_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "memory_active")
 LEAST_P95, LEAST_P99 = 20, 100
-"""Requests below which a high percentile is the largest one of a few, and not given."""
+"""Least number of requests for a high percentile, which would otherwise be the largest of a few values."""
 
 
 @dataclass(frozen=True)
 class PointSettings:
-    """How long a measurement lasts.
+    """Durations of a measurement.
 
     Attributes:
-        seconds: Of the stretch that is reported.
-        solo_s: Of each slice alone, where there are several.
-        warmup_s: Before anything is measured.
-        idle_s: Of each idle stretch.
-        share_idle: Share idle power by compute slices, or show it apart.
+        seconds: Length of the reported segment.
+        solo_s: Time of each slice alone, where there are several.
+        warmup_s: Warm-up before the measurement.
+        idle_s: Length of each idle segment.
+        share_idle: Apportion idle power by compute slices, or show it separately.
     """
 
     seconds: float = 10.0
@@ -50,33 +50,33 @@ class PointSettings:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What ran when: the slices that were at work, and what they served."""
+    """A segment of work: the active slices, and the requests that they served."""
 
     slots: tuple[int, ...]
     served: tuple[Served, ...]
 
     @property
     def window(self) -> tuple[int, int]:
-        """The time in which all of them were at work."""
+        """The time in which all of them were active."""
         return max(one.start_ns for one in self.served), min(one.end_ns for one in self.served)
 
 
 def measure_point(
     bench: Bench, jobs: Sequence[Job], settings: PointSettings, *, folder: Path | None = None
 ) -> list[dict[str, Any]]:
-    """Run a job on each of the bench's slices at once; one row a slice.
+    """Run a job on each of the bench's slices at once; returns one row per slice.
 
     Args:
-        bench: The slices; there are as many as jobs.
-        jobs: One a slice.
-        settings: How long.
-        folder: Where the recorded Run goes; None keeps none.
+        bench: The slices, as many as jobs.
+        jobs: One per slice.
+        settings: Durations.
+        folder: Folder for the recorded Run; None keeps none.
 
     Returns:
-        Rows with ``status`` "done"; figures that can't be had are None with a reason.
+        Rows with ``status`` "done"; unavailable figures are None with a reason.
 
     Raises:
-        JobFailedError: If a job can't be run: nothing was measured then.
+        JobFailedError: If a job can't be run: nothing is measured then.
     """
     slots = range(len(jobs))
     facts: WorkloadFacts = {"name": ", ".join(map(str, jobs)), "profiles": [one.profile.name for one in bench.slices]}
@@ -103,7 +103,7 @@ def measure_point(
 
 
 def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
-    """Mean, standard deviation and percentiles of latencies in seconds; None where there are too few for one."""
+    """Mean, standard deviation and percentiles of latencies in seconds; None where requests are too few."""
     n = len(seconds)
     return {
         "latency_mean_s": float(seconds.mean()) if n else None,
@@ -116,7 +116,7 @@ def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
 
 
 def _idle(session: Session, seconds: float) -> tuple[int, int]:
-    """Contexts alive, nothing running; the beginning is left out, in which the GPU settles."""
+    """Wait in idle with contexts alive; returns the time without its beginning, in which the GPU settles."""
     settle_s = min(0.5, seconds / 3)
     with session.phase("idle"):
         session.clock.sleep(settle_s)
@@ -127,20 +127,20 @@ def _idle(session: Session, seconds: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What a measurement leaves: stretches of work, the last one of all slices, and idle times around them."""
+    """The data of a measurement: segments of work, the last with all slices, and the idle segments around them."""
 
     run: Run
     idle: list[tuple[int, int]]
     stretches: list[Stretch]
 
     def powers(self, board: str) -> tuple[list[Estimate], list[Estimate]]:
-        """Mean power of the GPU while idle, and while at work."""
+        """Mean power of the GPU in idle and in work segments."""
         found = _powers(self.run, board, [*self.idle, *(one.window for one in self.stretches)])
         return found[: len(self.idle)], found[len(self.idle) :]
 
 
 def _split(found: _Measured, bench: Bench, share_idle: bool) -> tuple[float | None, Estimate, PowerSplit]:
-    """Idle power, power of the GPU while all were at work, and its parts, which are null where it isn't known."""
+    """Idle power, power of the GPU in the segment of all slices, and its parts, which are null where it is unknown."""
     resting, working = found.powers(bench.board.info.id)
     known = [one.value for one in resting if one.value is not None]
     idle_w, board = sum(known) / len(known) if known else None, working[-1]
@@ -156,7 +156,7 @@ def _split(found: _Measured, bench: Bench, share_idle: bool) -> tuple[float | No
 
 
 def _active(bench: Bench, stretch: Stretch, slot: int) -> float:
-    """Activity of a slice in a stretch; 0 where it was not at work, NaN where it isn't known."""
+    """Activity of a slice in a segment; 0 where it was not active, NaN where it is unknown."""
     if slot not in stretch.slots:
         return 0.0
     value = bench.activity.mean(bench.slices[slot].uuid, "graphics_active", *stretch.window)

@@ -1,4 +1,4 @@
-"""Jobs on the slices of a real board: a process for each slice, activity from GPM or dcgm-exporter."""
+"""Jobs on the slices of a real GPU: a process per slice, activity from GPM or dcgm-exporter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jouletrace.addons.mig.jobs import Job
 from jouletrace.devices.base import Device
 
 LOAD_S = 300.0
-"""Longest that building a job may take: CUDA starts, weights are made."""
+"""Longest time to build a job: CUDA starts, weights are made."""
 
 ANSWER_S = 60.0
 _HEAD_START_S = 0.05
@@ -28,8 +28,8 @@ class RealBench(Bench):
     Args:
         board: The whole GPU.
         slices: Its slices.
-        activity: Knows how to ask what they do; begun and ended here.
-        torch_device: What a worker runs on. Only tests have another than "cuda:0", the slice that CUDA shows.
+        activity: Activity of the slices; started and stopped here.
+        torch_device: Device of a worker. Only tests use another than "cuda:0", the slice that CUDA shows.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RealBench(Bench):
         self._children: dict[int, Child] = {}
 
     def load(self, slot: int, job: Job) -> int:
-        """Make a job ready in a fresh process, so that nothing of another one is left on the slice."""
+        """Prepare a job in a new process, so that no memory of another job is left on the slice."""
         self._end(slot)
         visible = self.slices[slot].uuid if self._torch_device.startswith("cuda") else None
         child = self._children[slot] = Child(f"{job} on {self.slices[slot].profile.name}", visible)
@@ -54,13 +54,13 @@ class RealBench(Bench):
             raise
 
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
-        """Let jobs run at once; they begin at one moment."""
+        """Run jobs at once, with a common start."""
         at_ns = time.time_ns() + round(_HEAD_START_S * 1e9)
         for slot in slots:
             self._children[slot].tell({"do": "run", "seconds": seconds, "at_ns": at_ns})
         served = []
         failure: JobFailedError | None = None
-        for slot in slots:  # every answer is taken, or the next order would get an old one
+        for slot in slots:  # read every answer, or the next order would receive an old one
             try:
                 answer = self._children[slot].receive(seconds + ANSWER_S)
                 served.append(Served(np.array(answer["latency_s"]), int(answer["start_ns"]), int(answer["end_ns"])))
@@ -72,7 +72,7 @@ class RealBench(Bench):
         return served
 
     def memory_bytes(self, slot: int) -> float | None:
-        """In use on the slice, by the driver."""
+        """Memory in use on the slice, by the driver."""
         seen = self.activity.series(self.slices[slot].uuid, "memory_used_bytes")[1]
         if len(seen):
             return float(seen[-1])

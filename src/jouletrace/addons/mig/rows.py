@@ -1,4 +1,4 @@
-"""The rows of a sweep: kept line by line while it goes on, written as CSV and Parquet in the end."""
+"""The rows of a sweep: stored line by line while it runs, and exported as CSV and Parquet at the end."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def _with_interval(name: str, unit: str, about: str) -> dict[str, tuple[pa.DataT
 COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     "profile": (_TEXT, "", "MIG profile of the slice"),
     "together": (_WHOLE, "1", "slices at work at once"),
-    "slot": (_WHOLE, "1", "which of them this row is about"),
-    "model": (_TEXT, "", "model, as asked for"),
-    "workload": (_TEXT, "", "model, as jouletrace profile calls it"),
-    "task": (_TEXT, "", "what a request does"),
-    "batch": (_WHOLE, "1", "samples a request"),
+    "slot": (_WHOLE, "1", "number of this row's slice among them"),
+    "model": (_TEXT, "", "model, as requested"),
+    "workload": (_TEXT, "", "model, by its name in jouletrace profile"),
+    "task": (_TEXT, "", "task of a request"),
+    "batch": (_WHOLE, "1", "samples per request"),
     "seq_len": (_WHOLE, "1", "tokens per sample; empty for the model's own"),
     "dtype": (_TEXT, "", "number format; empty for the workload's own"),
     "mode": (_TEXT, "", "how a request is launched"),
@@ -49,8 +49,8 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     "latency_p95_s": (_NUMBER, "s", "95th percentile; empty below 20 requests"),
     "latency_p99_s": (_NUMBER, "s", "99th percentile; empty below 100 requests"),
     "requests": (_WHOLE, "1", "requests that were timed"),
-    "requests_per_s": (_NUMBER, "1/s", "requests completed a second"),
-    "samples_per_s": (_NUMBER, "1/s", "samples completed a second"),
+    "requests_per_s": (_NUMBER, "1/s", "requests completed per second"),
+    "samples_per_s": (_NUMBER, "1/s", "samples completed per second"),
     "fb_used_bytes": (_NUMBER, "B", "frame buffer in use on the slice"),
     "graphics_active": (_NUMBER, "1", "graphics engine activity of the slice, 0 to 1"),
     "sm_active": (_NUMBER, "1", "SM activity of the slice, 0 to 1"),
@@ -59,16 +59,16 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     "memory_active": (_NUMBER, "1", "memory activity of the slice, 0 to 1"),
     "board_power_w": (_NUMBER, "W", "measured power of the whole GPU"),
     "idle_power_w": (_NUMBER, "W", "measured power of the whole GPU with contexts alive and nothing running"),
-    "unattributed_w": (_NUMBER, "W", "power above idle that no slice has"),
+    "unattributed_w": (_NUMBER, "W", "power above idle that belongs to no slice"),
     **_with_interval("power_active_w", "W", "power of the slice above idle (modelled)"),
     **_with_interval("power_w", "W", "the same with the slice's share of idle power (modelled)"),
-    **_with_interval("energy_active_per_sample_j", "J", "energy above idle of a sample (modelled)"),
-    **_with_interval("energy_per_sample_j", "J", "energy of a sample, share of idle included (modelled)"),
-    "power_reason": (_TEXT, "", "why there is no power of the slice"),
+    **_with_interval("energy_active_per_sample_j", "J", "energy above idle per sample (modelled)"),
+    **_with_interval("energy_per_sample_j", "J", "energy per sample, share of idle included (modelled)"),
+    "power_reason": (_TEXT, "", "why the power of the slice is missing"),
     "flags": (_TEXT, "", "what qualifies the figures"),
     "latency_quantiles_s": (pa.list_(_NUMBER), "s", "0th to 100th percentile of latency, for its distribution"),
 }
-"""Type, unit and description of each column; a figure that is not there is null, never 0."""
+"""Type, unit and description of each column; a missing figure is null, never 0."""
 
 
 def failed_row(profile: str, together: int, slot: int, job: Job, reason: str, detail: str) -> dict[str, Any]:
@@ -78,14 +78,14 @@ def failed_row(profile: str, together: int, slot: int, job: Job, reason: str, de
 
 
 class RowStore:
-    """Rows in a folder, each point's on the disk before the next begins.
+    """Rows in a folder; each point's rows are on the disk before the next point begins.
 
     Args:
-        folder: Of the sweep; made if it isn't there.
-        about: What all its points share; a folder of another sweep is refused.
+        folder: Folder of the sweep; created if it is missing.
+        about: Settings that all its points share; a folder of another sweep is refused.
 
     Raises:
-        BadInputError: If the folder is another sweep's, or can't be read or written.
+        BadInputError: If the folder belongs to another sweep, or can't be read or written.
     """
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class RowStore:
                 told.write_text(json.dumps(about, indent=1))
             self.rows = self._read()
         except (OSError, ValueError) as error:
-            raise BadInputError(f"{shown(folder)}: the sweep can't be kept there ({error})") from None
+            raise BadInputError(f"{shown(folder)}: the sweep can't be stored there ({error})") from None
 
     def has(self, profile: str, together: int, job: Job) -> bool:
         """Whether a point is done, or has failed."""
@@ -115,7 +115,7 @@ class RowStore:
         return any(all(row[name] == value for name, value in point.items()) for row in self.rows)
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Keep the rows of one point: all of them or, after a crash, none."""
+        """Store the rows of one point: all of them or, after a crash, none."""
         ordered = [{name: row.get(name) for name in COLUMNS} for row in rows]
         with self._path.open("a") as file:
             file.write(json.dumps(ordered) + "\n")
@@ -124,7 +124,7 @@ class RowStore:
         self.rows += ordered
 
     def export(self) -> list[Path]:
-        """Write ``sweep.csv`` and ``sweep.parquet``; their paths."""
+        """Write ``sweep.csv`` and ``sweep.parquet``; returns their paths."""
         table, text = self.folder / "sweep.parquet", self.folder / "sweep.csv"
         fields = [
             pa.field(name, kind, metadata={"unit": unit, "description": about})
@@ -135,7 +135,7 @@ class RowStore:
         return [table, text]
 
     def _read(self) -> list[dict[str, Any]]:
-        """What is there; the unfinished line that a crash left is cut off."""
+        """Read the stored rows; an unfinished line from a crash is removed."""
         if not self._path.exists():
             return []
         rows: list[dict[str, Any]] = []
@@ -157,6 +157,6 @@ class RowStore:
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as CSV, null as an empty cell; distributions are in the Parquet alone."""
+    """Rows as CSV, with null as an empty cell; only the Parquet file contains distributions."""
     names = [name for name in COLUMNS if name != "latency_quantiles_s"]
     return csv_file([names, *([row.get(name) for name in names] for row in rows)])

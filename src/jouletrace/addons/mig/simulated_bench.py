@@ -1,4 +1,4 @@
-"""Jobs on the slices of a simulated GPU, in virtual time; several at once share its power and its cap."""
+"""Jobs on the slices of a simulated GPU, in virtual time; concurrent jobs share its power and its cap."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from jouletrace.simulator.boards.mig_slice import SimulatedSlice, Together
 from jouletrace.workloads import WorkloadOptions, resolve
 
 _CONTEXT_BYTES = 480 << 20
-"""What a CUDA context takes on a slice, about."""
+"""Approximate memory of a CUDA context on a slice."""
 
 
 @dataclass
 class _Loaded:
-    """A job on a slice: its step, and the least memory that it takes."""
+    """A job on a slice: its step, and its least memory."""
 
     step: SimulatedStep
     memory_bytes: float
@@ -39,7 +39,7 @@ class SimulatedBench(Bench):
         slices: Its slices.
 
     Attributes:
-        caused_j: After ``run``: energy over context idle that each slice asked for; the truth, for tests.
+        caused_j: After ``run``: energy over context idle that each slice caused; the truth, for tests.
     """
 
     def __init__(self, board: SimulatedGpu, slices: Sequence[Slice]) -> None:
@@ -52,7 +52,7 @@ class SimulatedBench(Bench):
         self._jitter = np.random.default_rng(len(slices))
 
     def load(self, slot: int, job: Job) -> int:
-        """Count the job's operators and make kernels of them for this slice."""
+        """Count the job's operators and turn them into kernels for this slice."""
         self._loaded.pop(slot, None)
         options = WorkloadOptions(task=job.task, batch=job.batch, seq_len=job.seq_len, dtype=job.dtype)
         try:
@@ -63,7 +63,7 @@ class SimulatedBench(Bench):
         return built.items
 
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
-        """Let jobs run at once; each ends with the request in which the time is over."""
+        """Run jobs at once; each ends with the request during which the time is over."""
         loads: list[Iterations | None] = [None] * len(self.slices)
         for slot in slots:
             schedule = self._loaded[slot].step.schedule
@@ -79,16 +79,16 @@ class SimulatedBench(Bench):
         served = []
         for slot in slots:
             load = loads[slot]
-            assert load is not None  # those asked for have one
+            assert load is not None  # the requested slices have one
             ends_s = load.ends_s()
-            # events resolve about half a microsecond, and now and then something gets in between
+            # events resolve about half a microsecond, and a few requests are disturbed
             count = len(ends_s) - 1
             late_s = np.abs(self._jitter.normal(0.0, 0.3e-6, count)) + (self._jitter.random(count) < 0.01) * 8e-6
             served.append(Served(np.diff(ends_s) + late_s, start_ns, start_ns + round(float(ends_s[-1]) * 1e9)))
         return served
 
     def memory_bytes(self, slot: int) -> float | None:
-        """Weights, inputs and outputs, at least, and a context."""
+        """Weights, inputs and outputs, as a lower bound, and a context."""
         loaded = self._loaded.get(slot)
         return loaded.memory_bytes if loaded is not None else None
 

@@ -1,4 +1,4 @@
-"""The slices that a GPU has now, and the bench that runs jobs on them."""
+"""The present slices of a GPU, and the bench that runs jobs on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jouletrace.simulator.boards.device import SimulatedGpu
 
 
 def slices_of(backend: MigBackend) -> list[Slice]:
-    """One for each compute instance that CUDA can use, by placement."""
+    """A slice for each compute instance that CUDA can use, by placement."""
     profiles = {profile.name: profile for profile in backend.profiles()}
     whole = max(profile.slices for profile in profiles.values())
     return [
@@ -33,12 +33,12 @@ def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | Non
 
     Args:
         backend: The GPU.
-        slices: Of that GPU.
-        dcgm_url: A dcgm-exporter to ask; None for GPM.
-        gpu: The simulated GPU, if it is one.
+        slices: Slices of that GPU.
+        dcgm_url: URL of a dcgm-exporter; None for GPM.
+        gpu: The simulated GPU; None for a real one.
 
     Raises:
-        NotPossibleError: If the exporter doesn't answer or knows nothing of the slices.
+        NotPossibleError: If the exporter doesn't answer or doesn't report the slices.
     """
     if gpu is not None:
         return SimulatedBench(gpu, slices)

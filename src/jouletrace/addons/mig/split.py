@@ -1,16 +1,16 @@
 r"""The GPU's power split over its slices by their activity: pure, and always a model.
 
-A MIG instance has no power of its own; what is measured is the GPU. Above idle, a slice i that is active
-for a share a_i of the time is taken to draw c_i a_i watts, where c_i depends on what runs on it. So
+A MIG instance has no power sensor; the GPU's power is measured. Above idle, a slice i that is active
+for a share a_i of the time is assumed to draw c_i a_i watts, where c_i depends on its workload. Then
 
     board power − idle power = Σ c_i a_i + noise
 
-in every window. The c_i are found by Bayesian linear regression over windows (Bishop, Pattern Recognition and
-Machine Learning, 2006, section 3.3): a priori every slice draws as much for each compute slice, give or take
-a half (``PRIOR_SD``); windows in which activities differ, best of all one slice after the other alone, tell
-them apart. Where all windows are alike, the prior is all there is, and the interval says so.
+in every window. The c_i are estimated by Bayesian linear regression over windows (Bishop, Pattern Recognition and
+Machine Learning, 2006, section 3.3). A priori every slice draws the same power per compute slice, with a relative
+standard deviation of a half (``PRIOR_SD``). Windows with different activities, ideally of one slice alone at a time,
+separate them. Where all windows are alike, only the prior determines them, and the interval shows that.
 
-The parts are then scaled to what the GPU drew in the window, so that they add up to it exactly.
+The parts are then scaled to the GPU's power in the window, so that they add up to it exactly.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Floats = NDArray[np.float64]
 
 METHOD = "modelled"
 PRIOR_SD = 0.5
-"""Relative: how much watts for each active compute slice differ from workload to workload."""
+"""Relative standard deviation between workloads of the watts per active compute slice."""
 
 _DRAWS = 2000
 _LEAST_NOISE_W = 1.0
-"""Standard deviation that window means of board power have at least, and idle power with them."""
+"""Least standard deviation of window means of board power, and of idle power."""
 
 _RELATIVE_NOISE = 0.01
 
 
 @dataclass(frozen=True)
 class SplitModel:
-    """What each slice draws above idle when it is active all the time.
+    """Power of each slice above idle at full activity.
 
     Attributes:
-        watts: Mean of each, shape (slices,).
-        covariance: Of their joint posterior, shape (slices, slices).
+        watts: Mean for each slice, shape (slices,).
+        covariance: Covariance of their joint posterior, shape (slices, slices).
         slices: Compute slices of each, shape (slices,).
-        n: Windows that it rests on.
+        n: Number of windows behind it.
     """
 
     watts: Floats
@@ -58,12 +58,12 @@ class PowerSplit:
     """One window's board power in parts, all in watts.
 
     Attributes:
-        slices: Of each slice above idle; null with "no_activity" where an activity isn't known.
-        idle: Each slice's share of idle power by compute slices; 0 where idle is shown apart.
-        rest_idle_w: Idle power that no slice has: of compute slices without an instance, or all of it where
-            it is shown apart.
-        unattributed_w: Power above idle while no slice is active, or where activities aren't known;
-            None where the GPU's isn't.
+        slices: Power of each slice above idle; null with "no_activity" where an activity is unknown.
+        idle: Each slice's share of idle power by compute slices; 0 where idle is shown separately.
+        rest_idle_w: Idle power that belongs to no slice: that of compute slices without an instance, or all of it
+            where it is shown separately.
+        unattributed_w: Power above idle while no slice is active, or where activities are unknown;
+            None where the GPU's power is unknown.
     """
 
     slices: list[Estimate]
@@ -73,7 +73,7 @@ class PowerSplit:
 
 
 def fit(board_w: ArrayLike, idle_w: float, activity: ArrayLike, slices: Sequence[int]) -> SplitModel:
-    """Find what each slice draws, from windows.
+    """Estimate the power of each slice from windows.
 
     Args:
         board_w: Mean power of the GPU in each window, shape (n,).
@@ -109,18 +109,18 @@ def split(
     """Split one window's board power.
 
     Args:
-        model: What each slice draws.
+        model: Power of each slice.
         board: Mean power of the GPU in the window, with its interval; it must have a value.
         idle_w: Idle power.
-        activity: Of each slice in the window, shape (slices,); NaN where it isn't known.
-        share_idle: Share idle power by compute slices, or show it apart.
+        activity: Activity of each slice in the window, shape (slices,); NaN where it is unknown.
+        share_idle: Apportion idle power by compute slices, or show it separately.
         whole: Compute slices of the GPU.
 
     Raises:
         ValueError: If the GPU's power has no value.
     """
     if board.value is None:
-        raise ValueError("the power of a GPU that isn't known can't be split")
+        raise ValueError("an unknown power of a GPU can't be split")
     a = np.asarray(activity, float)
     active_w = board.value - idle_w
     known = bool(np.isfinite(a).all())
@@ -132,7 +132,7 @@ def split(
         none = Estimate(0.0, 0.0, 0.0, model.n, METHOD) if known else Estimate.null("no_activity", METHOD)
         return PowerSplit([none] * len(a), idle, rest_idle, active_w)
     parts = drawn / total * active_w
-    parts[int(np.argmax(parts))] += active_w - float(parts.sum())  # what rounding took
+    parts[int(np.argmax(parts))] += active_w - float(parts.sum())  # the rounding error
     low, high = _intervals(model, board, idle_w, a, parts)
     found = [
         Estimate(float(p), float(min(lo, p)), float(max(hi, p)), model.n, METHOD)
@@ -142,7 +142,7 @@ def split(
 
 
 def _intervals(model: SplitModel, board: Estimate, idle_w: float, a: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """95 % intervals of the parts: by draws of the model's coefficients and of the GPU's power."""
+    """95 % intervals of the parts, by draws of the model's coefficients and of the GPU's power."""
     rng = np.random.default_rng(0)
     watts = np.maximum(rng.multivariate_normal(model.watts, model.covariance, _DRAWS, method="cholesky"), 0.0)
     drawn = watts * a

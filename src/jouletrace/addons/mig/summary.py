@@ -1,4 +1,4 @@
-"""What a sweep says, as tables for a terminal: one a model, task and length, profiles by batches."""
+"""The results of a sweep as tables for a terminal: one per model, task and length, profiles by batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEADS = (
 
 
 def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False) -> str:
-    """All rows; those of slices at work together are one line: means, and sums of rates."""
+    """All rows; concurrent slices form one line: means, and sums of rates."""
     parts = ["SIMULATED: a simulated GPU, no hardware was measured"] if simulated else []
     for model, task, seq_len in dict.fromkeys((row["model"], row["task"], row["seq_len"]) for row in rows):
         mine = [row for row in rows if (row["model"], row["task"], row["seq_len"]) == (model, task, seq_len)]

@@ -13,28 +13,28 @@ from jouletrace.addons.mig.jobs import Job
 from jouletrace.addons.mig.layout import layout_of
 from jouletrace.addons.mig.plan import make_plan, place
 from jouletrace.addons.mig.point import PointSettings, measure_point
+from jouletrace.addons.mig.requests import read_requests
 from jouletrace.addons.mig.rows import RowStore, failed_row
 from jouletrace.addons.mig.slices import open_bench, slices_of
-from jouletrace.addons.mig.wishes import read_wishes
 from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, alone_in, hold
 from jouletrace.simulator.boards.device import SimulatedGpu
 
 Begin = Callable[[int, int, str], None]
-"""Told before each point: its number, how many there are, and what it is."""
+"""Called before each point with its number, the number of points, and its description."""
 
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """What to sweep over.
+    """Settings of a sweep.
 
     Attributes:
         profiles: Kinds of slices.
-        jobs: What to run on each.
-        together: How many slices of a kind are at work at once; 0 for as many as fit.
-        point: How long each measurement lasts.
-        dcgm_url: A dcgm-exporter to ask for activity; None for GPM.
+        jobs: Jobs to run on each.
+        together: Number of slices of a kind that are active at once; 0 for as many as fit.
+        point: Durations of each measurement.
+        dcgm_url: URL of a dcgm-exporter for activity; None for GPM.
     """
 
     profiles: tuple[str, ...]
@@ -52,23 +52,23 @@ def sweep(
     say: Say = lambda text: None,
     begin: Begin = lambda number, count, what: None,
 ) -> RowStore:
-    """Measure every job on every kind of slice; points that the folder has already are not run again.
+    """Measure every job on every kind of slice; points in the folder are not repeated.
 
-    The GPU is divided for each kind, what it was written down first, and is as before when this returns or
-    is interrupted. A job that doesn't fit in memory, or fails otherwise, is a row that says so.
+    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns or
+    is interrupted. A job that doesn't fit into memory, or fails otherwise, yields a row with the failure.
 
     Args:
-        device: What the user calls the GPU.
+        device: The user's name of the GPU.
         backend: The GPU.
-        settings: What to sweep over.
-        folder: Where the rows go.
-        say: Told each step.
-        begin: Told each point.
+        settings: Settings of the sweep.
+        folder: Folder of the rows.
+        say: Called with each step.
+        begin: Called with each point.
 
     Raises:
-        BadInputError: If a profile doesn't exist or doesn't fit so often.
-        NotPossibleError: If the GPU can't be divided, the exporter doesn't answer, or another sweep is running
-            into the folder.
+        BadInputError: If a profile doesn't exist or doesn't fit as often as requested.
+        NotPossibleError: If the GPU can't be divided, the exporter doesn't answer, or another sweep is writing
+            to the folder.
     """
     groups, folder = _groups(backend, settings), folder.absolute()
     with alone_in(folder, "running a sweep"):
@@ -111,7 +111,7 @@ def _swept(
 
 @contextmanager
 def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
-    """The GPU, which nobody else changes meanwhile, and which is divided as before in the end."""
+    """The GPU, locked against changes by others, and restored at the end."""
     with hold(backend.info, "sweeping over slices of") as held:
         before = layout_of(backend)
         with restored_if_killed(held, backend, device, before) as watch:
@@ -123,30 +123,30 @@ def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
 
 
 def _simulated(device: str, backend: MigBackend) -> AbstractContextManager[SimulatedGpu | None]:
-    """The simulated GPU, if it is one."""
+    """The simulated GPU; None for a real one."""
     return closing(SimulatedGpu(device)) if backend.info.simulated else nullcontext()
 
 
 def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile, int]]:
-    """Each kind of slice with how many of it, checked before anything is changed."""
+    """Each kind of slice with its number, checked before anything is changed."""
     profiles = backend.profiles()
     if not settings.jobs:
         raise BadInputError("nothing to run: name --models")
     found = []
-    for wish in read_wishes(settings.profiles, profiles):
-        if wish.compute != (wish.profile.slices,):
-            raise BadInputError(f"{wish}: a sweep runs on whole GPU instances; name {wish.profile.name}")
+    for request in read_requests(settings.profiles, profiles):
+        if request.compute != (request.profile.slices,):
+            raise BadInputError(f"{request}: a sweep runs on whole GPU instances; name {request.profile.name}")
         for together in settings.together:
             if together < 0:
                 raise BadInputError(f"--together {together}: a number of slices, or max")
-            sizes = range(1, wish.profile.total + 1)
-            count = together or max(n for n in sizes if place([wish.profile] * n, profiles) is not None)
-            if place([wish.profile] * count, profiles) is None:
+            sizes = range(1, request.profile.total + 1)
+            count = together or max(n for n in sizes if place([request.profile] * n, profiles) is not None)
+            if place([request.profile] * count, profiles) is None:
                 raise BadInputError(
-                    f"--together {count}: {backend.info.name} can have {wish.profile.name} {wish.profile.total} times"
+                    f"--together {count}: {backend.info.name} takes {request.profile.total} {request.profile.name}"
                 )
-            if (wish.profile, count) not in found:
-                found.append((wish.profile, count))
+            if (request.profile, count) not in found:
+                found.append((request.profile, count))
     return found
 
 

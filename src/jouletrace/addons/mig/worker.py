@@ -1,7 +1,7 @@
 """The child process that runs jobs on one slice: ``python -m jouletrace.addons.mig.worker``.
 
-CUDA shows a process one MIG instance, chosen by ``CUDA_VISIBLE_DEVICES`` before it starts: so every slice has
-a process of its own. It reads a JSON object a line and answers with one:
+CUDA shows a process one MIG instance, selected by ``CUDA_VISIBLE_DEVICES`` before it starts, so every slice has
+its own process. It reads one JSON object per line and answers each with one:
 
     {"do": "load", "job": {...}, "device": "cuda:0"}  ->  {"items": 8}
     {"do": "run", "seconds": 10, "at_ns": ...}        ->  {"latency_s": [...], "start_ns": ..., "end_ns": ...}
@@ -21,17 +21,17 @@ from typing import IO, Any
 from jouletrace.errors import JouletraceError
 
 CHUNK_S = 0.25
-"""Requests are timed in chunks of about so long, back to back."""
+"""Approximate length of the chunks, back to back, in which requests are timed."""
 
 
 class Worker:
-    """Runs jobs on ``device``; one at a time."""
+    """Runs jobs on ``device``, one at a time."""
 
     def __init__(self) -> None:
         self._step: Any = None
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Do what is asked for."""
+        """Carry out an order."""
         match order["do"]:
             case "load":
                 return self._load(order["job"], order["device"])
@@ -54,7 +54,7 @@ class Worker:
         return {"items": built.items}
 
     def _run(self, seconds: float, at_ns: int) -> dict[str, Any]:
-        """All slices begin at one moment: at ``at_ns``, when every worker has got its order."""
+        """Run with a common start of all slices at ``at_ns``, when every worker has received its order."""
         if self._step is None:
             raise ValueError("nothing is loaded")
         time.sleep(max(0.0, (at_ns - time.time_ns()) / 1e9))
@@ -69,7 +69,7 @@ class Worker:
 
 
 def main(orders: IO[str], answers: IO[str]) -> None:
-    """Answer until there are no more orders."""
+    """Answer orders until there are no more."""
     worker = Worker()
     for line in orders:
         try:
@@ -77,7 +77,7 @@ def main(orders: IO[str], answers: IO[str]) -> None:
         except JouletraceError as error:
             reason = "out_of_memory" if "out of memory" in str(error).lower() else "not_possible"
             answer = {"error": str(error), "reason": reason}
-        except Exception as error:  # whatever the workload raises is an answer, not the end of the sweep
+        except Exception as error:  # any exception of the workload is an answer, not the end of the sweep
             reason = "out_of_memory" if "out of memory" in str(error).lower() else "failed"
             answer = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", "reason": reason}
         print(json.dumps(answer), file=answers, flush=True)
@@ -94,5 +94,5 @@ def _memory() -> int | None:
 
 if __name__ == "__main__":
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries and models print is no answer
+    os.dup2(2, 1)  # output of libraries and models is no answer to the parent
     main(sys.stdin, answers)

@@ -1,4 +1,4 @@
-"""The backend of runtimes other than torch (``profiler.backends``): from a workload to a step."""
+"""The backend of runtimes other than torch (``profiler.backends``): makes a step of a workload."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REFUSED = {"openvino": "OpenVINO runs on the CPU here: use --device cpu"}
 
 
 def device_for(backend: str, device: str) -> str:
-    """The device that "auto" means: the CPU, unless the runtime can use the GPU.
+    """The device for "auto": the CPU, unless the runtime can use the GPU.
 
     Raises:
         NotPossibleError: If the runtime isn't installed.
@@ -45,14 +45,14 @@ def device_for(backend: str, device: str) -> str:
 
 
 def load_libraries(workload: Workload, device: Device) -> None:
-    """Nothing: ``device_for`` has loaded the runtime."""
+    """Does nothing: ``device_for`` has loaded the runtime."""
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
     """See ``profiler.backends.base.Backend``.
 
     Raises:
-        BadInputError: If options, model, device and runtime don't go together.
+        BadInputError: If options, model, device and runtime don't fit together.
         CheckFailedError: If the exported model differs from the original.
         NotPossibleError: If the runtime isn't installed.
     """
@@ -76,16 +76,16 @@ def make(
     streams: int = 1,
     hint: str | None = None,
 ) -> Prepared:
-    """Make a workload ready in a runtime: a model file as it is, all else by way of ONNX.
+    """Prepare a workload in a runtime: a model file directly, anything else by way of ONNX.
 
     Args:
-        workload: What to run.
-        options: How to build it, and its inputs.
+        workload: The workload.
+        options: Options of the workload and its inputs.
         backend: One of ``profiler.backends.RUNTIMES``.
         cuda: Index of the GPU; None for the CPU.
         threads: None for the runtime's own choice.
-        streams: Iterations at once.
-        hint: What OpenVINO chooses their number for; None to keep to ``streams``.
+        streams: Number of concurrent iterations.
+        hint: The goal for which OpenVINO chooses their number; None to use ``streams``.
 
     Raises:
         As ``prepare``.

@@ -1,4 +1,4 @@
-"""How far a model's outputs are from those of the model that it was made from."""
+"""The difference between a model's outputs and those of the model that it was made from."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from jouletrace.errors import CheckFailedError
 
 TOLERANCES = {"fp32": 1e-3, "fp64": 1e-3, "fp16": 2e-2}
-"""Largest difference of an output over its largest value, by number format: what other orders of summation leave."""
+"""Largest difference of an output relative to its largest value, by number format: the effect of summation order."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The output that differs the most.
+    """The output with the largest difference.
 
     Attributes:
         output: Its name.
         relative: Largest difference over the largest value of the original; infinite for another shape or NaN.
-        text: What differs, in words.
+        text: The difference in words.
     """
 
     output: str
@@ -31,7 +31,7 @@ class Difference:
 
 
 def compare(original: Mapping[str, NDArray[Any]], other: Sequence[NDArray[Any]]) -> Difference:
-    """Hold the outputs of a model against the original's, in order."""
+    """Compare the outputs of a model with the original's, in order."""
     if len(original) != len(other):
         return Difference("", float("inf"), f"it has {len(other)} outputs, not {len(original)}")
     differences = [
@@ -41,10 +41,10 @@ def compare(original: Mapping[str, NDArray[Any]], other: Sequence[NDArray[Any]])
 
 
 def check(found: Difference, tolerance: float, what: str) -> None:
-    """Refuse a model that differs.
+    """Refuse a model with a larger difference than permitted.
 
     Raises:
-        CheckFailedError: Says by how much, and what was allowed.
+        CheckFailedError: With the difference and the tolerance.
     """
     if not found.relative <= tolerance:
         raise CheckFailedError(f"{what} differs from the model in torch: {found.text} (--tolerance {tolerance:g})")

@@ -1,4 +1,4 @@
-"""What every runtime offers, and what is known of a model's inputs."""
+"""The interface of every runtime, and the description of a model's inputs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TensorSpec:
 
     Attributes:
         name: Its name.
-        dtype: Of its elements; None where NumPy has no such type.
+        dtype: Type of its elements; None where NumPy has no such type.
         shape: Lengths; None where the model leaves one open.
-        vocabulary: Rows of the table that it is looked up in; None if it is no index, or nobody knows.
+        vocabulary: Rows of the table that it indexes; None if it is no index, or the number is unknown.
     """
 
     name: str
@@ -36,12 +36,12 @@ class TensorSpec:
 
 
 class Engine(Protocol):
-    """A model loaded into a runtime. First ``bind``, then ``infer`` as often as wanted.
+    """A model loaded into a runtime. Call ``bind`` first, then ``infer`` any number of times.
 
     Attributes:
-        name: Of the runtime.
-        inputs: What the model takes.
-        streams: How many inferences run at once; settled by ``bind``.
+        name: Name of the runtime.
+        inputs: Inputs of the model.
+        streams: Number of concurrent inferences; set by ``bind``.
     """
 
     name: str
@@ -49,23 +49,23 @@ class Engine(Protocol):
     streams: int
 
     def bind(self, feeds: Sequence[Feed]) -> None:
-        """Make ready to run on these input sets, in as many streams as it was opened for.
+        """Prepare runs on these input sets, in as many streams as it was opened for.
 
         Raises:
-            BadInputError: If they don't fit the model, or it can't be made ready.
+            BadInputError: If they don't fit the model, or it can't be prepared.
         """
 
     def infer(self, stream: int, number: int) -> None:
-        """Run once, on input set ``number`` modulo their count; streams may be used by threads of their own."""
+        """Run once, on input set ``number`` modulo their count; each stream may be used by a separate thread."""
 
     def results(self, number: int) -> list[NDArray[Any]]:
         """Run once in the first stream and return the outputs, in order."""
 
     def node_times(self, n: int) -> NodeTimes:
-        """Run ``n`` times with the runtime's own counters on, in an instance of its own."""
+        """Run ``n`` times with the runtime's own counters on, in a separate instance."""
 
     def describe(self) -> dict[str, Any]:
         """Version, device, threads, streams, precision."""
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""

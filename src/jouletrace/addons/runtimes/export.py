@@ -1,4 +1,4 @@
-"""From torch to ONNX: in evaluation mode, named, folded, and compared with the original."""
+"""Export from torch to ONNX: in evaluation mode, with names, folded, and compared with the original."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.user_errors import one_line
 
 OPSET = 18
-"""What torch's exporter writes without conversion; older ones are for its older exporter."""
+"""The version that torch's exporter writes without conversion; older ones need its older exporter."""
 
 _ONE_FILE_BYTES = 1_500_000_000
-"""Weights beyond this go into a file beside the model: protobuf ends at 2 GiB."""
+"""Larger weights are written to a separate file: protobuf is limited to 2 GiB."""
 
 _NO_FUNCTION = re.compile(
     r"No ONNX function found for <OpOverload\(op='([\w.]+)'|Exporting the operator '([\w:]+)' to ONNX"
@@ -40,15 +40,15 @@ _DTYPES = (None, "fp32", "fp16", "fp64")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How to export.
+    """Options of an export.
 
     Attributes:
         opset: Version of ONNX's operators.
-        input_names: In order; empty for those of the model.
-        output_names: Likewise.
-        fold: Fold constants and drop what has no effect.
-        tolerance: Largest difference from torch, relative to an output's largest value; None for the
-            number format's own.
+        input_names: Names of inputs in order; empty for those of the model.
+        output_names: Likewise for outputs.
+        fold: Fold constants and remove nodes without effect.
+        tolerance: Largest difference from torch, relative to an output's largest value; None for the default
+            of the number format.
     """
 
     opset: int = OPSET
@@ -60,15 +60,15 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Exported:
-    """A model that was exported, and what is known of it.
+    """An exported model and its facts.
 
     Attributes:
         path: The file.
-        built: The workload that it was made from.
+        built: The original workload.
         signature: Its tensors by name.
         relative: Largest difference from torch over the output's largest value.
-        tolerance: What was allowed.
-        facts: For people and JSON: opset, nodes, bytes, seconds, names.
+        tolerance: The permitted difference.
+        facts: For users and JSON: opset, nodes, bytes, seconds, names.
     """
 
     path: Path
@@ -82,17 +82,17 @@ class Exported:
 def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions | None = None) -> Exported:
     """Build a workload on the CPU and write it as ONNX; its outputs are compared in onnxruntime.
 
-    Nothing is left where the export fails or differs.
+    No file is left if the export fails or the outputs differ.
 
     Args:
-        workload: What to export.
-        options: How it is built; inference only. fp32 if no dtype is given.
-        path: Where the file goes. A model of more than 1.5 GB has its weights in ``PATH.data`` beside it.
+        workload: The workload to export.
+        options: Its options; inference only. fp32 if no dtype is given.
+        path: The file. A model of more than 1.5 GB has its weights in ``PATH.data``.
         how: Names, opset, tolerance.
 
     Raises:
-        BadInputError: If there is a file, or the workload can't be exported: names the operator.
-        CheckFailedError: If the exported model differs from the original: says by how much.
+        BadInputError: If the file exists, or the workload can't be exported; the message names the operator.
+        CheckFailedError: If the exported model differs from the original, with the difference.
         NotPossibleError: If a library or memory is missing.
     """
     how = how or ExportOptions()
@@ -113,7 +113,7 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
             found = _compare(written, parts)
         difference.check(found, tolerance, path.name)
         size = sum(file.stat().st_size for file in folder.iterdir())
-        for file in sorted(folder.iterdir(), reverse=True):  # the model itself last, when its weights are there
+        for file in sorted(folder.iterdir(), reverse=True):  # the model itself last, when its weights are in place
             file.replace(path.parent / file.name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -149,13 +149,13 @@ def _check(workload: Workload, options: WorkloadOptions, path: Path, how: Export
         raise BadInputError(f"--opset {how.opset}: this onnx ({onnx.__version__}) has 7 to {latest}")
     for place in (path, Path(f"{path}.data")):
         if place.exists():
-            raise BadInputError(f"{place} exists; results never go over older ones")
+            raise BadInputError(f"{place} exists; results are never overwritten")
     if not path.parent.is_dir():
-        raise BadInputError(f"cannot write {path}: there is no folder {path.parent}")
+        raise BadInputError(f"cannot write {path}: folder {path.parent} doesn't exist")
 
 
 def _write(name: str, parts: Signature, path: Path, how: ExportOptions) -> int:
-    """Export to a file; returns how many nodes it has."""
+    """Export to a file; returns its number of nodes."""
     import torch
 
     large = sum(p.numel() * p.element_size() for p in parts.module.state_dict().values()) > _ONE_FILE_BYTES
@@ -175,9 +175,9 @@ def _write(name: str, parts: Signature, path: Path, how: ExportOptions) -> int:
             )
             assert program is not None  # with dynamo it returns one
             program.save(str(path), external_data=large)
-    except Exception as error:  # the exporter has errors of its own, and lets those of the model through
+    except Exception as error:  # the exporter has its own errors, and passes on those of the model
         raise _refused(name, error) from error
-    # Where its converter doesn't know how, the exporter keeps the version that it writes, with a line on stderr.
+    # Where its converter fails, the exporter keeps the version that it writes, with a line on stderr.
     got = program.model.opset_imports.get("")
     if got != how.opset:
         raise BadInputError(f"--opset {how.opset}: torch's exporter can't write it for {name}; it can write {got}")
@@ -185,7 +185,7 @@ def _write(name: str, parts: Signature, path: Path, how: ExportOptions) -> int:
 
 
 def _by_script(parts: Signature, path: Path, how: ExportOptions, large: bool) -> int:
-    """The same by torch's older exporter, which alone can write the older versions."""
+    """Export by torch's older exporter, which alone can write the older versions."""
     import torch
 
     onnx = require("onnx")
@@ -200,7 +200,7 @@ def _by_script(parts: Signature, path: Path, how: ExportOptions, large: bool) ->
         do_constant_folding=how.fold,
     )
     model = onnx.load(str(path))
-    if large:  # it has made a file of every tensor
+    if large:  # it has written a file per tensor
         for file in path.parent.iterdir():
             file.unlink()
         onnx.save(model, str(path), save_as_external_data=True, location=f"{path.name}.data")
@@ -208,7 +208,7 @@ def _by_script(parts: Signature, path: Path, how: ExportOptions, large: bool) ->
 
 
 def _refused(name: str, error: Exception) -> Exception:
-    """What is wrong, from the depths of the exporter's error."""
+    """The cause, taken from the innermost of the exporter's errors."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None:
@@ -216,7 +216,7 @@ def _refused(name: str, error: Exception) -> Exception:
         cause = cause.__cause__ or cause.__context__
     missing = sorted({a or b.replace("::", ".") for one in chain for a, b in _NO_FUNCTION.findall(str(one))})
     if missing:
-        return BadInputError(f"{name} can't be exported to ONNX: it has no form of {', '.join(missing)}")
+        return BadInputError(f"{name} can't be exported to ONNX: it has no equivalent of {', '.join(missing)}")
     if any("memory" in str(one) for one in chain):
         return NotPossibleError(f"{name}: export to ONNX ran out of memory ({one_line(chain[-1])})")
     root = next((one for one in reversed(chain) if str(one).strip()), error)
@@ -232,7 +232,7 @@ def _compare(path: Path, parts: Signature) -> difference.Difference:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the exporter prints and warns of to ourselves: what matters is raised, or checked afterwards."""
+    """Suppress output and warnings of the exporter: problems are raised, or checked afterwards."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx", "onnxscript", "onnx_ir")]
     before = [logger.level for logger in loggers]
     said = io.StringIO()

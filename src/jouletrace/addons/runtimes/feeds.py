@@ -1,4 +1,4 @@
-"""Random inputs for a model of which only a file is known. Never zeros: products of zeros draw less power."""
+"""Random inputs for a model known only as a file. They are never zeros: products of zeros draw less power."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from jouletrace.workloads.options import WorkloadOptions
 def random_feeds(specs: Sequence[TensorSpec], options: WorkloadOptions, where: str) -> list[Feed]:
     """Input sets for a model: normal deviates, uniform tokens of its vocabulary, masks of ones.
 
-    The first open length of an input is the batch, 1 if none is given; the second is the length of
+    The first open length of an input is the batch, 1 by default; the second is the length of
     a sequence, which must be given.
 
     Args:
-        specs: What the model takes.
+        specs: Inputs of the model.
         options: Batch, sequence length, seed and number of sets.
         where: The file, for messages.
 
     Raises:
-        BadInputError: If the batch or length isn't the model's, is missing, or a type is unknown.
+        BadInputError: If the batch or length doesn't fit the model, is missing, or a type is unknown.
     """
     shapes = [_shape(spec, options, where) for spec in specs]
     if options.batch is not None and specs and not any(shape and shape[0] == options.batch for shape in shapes):
@@ -41,7 +41,7 @@ def random_feeds(specs: Sequence[TensorSpec], options: WorkloadOptions, where: s
 
 
 def batch_of(feeds: Sequence[Feed]) -> int:
-    """The first length of the first input that has one; 1 if none has."""
+    """The first length of the first input with a shape; 1 without one."""
     return next((array.shape[0] for array in feeds[0].values() if array.ndim), 1)
 
 
@@ -53,7 +53,7 @@ def _shape(spec: TensorSpec, options: WorkloadOptions, where: str) -> tuple[int,
         if place == 0:
             shape[0] = options.batch or 1
         elif options.seq_len is None:
-            raise BadInputError(f"{where}: its input {spec} leaves a length open: say --seq-len")
+            raise BadInputError(f"{where}: its input {spec} leaves a length open: give --seq-len")
         else:
             shape[place] = options.seq_len
     return tuple(length for length in shape if length is not None)
@@ -61,7 +61,7 @@ def _shape(spec: TensorSpec, options: WorkloadOptions, where: str) -> tuple[int,
 
 def _draw(draws: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...], where: str) -> NDArray[Any]:
     if spec.dtype is None:
-        raise BadInputError(f"{where}: its input {spec} has a type that no random numbers are known for")
+        raise BadInputError(f"{where}: its input {spec} has a type without random numbers here")
     if spec.dtype.kind == "f":
         return draws.standard_normal(shape).astype(spec.dtype)
     if spec.dtype.kind == "b" or "mask" in spec.name.lower():

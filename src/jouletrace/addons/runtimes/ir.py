@@ -1,4 +1,4 @@
-"""From ONNX to the files of OpenVINO."""
+"""Conversion from ONNX to the files of OpenVINO."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from jouletrace.workloads.options import WorkloadOptions
 
 
 def export_openvino(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions) -> dict[str, Any]:
-    """Export a workload to ONNX, and from there to OpenVINO; the outputs of both are compared with torch's.
+    """Export a workload to ONNX, and convert that to OpenVINO; the outputs of both are compared with torch's.
 
     Args:
-        workload: What to export.
-        options: How it is built.
-        path: The ``.xml``; weights go into the ``.bin`` beside it.
-        how: As of ``export_onnx``.
+        workload: The workload to export.
+        options: Its options.
+        path: The ``.xml`` file; weights are written to a ``.bin`` file with the same name.
+        how: As for ``export_onnx``.
 
     Returns:
-        Facts, as of ``Exported``.
+        Facts, as in ``Exported``.
 
     Raises:
-        BadInputError, CheckFailedError, NotPossibleError: As of ``export_onnx``.
+        BadInputError, CheckFailedError, NotPossibleError: As ``export_onnx``.
     """
     require("openvino")
     check_free(path)
@@ -52,7 +52,7 @@ def convert(onnx: Path, path: Path) -> Path:
     """Write an ``.onnx`` file as ``.xml`` and ``.bin``; weights keep their type.
 
     Raises:
-        BadInputError: If OpenVINO can't read it, or can't write the files; none is left then.
+        BadInputError: If OpenVINO can't read it, or can't write the files; no file is left then.
     """
     openvino = require("openvino")
     try:
@@ -70,18 +70,18 @@ def convert(onnx: Path, path: Path) -> Path:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a place that is taken.
+    """Refuse an existing path.
 
     Raises:
-        BadInputError: If the ``.xml`` or the ``.bin`` is there, or the name ends otherwise.
+        BadInputError: If the ``.xml`` or the ``.bin`` exists, or the name has another suffix.
     """
     if path.suffix != ".xml":
-        raise BadInputError(f"{path}: a model of OpenVINO is called NAME.xml")
+        raise BadInputError(f"{path}: a model of OpenVINO needs a name of the form NAME.xml")
     for place in (path, path.with_suffix(".bin")):
         if place.exists():
-            raise BadInputError(f"{place} exists; results never go over older ones")
+            raise BadInputError(f"{place} exists; results are never overwritten")
     if not path.parent.is_dir():
-        raise BadInputError(f"cannot write {path}: there is no folder {path.parent}")
+        raise BadInputError(f"cannot write {path}: folder {path.parent} doesn't exist")
 
 
 def _compare(path: Path, exported: Exported) -> difference.Difference:

@@ -1,4 +1,4 @@
-"""The libraries of the runtimes: found, or their absence said in one line."""
+"""The libraries of the runtimes, with an error of one line where they are missing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from jouletrace.errors import NotPossibleError
 
 _EXTRAS = {"openvino": "openvino"}
-"""The extra of each library that isn't in "onnx"."""
+"""The extra of each library outside of "onnx"."""
 
 
 def require(name: str) -> Any:
     """Import "onnx", "onnxscript", "onnxruntime" or "openvino".
 
     Raises:
-        NotPossibleError: If it isn't installed or can't be imported; says how to get it.
+        NotPossibleError: If it isn't installed or can't be imported; the message states how to install it.
     """
     try:
         return import_module(name)

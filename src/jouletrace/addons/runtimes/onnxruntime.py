@@ -40,8 +40,8 @@ class OnnxRuntime:
     Args:
         path: The ``.onnx`` file.
         threads: Threads of an operator; None for onnxruntime's own choice.
-        streams: Threads that call it at once.
-        cuda: Index of the GPU as CUDA counts; None for the CPU.
+        streams: Number of threads that call it at once.
+        cuda: Index of the GPU in CUDA's order; None for the CPU.
 
     Raises:
         BadInputError: If the file can't be loaded.
@@ -58,8 +58,8 @@ class OnnxRuntime:
                 "this onnxruntime has no CUDA provider: pip install onnxruntime-gpu, or use --device cpu"
             )
         self._session = self._open()
-        if cuda is not None and CUDA not in self._session.get_providers():  # it goes to the CPU without a word
-            raise NotPossibleError("onnxruntime's CUDA provider doesn't start: are its CUDA and cuDNN here?")
+        if cuda is not None and CUDA not in self._session.get_providers():  # it silently falls back to the CPU
+            raise NotPossibleError("onnxruntime's CUDA provider doesn't start: are its CUDA and cuDNN installed?")
         self._names = [output.name for output in self._session.get_outputs()]
         self._feeds: list[dict[str, NDArray[Any]]] = []
         found = vocabularies(path)
@@ -82,7 +82,7 @@ class OnnxRuntime:
         """See ``Engine.results``."""
         try:
             found: list[NDArray[Any]] = self._session.run(self._names, self._feeds[number % len(self._feeds)])
-        except Exception as error:  # onnxruntime's own, without a common type
+        except Exception as error:  # onnxruntime's errors have no common type
             raise BadInputError(f"{self._path}: onnxruntime can't run it: {_line(error)}") from error
         return found
 
@@ -116,7 +116,7 @@ class OnnxRuntime:
 
     def _open(self, profile: Path | None = None) -> Any:
         options = self._ort.SessionOptions()
-        options.log_severity_level = _FATAL_ONLY  # what fails is raised, too
+        options.log_severity_level = _FATAL_ONLY  # failures are raised anyway
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
         if profile is not None:
@@ -125,7 +125,7 @@ class OnnxRuntime:
         on_gpu = [(CUDA, {"device_id": self._cuda})] if self._cuda is not None else []
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of providers that it doesn't have, which is asked afterwards
+                warnings.simplefilter("ignore")  # about missing providers, which are checked afterwards
                 return self._ort.InferenceSession(str(self._path), options, providers=[*on_gpu, CPU])
         except Exception as error:  # as above
             raise BadInputError(f"{self._path}: onnxruntime can't load it: {_line(error)}") from error
@@ -135,7 +135,7 @@ def read_profile(events: Sequence[Any], n: int, anchor_ns: int) -> NodeTimes:
     """The last ``n`` runs of a session's profile, the first of which began at ``anchor_ns``.
 
     Raises:
-        BadInputError: If it doesn't hold so many.
+        BadInputError: If it holds fewer runs.
     """
     timed = [event for event in events if isinstance(event, dict) and "dur" in event]
     runs = sorted((event for event in timed if event.get("name") == "model_run"), key=lambda event: event["ts"])[-n:]
@@ -197,5 +197,5 @@ def _length(length: object) -> int | None:
 
 
 def _line(error: Exception) -> str:
-    """Without the code in front, which says nothing that the text doesn't."""
+    """The text without its leading code, which adds no information."""
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", " ".join(str(error).split()))[:400]

@@ -18,19 +18,19 @@ from jouletrace.execution.steps.nodes import Node, NodeTimes
 _DEVICE = "CPU"
 _EXECUTED = "EXECUTED"
 _FIRST = 2
-"""Iterations that don't count."""
+"""Iterations that are excluded from the mean."""
 
 
 class OpenVino:
     """A model in OpenVINO; see ``Engine``.
 
-    It computes in fp32 where the model does: left alone, OpenVINO goes to bf16 on processors that have it.
+    It computes in fp32 where the model does: by default OpenVINO uses bf16 on processors that support it.
 
     Args:
-        path: An ``.onnx`` file, or the ``.xml`` of a model of OpenVINO's own.
+        path: An ``.onnx`` file, or the ``.xml`` of a model of OpenVINO.
         threads: Threads of all streams together; None for OpenVINO's own choice.
-        streams: Inferences that run at once, where there is no hint.
-        hint: "latency" or "throughput": how many run at once is then OpenVINO's choice.
+        streams: Number of concurrent inferences, without a hint.
+        hint: "latency" or "throughput": OpenVINO then chooses the number of concurrent inferences.
 
     Raises:
         BadInputError: If the file can't be read.
@@ -45,7 +45,7 @@ class OpenVino:
         self._core = self._ov.Core()
         try:
             self._model = self._core.read_model(str(path))
-        except Exception as error:  # OpenVINO's are RuntimeErrors of many lines
+        except Exception as error:  # OpenVINO's errors are RuntimeErrors of many lines
             raise BadInputError(f"{path}: OpenVINO can't read it: {_line(error)}") from error
         self.inputs = [_spec(port) for port in self._model.inputs]
         self._compiled: Any = None
@@ -53,7 +53,7 @@ class OpenVino:
         self._tensors: list[list[Any]] = []
 
     def bind(self, feeds: Sequence[Feed]) -> None:
-        """See ``Engine.bind``; lengths that the model leaves open are fixed here."""
+        """See ``Engine.bind``; open lengths of the model are fixed here."""
         names = [spec.name for spec in self.inputs]
         try:
             if any(None in spec.shape for spec in self.inputs):
@@ -78,7 +78,7 @@ class OpenVino:
         request = self._requests[stream]
         if len(self._tensors) > 1:
             self._set(request, number)
-        request.infer(share_outputs=True)  # which are not copied then
+        request.infer(share_outputs=True)  # outputs are not copied then
 
     def results(self, number: int) -> list[NDArray[Any]]:
         """See ``Engine.results``."""
@@ -89,8 +89,8 @@ class OpenVino:
     def node_times(self, n: int) -> NodeTimes:
         """See ``Engine.node_times``: one iteration, the mean of ``n``, with its nodes in order.
 
-        OpenVINO tells how long each node took on average since it was compiled, in whole microseconds, and not
-        when it began. The first iterations, which are slower, are taken out of that mean.
+        OpenVINO reports the mean time of each node since compilation, in whole microseconds, but not its start. The
+        first iterations, which are slower, are removed from that mean.
         """
         request = self._request(self._compile(1, PERF_COUNT=True))
         for _ in range(_FIRST):
@@ -143,7 +143,7 @@ class OpenVino:
     def _compile(self, streams: int, hint: str | None = None, **more: Any) -> Any:
         options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", **more}
         options["PERFORMANCE_HINT"] = (hint or ("latency" if streams == 1 else "throughput")).upper()
-        if hint is None:  # a number of streams would overrule it
+        if hint is None:  # a number of streams would override it
             options["NUM_STREAMS"] = streams
         if self._threads is not None:
             options["INFERENCE_NUM_THREADS"] = self._threads
@@ -179,7 +179,7 @@ def _spec(port: Any) -> TensorSpec:
 
 
 def _vocabulary(port: Any) -> int | None:
-    """Rows of the table that an input is looked up in, through what hands it on."""
+    """Rows of the table that an input indexes, followed through nodes that pass it on."""
     ports = [port]
     for _ in range(4):
         following = []
@@ -197,6 +197,6 @@ def _vocabulary(port: Any) -> int | None:
 
 
 def _line(error: Exception) -> str:
-    """The last line of what OpenVINO says is what went wrong; those before are its own places."""
+    """The last line of OpenVINO's message, which states the cause; earlier lines are its source positions."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[-1][:400]

@@ -1,4 +1,4 @@
-"""A workload as a function of named tensors, which is what formats of models know."""
+"""A workload as a function of named tensors, as required by model formats."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Signature:
-    """A workload taken apart for export.
+    """A workload decomposed for export.
 
     Attributes:
         module: Takes the tensors, one positional argument each, and returns a tuple of tensors.
         inputs: The tensors of the first input set, by name.
-        outputs: What the workload itself returned for them, by name.
+        outputs: The workload's own outputs for them, by name.
     """
 
     module: torch.nn.Module
@@ -32,10 +32,10 @@ class Signature:
 
 
 def signature(built: Built, input_names: Sequence[str] = (), output_names: Sequence[str] = ()) -> Signature:
-    """Take a workload apart, which runs it once.
+    """Decompose a workload, which runs it once.
 
-    Inputs are called as the model's forward calls them, outputs as in what it returns ("logits");
-    a lone tensor is "input", or "output". What isn't a tensor (a flag, an empty cache) is built in.
+    Inputs are named after the parameters of the model's forward, outputs after the fields that it returns ("logits");
+    a single tensor is "input", or "output". Arguments other than tensors (a flag, an empty cache) become constants.
 
     Args:
         built: The workload, on the CPU.
@@ -43,7 +43,7 @@ def signature(built: Built, input_names: Sequence[str] = (), output_names: Seque
         output_names: Likewise.
 
     Raises:
-        BadInputError: If it takes or returns no tensor, or the names are of another number.
+        BadInputError: If it takes or returns no tensor, or the number of names differs.
     """
     import torch
 
@@ -57,10 +57,10 @@ def signature(built: Built, input_names: Sequence[str] = (), output_names: Seque
     results = dict(named_tensors(returned))
     who = built.facts.get("name", "the workload")
     if not tensors or not results:
-        raise BadInputError(f"{who}: it {'returns' if tensors else 'takes'} no tensor, so that nothing can be exported")
+        raise BadInputError(f"{who}: it {'returns' if tensors else 'takes'} no tensor, so nothing can be exported")
 
     class Flat(torch.nn.Module):
-        """The same model, its tensors in a row."""
+        """The same model, with its tensors in a flat sequence."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -78,7 +78,7 @@ def signature(built: Built, input_names: Sequence[str] = (), output_names: Seque
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:
-    """The tensors among arguments, in the order in which ``map_tensors`` meets them."""
+    """The tensors among arguments, in the order of ``map_tensors``."""
     found: list[torch.Tensor] = []
 
     def collect(tensor: torch.Tensor) -> torch.Tensor:
@@ -96,18 +96,18 @@ def _named(
         raise BadInputError(f"{option} {','.join(wanted)}: there are {len(tensors)}, by default {','.join(usual)}")
     named = dict(zip(wanted or usual, tensors, strict=True))
     if len(named) < len(tensors):
-        raise BadInputError(f"{option} {','.join(wanted)}: each must have a name of its own")
+        raise BadInputError(f"{option} {','.join(wanted)}: names must be different")
     return named
 
 
 def _argument_names(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """By the parameters of the model's forward; tensors inside of one are numbered."""
+    """Names from the parameters of the model's forward; tensors inside one parameter are numbered."""
     try:
         forward = getattr(target, "forward", target)
         parameters = [
             p.name for p in inspect.signature(forward).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
         ]
-    except (ValueError, TypeError):  # some builtins don't tell
+    except (ValueError, TypeError):  # some builtins have no signature
         parameters = []
     names: list[str] = []
     given = [(parameters[i] if i < len(parameters) else f"in_{i}", value) for i, value in enumerate(args)]

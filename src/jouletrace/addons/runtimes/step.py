@@ -1,4 +1,4 @@
-"""Iterations in a runtime: one after the other, or in several streams at once."""
+"""Iterations in a runtime: sequential, or in several concurrent streams."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class RuntimeStep:
 
     Attributes:
         mode: Name of the runtime.
-        streams: How many iterations run at once.
+        streams: Number of concurrent iterations.
     """
 
     def __init__(self, engine: Engine, streams: int = 1, folder: Scratch | None = None) -> None:
-        """Run an engine that is bound.
+        """Run a bound engine.
 
         Args:
             engine: The model in its runtime.
-            streams: As many as it was bound for.
-            folder: Holds its file; removed in the end.
+            streams: Number of streams for which it was bound.
+            folder: Folder of its file; removed at the end.
         """
         self._folder = folder
         self.mode = engine.name
@@ -56,7 +56,7 @@ class RuntimeStep:
         return Interval(start, time.time_ns())
 
     def latencies(self, n: int) -> NDArray[np.float64]:
-        """Seconds of each call by the monotonic clock, shape (n,); of several streams, in the order of their starts."""
+        """Seconds of each call by the monotonic clock, shape (n,); with several streams, by their starts."""
         numbers = self._advance(n)
         if self._pool is None:
             stamps = np.empty(n + 1, dtype=np.int64)
@@ -88,7 +88,7 @@ class RuntimeStep:
         return {"mode": self.mode, **self._engine.describe()}
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         if self._pool is not None:
             self._pool.shutdown()
         self._engine.close()
@@ -96,13 +96,13 @@ class RuntimeStep:
             self._folder.remove()
 
     def _advance(self, n: int) -> range:
-        """Numbers of the next iterations; input sets rotate across calls too."""
+        """Numbers of the next iterations; input sets also rotate across calls."""
         first = self._next
         self._next += n
         return range(first, first + n)
 
     def _in_streams(self, numbers: range, call: Callable[[int, int], None]) -> None:
-        """Each stream takes the next number as soon as it is free; returns when all are done."""
+        """Run iterations in streams, each of which takes the next number once it is free; returns when all are done."""
         shared = iter(numbers)
         assert self._pool is not None
         workers = [self._pool.submit(_work, stream, shared, call) for stream in range(self.streams)]

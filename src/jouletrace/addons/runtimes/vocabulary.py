@@ -1,4 +1,4 @@
-"""How many rows the table has that an input of an ONNX model is looked up in: what its random tokens may be."""
+"""The number of rows of the table that an input of an ONNX model indexes: the range of its random tokens."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _HANDED_ON = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", 
 
 
 def vocabularies(path: Path) -> dict[str, int]:
-    """Rows by input, as far as the graph tells; empty where ``onnx`` isn't installed or can't read it."""
+    """Rows by input, as far as the graph states them; empty where ``onnx`` isn't installed or can't read it."""
     try:
         import onnx
 
         graph = onnx.load(str(path), load_external_data=False).graph
-    except Exception:  # whoever runs the model says what is wrong with it
+    except Exception:  # the runtime that runs the model reports what is wrong with it
         return {}
     rows = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
     origin = {value.name: value.name for value in graph.input}

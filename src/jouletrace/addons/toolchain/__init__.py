@@ -1,1 +1,1 @@
-"""Programs of other makers run for the user (nsys, ncu, trtexec): their output and the power drawn, as one Run."""
+"""Tools of other vendors run for the user (nsys, ncu, trtexec): their output and the measured power, as one Run."""

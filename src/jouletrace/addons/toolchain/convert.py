@@ -1,4 +1,4 @@
-"""``convert``: a workload as ONNX, as a model of OpenVINO, or as an engine of TensorRT."""
+"""``convert``: a workload as ONNX, as a model of OpenVINO, or as a TensorRT engine."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.options import WorkloadOptions
 
 ENDINGS = {"onnx": ".onnx", "openvino": ".xml", "tensorrt": ".engine"}
-"""Ending of the file by format."""
+"""Suffix of the file by format."""
 
 
 @dataclass(frozen=True)
 class ConvertSettings:
-    """How to convert.
+    """Options of a conversion.
 
     Attributes:
         to: One of ``ENDINGS``.
-        built: How the workload is built. For an engine, ``dtype`` is what TensorRT may compute in.
-        exported: How it is exported to ONNX.
+        built: Options of the workload. For an engine, ``dtype`` is a type that TensorRT may compute in.
+        exported: Options of the export to ONNX.
         workspace_mib: Memory in MiB that TensorRT may use to build; None for its own choice.
-        more: Options for trtexec, as they are.
+        more: Further options for trtexec, passed on unchanged.
         limit_s: Seconds after which trtexec is ended.
     """
 
@@ -45,10 +45,10 @@ class ConvertSettings:
     limit_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense.
+        """Refuse invalid options.
 
         Raises:
-            BadInputError: Names the option.
+            BadInputError: With the option.
         """
         if self.to not in ENDINGS:
             raise BadInputError(f"--to {self.to}: must be one of {', '.join(ENDINGS)}")
@@ -60,26 +60,26 @@ class ConvertSettings:
         if not 0 < self.limit_s < math.inf:
             raise BadInputError(f"--time-limit {self.limit_s:g}: must be more than 0 s")
         if self.to == "tensorrt" and self.built.dtype not in (None, "fp32", "fp16"):
-            raise BadInputError(f"--dtype {self.built.dtype}: fp32 or fp16; anything else goes to trtexec behind --")
+            raise BadInputError(f"--dtype {self.built.dtype}: must be fp32 or fp16; pass others to trtexec after --")
 
 
 def convert(
     workload: str, how: ConvertSettings, output: Path | None = None, say: Callable[[str], None] = lambda text: None
 ) -> tuple[Path, dict[str, Any]]:
-    """Convert a workload, and check what was written against it.
+    """Convert a workload, and compare the result with the original.
 
     Args:
         workload: Its name or path; for OpenVINO and TensorRT also an ``.onnx`` file.
         how: Format and options.
-        output: The file; None for a name of its own in the current folder.
-        say: Told the exact command before a program runs.
+        output: The file; None for a default name in the current folder.
+        say: Called with the exact command before a program runs.
 
     Returns:
-        The file, and the facts about it.
+        The file, and facts about it.
 
     Raises:
-        BadInputError: If a file is in the way or can't be written, or it can't be exported: names the operator.
-        CheckFailedError: If what was written differs from the original.
+        BadInputError: If a file exists or can't be written, or the export fails; the message names the operator.
+        CheckFailedError: If the result differs from the original.
         NotPossibleError: If a library or program is missing, or didn't end in time.
     """
     program = trtexec.TRTEXEC.find() if how.to == "tensorrt" else ""
@@ -90,9 +90,9 @@ def convert(
     if path.is_dir():
         raise BadInputError(f"{path} is a folder: name a file")
     if not path.absolute().parent.is_dir():
-        raise BadInputError(f"cannot write {path}: there is no folder {path.parent}")
+        raise BadInputError(f"cannot write {path}: folder {path.parent} doesn't exist")
     try:
-        # a workload of Python may change the current folder
+        # a Python workload may change the current folder
         where = path if isinstance(found, ModelFile) else path.absolute()
         return path, _written(found, how, where, program, say)
     except OSError as error:
@@ -102,7 +102,7 @@ def convert(
 def _written(
     found: Workload, how: ConvertSettings, path: Path, program: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Write the file; the facts about it."""
+    """Write the file; returns facts about it."""
     if how.to == "onnx":
         return export_onnx(found, how.built, path, how.exported).facts
     if how.to == "openvino":
@@ -115,7 +115,7 @@ def _written(
         return _engine(program, found.path, path, how, say)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
     try:
-        options = WorkloadOptions(**{**vars(how.built), "dtype": "fp32"})  # TensorRT makes what it can of it fp16
+        options = WorkloadOptions(**{**vars(how.built), "dtype": "fp32"})  # TensorRT converts what it can to fp16
         exported = export_onnx(found, options, folder / f"{path.stem}.onnx", how.exported)
         facts = {name: exported.facts[name] for name in ("inputs", "outputs", "opset", "weights")}
         return {**facts, **_engine(program, exported.path, path, how, say)}
@@ -137,6 +137,6 @@ def _engine(program: str, onnx: Path, path: Path, how: ConvertSettings, say: Cal
 
 
 def _stem(name: str) -> str:
-    """A file name for a workload: of ``model.py:make`` it is ``make``."""
+    """A file name for a workload: ``make`` for ``model.py:make``."""
     last = name.rpartition(":")[2].rstrip("/").rpartition("/")[2]
     return last.removesuffix(".onnx") or "model"

@@ -1,4 +1,4 @@
-"""``profile --backend trtexec``: an engine of TensorRT timed by trtexec, with the power drawn meanwhile."""
+"""``profile --backend trtexec``: a TensorRT engine timed by trtexec, with the power measured meanwhile."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def profile_engine(
     limit_s: float = LIMIT_S,
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Time an engine (or an ``.onnx`` file, which trtexec builds first) and record power beside it.
+    """Time an engine (or an ``.onnx`` file, which trtexec builds first) and record power meanwhile.
 
-    trtexec's own latencies (GPU, host, enqueue, copies) and its throughput are kept as it states them. Its
-    queries overlap, so that one takes a throughput's inverse of the GPU's time: that, times the
-    difference of the working and the idle level, is the energy of a query.
+    trtexec's own latencies (GPU, host, enqueue, copies) and its throughput are kept as stated. Its
+    queries overlap, so a query takes the inverse of the throughput of the GPU's time. That time, multiplied by the
+    difference between working and idle power, is the energy of a query.
 
     Args:
         model: The file.
-        settings: ``device``, ``batch``, ``mode`` ("graph" for ``--useCudaGraph``) and ``max_time_s`` count.
-        folder: Where the Run and trtexec's files go.
+        settings: Only ``device``, ``batch``, ``mode`` ("graph" for ``--useCudaGraph``) and ``max_time_s`` are used.
+        folder: Folder of the Run and trtexec's files.
         typed: For ``Run.command``.
-        limit_s: Seconds after which it is ended.
-        say: Told the command before it runs.
+        limit_s: Seconds after which trtexec is ended.
+        say: Called with the command before it runs.
 
     Raises:
-        BadInputError: If it is no such file, of another version of TensorRT, or trtexec fails.
+        BadInputError: If it isn't such a file, belongs to another version of TensorRT, or trtexec fails.
         NotPossibleError: If trtexec isn't installed, or didn't end in time.
     """
     path = Path(model)
     if path.suffix.lower() not in SUFFIXES:
         raise BadInputError(f"{model}: --backend trtexec takes a file: {', '.join(SUFFIXES)}")
     if not path.is_file() or path.stat().st_size == 0:
-        raise BadInputError(f"{model}: {'the file is empty' if path.is_file() else 'there is no such file'}")
+        raise BadInputError(f"{model}: {'the file is empty' if path.is_file() else 'no such file'}")
     if settings.mode == "compile":
         raise BadInputError("--mode compile with --backend trtexec: eager, or graph for --useCudaGraph")
     for option, given in (
@@ -59,11 +59,11 @@ def profile_engine(
         ("--streams", settings.streams > 1),
     ):
         if given:
-            raise BadInputError(f"{option} with --backend trtexec: it is for other runtimes")
+            raise BadInputError(f"{option} with --backend trtexec: it applies to other runtimes")
     program = trtexec.TRTEXEC.find()
     known = trtexec.options_of(program)
     if settings.batch is not None and known and "batch" not in known:
-        raise BadInputError(f"--batch {settings.batch}: this TensorRT builds it into engines; convert with --batch")
+        raise BadInputError(f"--batch {settings.batch}: this TensorRT fixes it in engines; convert with --batch")
     with closing(open_device(settings.device)) as device:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: trtexec runs on a real device")

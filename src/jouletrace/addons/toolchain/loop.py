@@ -1,4 +1,4 @@
-"""A workload run a few times in a process of its own, between marks at which nsys and ncu begin and end."""
+"""A workload run a few times in a separate process, between marks at which nsys and ncu begin and end."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.settings import ProfileSettings
 
 WARM_UP = 3
-"""Iterations before the first mark: libraries choose their kernels in them."""
+"""Iterations before the first mark, in which libraries choose their kernels."""
 
 
 def command(workload: str, settings: ProfileSettings, iterations: int) -> list[str]:
-    """What starts such a process."""
+    """The command that starts such a process."""
     task = {"workload": workload, "settings": asdict(settings), "iterations": iterations}
     return our_module("jouletrace.addons.toolchain.loop", json.dumps(task))
 
 
 def environment() -> list[str]:
-    """What goes before a command under which such a process finds this jouletrace, from whatever folder."""
+    """The prefix of a command with which such a process imports this jouletrace from any folder."""
     return ["env", f"PYTHONPATH={python_path()}"]
 
 
@@ -37,7 +37,7 @@ def warm_up(step: Step) -> None:
 
 
 def iterate(step: Step, iterations: int) -> None:
-    """The iterations between the marks, each waited for."""
+    """The iterations between the marks, each followed by a wait."""
     for number in range(iterations):
         with _named(f"iteration {number}"):
             step.replay(1)
@@ -69,7 +69,7 @@ def _named(name: str) -> AbstractContextManager[Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """What the process does; returns its exit code."""
+    """The main function of the process; returns its exit code."""
     task = json.loads(arguments[0])
     try:
         run(task["workload"], ProfileSettings(**task["settings"]), task["iterations"])

@@ -1,4 +1,4 @@
-"""Driving Nsight Compute: its command, and what its failures mean."""
+"""Driving Nsight Compute: its command, and the meaning of its failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NCU = Program(
 )
 
 SECTIONS = ("LaunchStats", "Occupancy", "SpeedOfLight", "ComputeWorkloadAnalysis")
-"""What is counted if nothing else is asked for."""
+"""Default sections to measure."""
 
 OUTPUT = "ncu.csv"
 
@@ -34,19 +34,19 @@ def command(
     skip: int = 0,
     marked: bool = False,
 ) -> list[str]:
-    """The command that counts the launches of a program into ``folder/ncu.csv``.
+    """The command that measures the launches of a program into ``folder/ncu.csv``.
 
-    Clocks are left alone, as the timeline beside it has them; numbers come in base units, so that
+    Clocks stay unlocked, as in the accompanying timeline; numbers are in base units, so that
     no unit has to be guessed.
 
     Args:
         ncu: The program.
-        target: What to run under it.
-        folder: Where its output goes.
+        target: Command to run under it.
+        folder: Folder of its output.
         sections: Names of sections; "full" and other sets are written "set:full".
-        launches: Most launches that are counted; None for all.
-        skip: Launches that go before.
-        marked: Count only between ``cudaProfilerStart`` and ``cudaProfilerStop``.
+        launches: Largest number of measured launches; None for all.
+        skip: Number of earlier launches to skip.
+        marked: Measure only between ``cudaProfilerStart`` and ``cudaProfilerStop``.
     """
     options = ["--csv", "--page", "details", "--print-units", "base", "--log-file", str(folder / OUTPUT)]
     options += ["--clock-control", "none", "--target-processes", "all"]
@@ -62,10 +62,10 @@ def command(
 
 
 def output(ended: Ended, folder: Path) -> Path:
-    """The file that it wrote.
+    """The file with its output.
 
     Raises:
-        NotPossibleError: If it isn't allowed to count, or another program does; says how to change that.
+        NotPossibleError: If it lacks permission, or another program holds the counters; the message states a remedy.
         BrokenOffError: If it failed otherwise, or wrote nothing.
     """
     place = folder / OUTPUT
@@ -83,11 +83,11 @@ def output(ended: Ended, folder: Path) -> Path:
         )
     if '"Kernel Name"' not in written:
         if _NO_KERNELS in said:
-            raise BrokenOffError(f"ncu: the program launched no kernel that was to be counted ({_NO_KERNELS})")
+            raise BrokenOffError(f"ncu: the program launched no kernel to measure ({_NO_KERNELS})")
         complaint = (Ended(0, written, 0, 0).last_complaint() if "==ERROR==" in written else "") or (
             ended.last_complaint()
         )
         if ended.code:
-            raise BrokenOffError(f"ncu ended with {ended.how()}: {complaint or 'it said nothing'}")
+            raise BrokenOffError(f"ncu ended with {ended.how()}: {complaint or 'it printed nothing'}")
         raise BrokenOffError(f"ncu wrote no launch to {place}{f': {complaint}' if complaint else ''}")
     return place

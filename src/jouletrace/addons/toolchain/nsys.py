@@ -1,4 +1,4 @@
-"""Driving Nsight Systems: its command, and what its failures mean."""
+"""Driving Nsight Systems: its command, and the meaning of its failures."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def command(nsys: str, target: Sequence[str], folder: Path, *, trace: str = TRAC
 
     Args:
         nsys: The program.
-        target: What to run under it.
-        folder: Where its output goes.
-        trace: What to trace, as ``--trace`` takes it.
+        target: Command to run under it.
+        folder: Folder of its output.
+        trace: What to trace, as for ``--trace``.
         marked: Trace only between ``cudaProfilerStart`` and ``cudaProfilerStop``.
     """
     options = [f"--trace={trace}", "--cuda-graph-trace=node", "--sample=none", "--export=sqlite"]
@@ -39,13 +39,13 @@ def command(nsys: str, target: Sequence[str], folder: Path, *, trace: str = TRAC
 
 
 def output(ended: Ended, folder: Path, export: Callable[[list[str]], Ended], nsys: str) -> Path:
-    """The SQLite export that it wrote; made from its report, where it wrote only that.
+    """The SQLite export that it wrote; converted from its report, where it wrote only that.
 
-    The traced program's exit code is nsys's own, so that a report counts for more than the code.
+    nsys returns the exit code of the traced program, so an existing report takes precedence over the code.
 
     Args:
-        ended: How it ended.
-        folder: Where its output went.
+        ended: How nsys ended.
+        folder: Folder of its output.
         export: Runs a command.
         nsys: The program.
 

@@ -1,4 +1,4 @@
-"""Finding and running programs of other makers: with a time limit, their output kept, their failures in one line."""
+"""Locating and running other vendors' programs: with a time limit, their output kept, their failures in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError, 
 
 TICK_S = 0.25
 PATIENCE_S = 10.0
-"""Given to a program to end by itself, once it was asked to."""
+"""Grace period in which a program may end by itself after a request."""
 
 _TAIL_BYTES = 64 * 1024
 _COMPLAINT = re.compile(r"error|fail|fatal|cannot|can't|not |unable|denied|invalid|unrecognized", re.IGNORECASE)
@@ -31,8 +31,8 @@ class Program:
 
     Attributes:
         name: Its command.
-        places: Where it is installed besides the PATH, as patterns; the last match wins, which is the newest.
-        how_to_get: For those who don't have it.
+        places: Places of installation besides the PATH, as patterns; the last match, which is the newest, is used.
+        how_to_get: Instructions for installation.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Program:
     how_to_get: str
 
     def find(self) -> str:
-        """Where it is.
+        """Path of the program.
 
         Raises:
-            NotPossibleError: If it isn't installed; says how to get it.
+            NotPossibleError: If it isn't installed; the message states how to get it.
         """
         found = shutil.which(self.name)
         if found is not None:
@@ -61,7 +61,7 @@ class Ended:
 
     Attributes:
         code: Its exit code; negative for a signal.
-        output: The end of what it printed, on both streams.
+        output: The end of its output, of both streams.
         start_ns, end_ns: When it ran, since the Unix epoch.
     """
 
@@ -71,8 +71,8 @@ class Ended:
     end_ns: int
 
     def last_complaint(self) -> str:
-        """The last line of its output that tells of a failure, else the last of all; "" if it was silent."""
-        # Whatever it printed goes to a terminal from here: without what would move the cursor there.
+        """The last line of its output that reports a failure, else the last line; "" without output."""
+        # The text is printed to a terminal, so control characters are removed.
         printable = ("".join(c if c.isprintable() else " " for c in line) for line in self.output.splitlines())
         lines = [line.strip() for line in printable if line.strip()]
         telling = [line for line in lines if _COMPLAINT.search(line)]
@@ -84,20 +84,20 @@ class Ended:
 
 
 def printed(command: Sequence[str]) -> str:
-    """A command as it can be pasted into a shell."""
+    """A command in a form that can be pasted into a shell."""
     return shlex.join(command)
 
 
 def run(
     command: Sequence[str], log: Path, limit_s: float, check: Callable[[], None] | None = None, cwd: Path | None = None
 ) -> Ended:
-    """Run a program to its end, or to its time limit; all that it starts ends with it.
+    """Run a program to its end, or to its time limit; all of its child processes end with it.
 
     Args:
         command: Program and arguments.
-        log: Where its output goes, both streams.
+        log: File for its output, of both streams.
         limit_s: Seconds after which it is ended.
-        check: Called a few times per second; what it raises ends the program.
+        check: Called a few times per second; an exception in it ends the program.
         cwd: Its working directory.
 
     Raises:
@@ -113,7 +113,7 @@ def run(
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                start_new_session=True,  # so that a signal reaches what it starts, too
+                start_new_session=True,  # so that a signal also reaches its child processes
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -123,8 +123,8 @@ def run(
         except subprocess.TimeoutExpired:
             said = Ended(0, _tail(log), 0, 0).last_complaint()
             raise TimedOutError(
-                f"{_named(command)} did not end within {limit_s:g} s and was ended (--time-limit gives it more)"
-                + (f"; the last that it said: {said}" if said else "")
+                f"{_named(command)} did not end within {limit_s:g} s and was ended (--time-limit extends that)"
+                + (f"; its last output: {said}" if said else "")
             ) from None
         finally:
             _end(process)
@@ -132,7 +132,7 @@ def run(
 
 
 def _named(command: Sequence[str]) -> str:
-    """The program that a command runs, past the ``env`` that sets variables for it."""
+    """The program of a command, after ``env`` and its variables."""
     words = [word for word in command[1:] if "=" not in word] if command[0] == "env" else command
     return Path(words[0]).name
 
@@ -152,7 +152,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, check: Callable[[], 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, and whatever it has left behind."""
+    """End a program that still runs, and the processes that it has left behind."""
     if process.poll() is None:
         for how in (signal.SIGINT, signal.SIGTERM):
             _signal_group(process.pid, how)

@@ -1,4 +1,4 @@
-"""Power recorded while a program of another maker runs, and what that program wrote, as one Run."""
+"""Power recorded while another vendor's program runs, and that program's output, as one Run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jouletrace.run.forms import Imported, Settings, WorkloadFacts
 from jouletrace.run.store import save
 
 IDLE_S = 2.0
-"""Recorded before and after a program, so that the record has an idle level."""
+"""Time recorded before and after a program, so that the record has an idle level."""
 
 RECORDED = "the power recorded meanwhile"
 _ANONYMOUS = "imported:"
@@ -32,8 +32,8 @@ class Recording:
     """A device recorded while programs run; used as a context.
 
     Attributes:
-        session: What records.
-        commands: Those that were run, as they can be pasted into a shell.
+        session: The recording session.
+        commands: Commands that were run, in a form that can be pasted into a shell.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Recording:
         """Prepare to record.
 
         Args:
-            device: What to record.
-            folder: Where the Run and the programs' files go, wherever the current folder is then.
+            device: The device to record.
+            folder: Folder of the Run and the programs' files, also if the current folder changes.
             typed: For ``Run.command``.
             workload: As in ``Run``.
-            settings: Likewise.
+            settings: As in ``Run``.
             limit_s: Seconds after which a program is ended.
-            say: Told each command before it runs.
+            say: Called with each command before it runs.
         """
         self.folder = folder.absolute()
         self.commands: list[str] = []
@@ -74,11 +74,11 @@ class Recording:
         self.session.__exit__(*error)
 
     def run(self, command: Sequence[str], log: str) -> Ended:
-        """Run a program, its output into a file of the folder; a phase of its name is marked.
+        """Run a program, with its output in a file of the folder, and mark a phase with its name.
 
         Raises:
             BadInputError: If it can't be started.
-            TimedOutError: If it didn't end in time; what was recorded, and what it wrote, is kept.
+            TimedOutError: If it didn't end in time; the recording and the program's output are kept.
             RecorderDiedError: If recording ended by itself.
         """
         self.commands.append(programs.printed(command))
@@ -89,30 +89,30 @@ class Recording:
             return programs.run(command, self.folder / log, self._limit_s, self.session.recorder.check)
 
     def idle(self) -> None:
-        """Wait for the idle level, where there is a power sensor to see it."""
+        """Wait for the idle level, if the device has a power sensor."""
         if power_channel(self.session) is not None:
             with self.session.phase("idle"):
                 self.session.clock.sleep(IDLE_S)
 
     def finish(self, files: Mapping[Path, str], amend: Callable[[Run], None] = lambda run: None) -> Run:
-        """End the recording, and read and merge what the programs wrote; the Run is saved in the folder.
+        """End the recording, and read and merge the programs' output; the Run is saved in the folder.
 
-        A file that calls its one device by number means the recorded one.
+        A file that identifies its only device by number means the recorded one.
 
         Args:
-            files: What was written, and the format of each.
+            files: The written files, and the format of each.
             amend: Called with the merged Run before its figures are computed.
 
         Raises:
-            BrokenOffError: If nothing in a file can be used.
+            BrokenOffError: If nothing in a file is usable.
         """
         session = self.session
         session.add_span("phase", "monitor", self._start_ns, session.clock.time_ns(), "monitor")
-        recorded = session.finish(complete=False)  # until what was written is read, too
+        recorded = session.finish(complete=False)  # not complete before the output is read too
         try:
             found = [read_file(path, ImportOptions(format=form)) for path, form in files.items()]
         except BadInputError as error:
-            raise BrokenOffError(str(error)) from error  # what was recorded, and the file, are worth keeping
+            raise BrokenOffError(str(error)) from error  # the recording and the file are worth keeping
         for one in found:
             _is_recorded(one, recorded.devices[0])
         run = combine(recorded, found, [str(path) for path in files], amend)
@@ -121,7 +121,7 @@ class Recording:
 
 
 def combine(recorded: Run, found: Sequence[Run], paths: Sequence[str], amend: Callable[[Run], None]) -> Run:
-    """One Run of what was recorded here and what was read from files, with its figures."""
+    """One Run of the recording and the contents of the files, with its figures."""
     about: Imported = {"path": RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
     recorded.settings = {**recorded.settings, "imported": [about]}
     command, created_ns = recorded.command, recorded.created_ns
@@ -132,6 +132,6 @@ def combine(recorded: Run, found: Sequence[Run], paths: Sequence[str], amend: Ca
 
 
 def _is_recorded(run: Run, device: DeviceInfo) -> None:
-    """Let a file that knows its only device by number alone mean the one that was recorded."""
+    """Identify the only device of a file, if known only by number, with the recorded device."""
     if len(run.devices) == 1 and run.devices[0].id.startswith(_ANONYMOUS) and device.index is not None:
         run.devices[0].index, run.devices[0].name = device.index, device.name

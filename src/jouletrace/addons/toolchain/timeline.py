@@ -1,4 +1,4 @@
-"""The timeline of a workload, traced in this process: what the counters of ncu are brought to."""
+"""The timeline of a workload, traced in this process, to which the counters of ncu are assigned."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from jouletrace.tracing.trace import Trace
 
 _SETTLING = 2
 _BREAK_S = 0.01
-"""Between the iterations in which the tracer sets itself up and those that count: more than the clocks are apart."""
+"""Time between the tracer's warm-up iterations and the used ones: more than the clocks differ by."""
 
 Tracer = Callable[[Callable[[], object]], tuple[Trace, str | None]]
 
 
 def add_timeline(session: Session, step: Step, iterations: int, trace: Tracer = trace_call) -> int:
-    """Trace iterations, the same that ``loop`` runs; spans go to the session. Returns how many kernels there were.
+    """Trace the same iterations as ``loop``; spans go to the session. Returns the number of kernels.
 
     Raises:
-        NotPossibleError: If kernels can't be traced, or there were none.
+        NotPossibleError: If kernels can't be traced, or none ran.
     """
     warm_up(step)
     since_ns = 0

@@ -1,4 +1,4 @@
-"""``trace``: a workload or a command under nsys or ncu, with the power drawn meanwhile, as one Run."""
+"""``trace``: a workload or a command under nsys or ncu, with the power measured meanwhile, as one Run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TOOLS = ("nsys", "ncu")
 
 @dataclass(frozen=True)
 class TraceSettings:
-    """How to trace.
+    """Options of a trace.
 
     Attributes:
         tool: One of ``TOOLS``.
-        iterations: Iterations of a workload that are traced.
-        sections: What ncu counts.
-        launches: Most launches that ncu counts; None for all.
-        skip: Launches that ncu lets go by before.
+        iterations: Number of traced iterations of a workload.
+        sections: Sections that ncu measures.
+        launches: Largest number of launches that ncu measures; None for all.
+        skip: Number of earlier launches that ncu skips.
         trace: What nsys traces.
         limit_s: Seconds after which the tool is ended.
     """
@@ -46,10 +46,10 @@ class TraceSettings:
     limit_s: float = 600.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense.
+        """Refuse invalid options.
 
         Raises:
-            BadInputError: Names the option.
+            BadInputError: With the option.
         """
         if self.tool not in TOOLS:
             raise BadInputError(f"--with {self.tool}: must be one of {', '.join(TOOLS)}")
@@ -63,11 +63,11 @@ class TraceSettings:
         if not 0 < self.limit_s < float("inf"):
             raise BadInputError(f"--time-limit {self.limit_s:g}: must be more than 0 s")
         if self.tool != "ncu" and (self.launches is not None or self.skip or self.sections != ncu.SECTIONS):
-            raise BadInputError(f"--section, --launch-count and --launch-skip are ncu's: with {self.tool} leave them")
+            raise BadInputError(f"--section, --launch-count and --launch-skip apply to ncu, not to {self.tool}")
 
 
 def what(arguments: Sequence[str]) -> Workload | list[str]:
-    """A workload, or the command, that the arguments name.
+    """The workload or the command that the arguments name.
 
     Raises:
         BadInputError: If they name neither.
@@ -81,7 +81,7 @@ def what(arguments: Sequence[str]) -> Workload | list[str]:
         except BadInputError as error:
             refused = str(error)
     if shutil.which(arguments[0]) is None:
-        why = "it is not executable" if Path(arguments[0]).exists() else "there is no such program"
+        why = "it is not executable" if Path(arguments[0]).exists() else "no such program"
         raise BadInputError(refused or f"cannot run {arguments[0]!r}: {why}")
     return list(arguments)
 
@@ -95,27 +95,27 @@ def trace(
     typed: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Run a workload or a command under a tool and make one Run of its output and the power recorded meanwhile.
+    """Run a workload or a command under a tool and make one Run of its output and the recorded power.
 
-    Under ncu a workload is traced twice: here, for a timeline, and then under ncu, whose counters
-    are brought to the kernels of that timeline.
+    Under ncu a workload runs twice: here, for a timeline, and then under ncu, whose counters
+    are assigned to the kernels of that timeline.
 
     Args:
-        target: What ``what`` returned.
+        target: Result of ``what``.
         how: Tool and its options.
-        settings: How the workload is built, and the device.
-        folder: Where the Run and the tool's files go.
+        settings: Options of the workload, and the device.
+        folder: Folder of the Run and the tool's files.
         typed: For ``Run.command``.
-        say: Told the exact command before it runs.
+        say: Called with the exact command before it runs.
 
     Raises:
         BadInputError: If the tool fails, or writes nothing.
-        NotPossibleError: If it isn't installed, isn't allowed, or doesn't end in time; or no kernel can be traced.
+        NotPossibleError: If it isn't installed, isn't permitted, or doesn't end in time; or no kernel can be traced.
     """
     program = (nsys.NSYS if how.tool == "nsys" else ncu.NCU).find()
     with closing(open_device(settings.device)) as device:
         if device.clock.virtual:
-            raise BadInputError(f"{device.spec}: {how.tool} traces what runs on a real device")
+            raise BadInputError(f"{device.spec}: {how.tool} traces only real devices")
         named: WorkloadFacts = {"name": " ".join(target) if isinstance(target, list) else target.name}
         facts = {"tool": how.tool, "sections": list(how.sections), "trace": how.trace, "iterations": how.iterations}
         recording = Recording(
@@ -152,7 +152,7 @@ def _workload(
     here = replace(settings, device=device.info.id if device.info.kind != "cpu" else "cpu")
     if how.tool == "ncu":
         if device.info.kind == "cpu":
-            raise NotPossibleError(f"ncu counts kernels of NVIDIA GPUs, and none is here ({device.info.name})")
+            raise NotPossibleError(f"ncu measures kernels of NVIDIA GPUs only ({device.info.name})")
         prepared = prepare(workload, device, here)
         with closing(prepared.step):
             recording.session.run.workload |= {**prepared.built.facts, "mode": here.mode}

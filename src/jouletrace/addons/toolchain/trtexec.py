@@ -1,4 +1,4 @@
-"""Driving TensorRT's ``trtexec``: options as the installed version knows them, and what its failures mean."""
+"""Driving TensorRT's ``trtexec``: options of the installed version, and the meaning of its failures."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def build(
     limit_s: float = 3600.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Build an engine from an ``.onnx`` file; the log stays beside it.
+    """Build an engine from an ``.onnx`` file; the log is kept in the same folder.
 
     Args:
         program: trtexec.
         onnx: The model.
-        path: Where the engine goes.
+        path: File of the engine.
         fp16: Let TensorRT compute in fp16.
         workspace_mib: Memory in MiB that it may use; None for its own choice.
-        more: Further options, as they are.
+        more: Further options, passed on unchanged.
         limit_s: Seconds after which it is ended.
-        say: Told the command before it runs.
+        say: Called with the command before it runs.
 
     Returns:
         Facts: "bytes", "command", "log".
 
     Raises:
-        BadInputError: If it fails or writes no engine: what it said.
-        NotPossibleError: If it doesn't end in time, or can't be asked for its options.
+        BadInputError: If it fails or writes no engine, with its message.
+        NotPossibleError: If it doesn't end in time, or its options can't be read.
     """
     known = options_of(program)
     log = path.with_name(path.name + ".log")
@@ -65,7 +65,7 @@ def build(
     if fp16:
         if known and "fp16" not in known:
             raise NotPossibleError(
-                f"{program} has no --fp16: this TensorRT wants types in the model; convert it to onnx with --dtype fp16"
+                f"{program} has no --fp16: this TensorRT takes types from the model; convert that with --dtype fp16"
             )
         command.append("--fp16")
     if workspace_mib is not None:
@@ -75,7 +75,7 @@ def build(
     try:
         ended = programs.run(command, log, limit_s)
     except BaseException:
-        path.unlink(missing_ok=True)  # half an engine looks like one
+        path.unlink(missing_ok=True)  # a partial engine file looks like a complete one
         raise
     if ended.code or not path.exists() or path.stat().st_size == 0:
         path.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def build(
 
 
 def options_of(program: str) -> set[str]:
-    """The names of the options that this version knows; empty if it doesn't say.
+    """The names of the options of this version; empty if it doesn't list them.
 
     Raises:
         NotPossibleError: If it can't be started, or hangs.
@@ -113,19 +113,19 @@ def timing(
 
     Args:
         program: trtexec.
-        known: Of ``options_of``.
+        known: Result of ``options_of``.
         model: The engine, or the ``.onnx`` file.
-        folder: Where its files go: "times.json", and "profile.json" with the time of each layer.
-        batch: Of a network with an implicit batch dimension; others have theirs built in.
+        folder: Folder of its files: "times.json", and "profile.json" with the time of each layer.
+        batch: Batch of a network with an implicit batch dimension; others have a fixed one.
         cuda_graph: Launch it as a CUDA graph.
-        seconds: How long to run.
-        more: Further options, as they are.
+        seconds: Duration of the run.
+        more: Further options, passed on unchanged.
     """
     what = "onnx" if model.suffix.lower() == ".onnx" else "loadEngine"
     command = [program, f"--{what}={model}", f"--duration={seconds:g}", f"--exportTimes={folder / 'times.json'}"]
     if "percentile" in known:
         command.append("--percentile=90,95,99" if "separateProfileRun" in known else "--percentile=99")
-    if "separateProfileRun" in known:  # else the profile would slow down what is timed
+    if "separateProfileRun" in known:  # otherwise the profile would slow down the timed run
         command += ["--separateProfileRun", "--dumpProfile", f"--exportProfile={folder / 'profile.json'}"]
     if batch is not None:
         command.append(f"--batch={batch}")
@@ -135,10 +135,10 @@ def timing(
 
 
 def check(ended: Ended, model: Path) -> None:
-    """Say what went wrong in timing, if something did.
+    """Raise an error if the timing failed.
 
     Raises:
-        BadInputError: If the engine is of another version or GPU: what trtexec says of both.
+        BadInputError: If the engine belongs to another version or GPU, with trtexec's message.
         BrokenOffError: If it failed otherwise, or printed no figure.
     """
     other = _OTHER_VERSION.search(ended.output)
@@ -157,14 +157,14 @@ def _outcome(ended: Ended, wanted: str) -> str:
 
 
 def _verbosity(known: set[str]) -> list[str]:
-    """Names of layers in the engine: newer versions took the place of ``--nvtxMode``."""
+    """Option for names of layers in the engine, which replaced ``--nvtxMode`` in newer versions."""
     if known and "profilingVerbosity" not in known:
         return ["--nvtxMode=verbose"]
     return ["--profilingVerbosity=detailed"]
 
 
 def _without_run(known: set[str]) -> list[str]:
-    """Only build; older versions time the engine too, which does no harm."""
+    """Option to build only; older versions also time the engine, which does no harm."""
     return next(([f"--{name}"] for name in ("skipInference", "buildOnly") if name in known), [])
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML: the only place that imports pynvml."""
+"""NVIDIA GPUs through NVML: the only package that imports pynvml."""
 
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpu import NvmlGpu

@@ -1,6 +1,6 @@
-"""NVML behind one call: the library is loaded here, and all of its errors end here.
+"""NVML behind one call: this module loads the library and translates all of its errors.
 
-A call either returns a value, raises ``Unavailable`` (this GPU, driver or user can't have that
+A call returns a value, raises ``Unavailable`` (this GPU, driver or user doesn't offer that
 reading; the rest still works) or raises ``NotPossibleError`` (the GPU or the driver is gone).
 """
 
@@ -14,7 +14,7 @@ from jouletrace.errors import NotPossibleError
 NOT_FOUND = 6
 """NVML_ERROR_NOT_FOUND: no such object; from ``nvmlDeviceGetSamples``, nothing new."""
 
-# NVML's return codes are part of its ABI; pynvml has names only for those that it is new enough for.
+# NVML's return codes are part of its ABI; an old pynvml lacks names for newer ones.
 _ABSENT: dict[int, str] = {
     2: "not known to this driver (invalid argument)",
     3: "not supported by this GPU",
@@ -41,24 +41,24 @@ _VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"
 
 
 class Unavailable(Exception):
-    """A reading that can't be had; the text says why.
+    """A reading that isn't available; the text states why.
 
     Attributes:
-        code: NVML's return code, where the call itself failed.
+        code: NVML's return code if the call itself failed.
     """
 
     code: int | None = None
 
 
 class NothingNew(Unavailable):
-    """No sample is newer than the stamp that was asked for."""
+    """No sample is newer than the requested stamp."""
 
 
 class Nvml:
     """The NVML library, initialised.
 
     Args:
-        library: What stands for the ``pynvml`` module; None for the real one.
+        library: A substitute for the ``pynvml`` module; None for the real one.
 
     Raises:
         NotPossibleError: If nvidia-ml-py or the driver is missing.
@@ -77,7 +77,7 @@ class Nvml:
         """Call a function of pynvml by name.
 
         Raises:
-            Unavailable: If the reading can't be had here.
+            Unavailable: If the reading isn't available here.
             NotPossibleError: If the GPU or the driver is gone.
         """
         entry = getattr(self._lib, function, None)
@@ -89,7 +89,7 @@ class Nvml:
             raise _translated(function, int(error.value), str(error)) from None
 
     def get(self, function: str, *args: Any) -> Any:
-        """Like ``call``, but None where the reading can't be had."""
+        """Like ``call``, but None where the reading isn't available."""
         try:
             return self.call(function, *args)
         except Unavailable:
@@ -110,11 +110,11 @@ class Nvml:
         """``nvmlDeviceGetSamples``: (stamp in µs since the epoch, value in NVML's unit), by stamp.
 
         Raises:
-            NothingNew: If there is none after ``after_us``.
+            NothingNew: If no sample is newer than ``after_us``.
             Unavailable, NotPossibleError: As ``call``.
         """
         value_type, raw = self.call("nvmlDeviceGetSamples", handle, kind, after_us)
-        # Nothing but what is really new: a slot that was never written is no sample of 1970.
+        # Only samples that are really newer: an unwritten slot has a stamp of 1970.
         return sorted((s.timeStamp, _value(value_type, s.sampleValue)) for s in raw if s.timeStamp > after_us)
 
     def constant(self, name: str) -> Any:
@@ -124,7 +124,7 @@ class Nvml:
     def handles(self) -> Iterable[Any]:
         """The handles of all GPUs that can be opened, in NVML's order (by PCI bus).
 
-        One that is lost must not hide the others; why it is left out goes to ``unreachable``.
+        A lost GPU must not hide the others; ``unreachable`` receives the reason why it is left out.
         """
         self.unreachable.clear()
         for index in range(int(self.get("nvmlDeviceGetCount") or 0)):
@@ -141,7 +141,7 @@ class Nvml:
 
 
 def text(value: Any) -> str | None:
-    """A string of NVML, which old bindings give as bytes; None stays None."""
+    """A string of NVML, which old bindings return as bytes; None stays None."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

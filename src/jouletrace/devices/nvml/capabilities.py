@@ -1,4 +1,4 @@
-"""``doctor``'s view of a board: every sensor with its observed period and cost, and what is missing."""
+"""The sensors of a GPU for ``doctor``: each with its observed period and cost, and those that are missing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _mig(nvml: Nvml, handle: Any) -> Capability:
 
 
 def _cost(read: Callable[[], object]) -> float | None:
-    """Seconds that one read takes: the median of three, since the first may warm something up."""
+    """Seconds that one read takes: the median of three, since the first may be slower."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -126,7 +126,7 @@ def _cost(read: Callable[[], object]) -> float | None:
 
 
 def _watch(reads: list[Callable[[], float]], clock: Clock) -> list[float | None]:
-    """Update periods in seconds: the median time between changes of value; None if it hardly changed."""
+    """Update periods in seconds: the median time between changes of the value; None if it hardly changed."""
     last: list[float | None] = [None] * len(reads)
     changes: list[list[int]] = [[] for _ in reads]
     end_ns = clock.monotonic_ns() + int(WATCH_S * 1e9)

@@ -1,4 +1,4 @@
-"""The energy counter: a true integral, but a slow call, and it steps only every 100 ms or so."""
+"""The energy counter: a true integral, but slow to read and updated only about every 100 ms."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ def read_counter(nvml: Nvml, handle: Any) -> float:
 
 
 class EnergyCounter:
-    """Reads the counter in short bursts, each until it is seen to step, with seconds of rest between.
+    """Reads the counter in short bursts, each until the counter steps, with pauses of seconds in between.
 
-    A reading anywhere inside a step is off by up to 100 ms of power; two readings on both sides
-    of a step 25 ms apart say when the counter really stood there. Oftener would cost more than it
-    tells: a read keeps a core busy for 3 ms. The rest is shown in
-    ``interval_s``, which changes after each poll. A poll that comes before the rest is over (at
-    the end of a recording) begins a burst like any other.
+    A reading at an unknown point between two steps is off by up to 100 ms of power. Two readings 25 ms apart on
+    both sides of a step bound the time at which the counter took its value. More frequent reads aren't worth their
+    cost: a read keeps a core busy for 3 ms. ``interval_s`` contains the pause and changes after each poll. A poll
+    before the end of a pause (at the end of a recording) begins a burst too.
     """
 
     def __init__(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """Activity of a GPU or MIG instance by its GPM counters (Hopper and later), which need no root.
 
-GPM compares two samples: shares of the time between them. Less than 100 ms apart they say zero or nothing
-at all, so a source keeps its last sample and compares it with the next.
+GPM compares two samples and reports shares of the time between them. Samples less than 100 ms apart give zero or
+no value, so a source keeps its last sample and compares it with the next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ METRICS: dict[int, tuple[str, float]] = {
     20: ("pcie_sent_bytes_per_s", float(1 << 20)),
     21: ("pcie_received_bytes_per_s", float(1 << 20)),
 }
-"""Number of a metric, its channel, and what its value (per cent, MiB/s) is multiplied by."""
+"""Number of a metric, its channel, and the factor for its value (per cent, MiB/s)."""
 
 _CALL = "nvmlGpmMetricsGet"
 
@@ -43,7 +43,7 @@ _CALL = "nvmlGpmMetricsGet"
 def gpm_sources(
     nvml: Nvml, board: Any, device: str, clock: Clock, instance: int | None = None, memory: Any = None
 ) -> list[GpmSource]:
-    """The source of ``GpmSource``'s arguments; empty where there are no GPM counters, or they are refused."""
+    """A list with the ``GpmSource`` of these arguments; empty where GPM counters are missing or refused."""
     try:
         return [GpmSource(nvml, board, device, clock, instance, memory)]
     except Unavailable:
@@ -57,12 +57,12 @@ class GpmSource:
         nvml: The library.
         board: Handle of the GPU.
         device: Id of the GPU or instance, for the channels.
-        clock: Where stamps come from.
+        clock: Source of the stamps.
         instance: Number of the GPU instance; None for the whole GPU.
-        memory: Handle of the MIG device, whose memory in use is read too; None to leave that out.
+        memory: Handle of the MIG device whose memory in use is read as well; None to omit that.
 
     Raises:
-        Unavailable: If there are no GPM counters here.
+        Unavailable: If the GPU has no GPM counters.
     """
 
     interval_s = INTERVAL_S
@@ -98,7 +98,7 @@ class GpmSource:
         )
 
     def poll(self) -> list[Samples]:
-        """Shares of the time since the last poll, stamped at its middle; empty if that was too short.
+        """Shares of the time since the last poll, stamped at its middle; empty if that time was too short.
 
         Raises:
             NotPossibleError: If the GPU is gone.
@@ -117,7 +117,7 @@ class GpmSource:
         return found
 
     def _take(self) -> None:
-        """Sample into the older of the two, which then goes last; one that fails leaves both as they are."""
+        """Sample into the older of the two, which becomes the last; a failure leaves both unchanged."""
         oldest = self._samples[0]
         if self._instance is None:
             self._nvml.call("nvmlGpmSampleGet", self._board, oldest)
@@ -144,6 +144,6 @@ class GpmSource:
 
 
 def _free(nvml: Nvml, samples: list[Any]) -> None:
-    with suppress(NotPossibleError):  # the library may have been closed first, or the GPU be gone
+    with suppress(NotPossibleError):  # the library may be closed already, or the GPU be gone
         for sample in samples:
             nvml.get("nvmlGpmSampleFree", sample)

@@ -17,26 +17,25 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 
 GPM_SWITCH = "JOULETRACE_GPM"
-"""Set to 0, GPM counters of whole GPUs are not recorded. They are by default: reading them five times per second
-slowed no step that it was tried on (docs/results/mig-h100.md)."""
+"""Environment variable: 0 excludes the GPM counters of whole GPUs from recordings. They are recorded by default:
+reading them five times per second slowed none of the measured steps (docs/results/mig-h100.md)."""
 
 
 class NvmlGpu:
-    """A GPU with a power sensor of its own; implements ``devices.base.Gpu``.
+    """A whole GPU with its power sensor; implements ``devices.base.Gpu``.
 
-    If the GPU doesn't report it its power after all, ``info.details`` has "no_power" (a reason code)
-    and "no_power_note".
+    If the GPU doesn't report its power, ``info.details`` has "no_power" (a reason code) and "no_power_note".
 
     Args:
-        uuid: UUID as the driver gives it ("GPU-...").
+        uuid: UUID as the driver reports it ("GPU-...").
         nvml: The library; this object closes it. None opens it.
-        clock: Where time comes from; None is the real one.
+        clock: Source of time; None is the real clock.
 
     Attributes:
-        sensors: What answers on it.
+        sensors: The sensors that respond.
 
     Raises:
-        BadInputError: If there is no such GPU.
+        BadInputError: If the GPU doesn't exist.
         NotPossibleError: If nvidia-ml-py or the driver is missing, or the GPU is lost.
     """
 
@@ -53,7 +52,7 @@ class NvmlGpu:
             raise
         if not self.sensors.has_power:
             self.info.details["no_power"] = "no_power_sensor"
-            self.info.details["no_power_note"] = f"this GPU doesn't report it its power: {self.sensors.ring.reason}"
+            self.info.details["no_power_note"] = f"this GPU doesn't report its power: {self.sensors.ring.reason}"
 
     def sources(self) -> list[Source]:
         """The power record first, then state at 10 Hz, the energy counter, and activity where the GPU has GPM."""
@@ -63,7 +62,7 @@ class NvmlGpu:
         return [*sources, *gpm_sources(self._nvml, self._handle, self.info.id, self.clock)]
 
     def _in_slices(self) -> bool:
-        """Whether MIG is on: GPM then counts for instances, not for the GPU."""
+        """Whether MIG is on: GPM then counts per instance, not for the GPU."""
         mode = self._nvml.get("nvmlDeviceGetMigMode", self._handle)
         return mode is not None and bool(mode[0])
 
@@ -84,7 +83,7 @@ def find_board(nvml: Nvml, uuid: str) -> Any:
     """The handle of the GPU with this UUID.
 
     Raises:
-        BadInputError: If there is none.
+        BadInputError: If the GPU doesn't exist.
     """
     for handle in nvml.handles():
         if uuid_of(nvml, handle) == uuid:

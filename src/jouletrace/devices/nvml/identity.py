@@ -1,4 +1,4 @@
-"""Which GPU it is: everything about it that doesn't change from reading to reading."""
+"""Identity of a GPU: all of its properties that stay constant between readings."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def uuid_of(nvml: Nvml, handle: Any) -> str:
     """UUID of a GPU or MIG instance.
 
     Raises:
-        NotPossibleError: If the driver won't tell it.
+        NotPossibleError: If the driver doesn't report it.
     """
     try:
         return str(text(nvml.call("nvmlDeviceGetUUID", handle)))
     except Unavailable as error:
-        raise NotPossibleError(f"a GPU is there but its UUID can't be read: {error}") from None
+        raise NotPossibleError(f"a GPU exists, but its UUID can't be read: {error}") from None
 
 
 def compute_capability(nvml: Nvml, handle: Any) -> tuple[int, int] | None:
-    """CUDA compute capability, which tells the generations of power sensors apart."""
+    """CUDA compute capability, which distinguishes the generations of power sensors."""
     pair = nvml.get("nvmlDeviceGetCudaComputeCapability", handle)
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
 def describe(nvml: Nvml, handle: Any) -> DeviceInfo:
-    """Identity and limits of a whole GPU; what the driver doesn't report it is None.
+    """Identity and limits of a whole GPU; values that the driver doesn't report are None.
 
     Raises:
         NotPossibleError: If the GPU is gone.

@@ -1,4 +1,4 @@
-"""A MIG instance: a slice of a GPU, which has memory and processes but no power of its own."""
+"""A MIG instance: a slice of a GPU, with its own memory and processes but without a power sensor."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from jouletrace.run import DeviceInfo
 class NvmlMig:
     """A slice of a GPU; implements ``devices.base.MigInstance``.
 
-    Its sources are those of the whole board and their channels are named as the GPU's: NVML
-    repeats the GPU's power for a slice, which would be a quiet wrong number.
+    Its sources are those of the whole GPU, and their channels carry the GPU's id: NVML
+    repeats the GPU's power for a slice, which would silently give a wrong number.
 
     Args:
         uuid: UUID of the instance ("MIG-...").
         nvml: The library; this object closes it. None opens it.
-        clock: Where time comes from; None is the real one.
+        clock: Source of time; None is the real clock.
 
     Raises:
-        BadInputError: If there is no such instance.
+        BadInputError: If the instance doesn't exist.
         NotPossibleError: If nvidia-ml-py or the driver is missing, or the GPU is lost.
     """
 
@@ -44,7 +44,7 @@ class NvmlMig:
         self.info: DeviceInfo = describe_mig(self._nvml, self._handle, self._board.info)
 
     def sources(self) -> list[Source]:
-        """The sources of the whole GPU, named as the GPU's, then activity and memory of the slice itself."""
+        """The sources of the whole GPU, with the GPU's id, then activity and memory of the slice."""
         instance = self.info.details["gpu_instance"]
         if instance is None:
             return self._board.sources()
@@ -53,11 +53,11 @@ class NvmlMig:
         return [*self._board.sources(), *own]
 
     def capabilities(self) -> list[Capability]:
-        """The GPU's, after a line that says what the slice itself lacks."""
+        """The GPU's capabilities, after an entry for the power sensor that the slice lacks."""
         own = Capability(
             "power of the instance",
             False,
-            note=f"MIG instances have no power sensor; what is recorded is the whole GPU {self.parent}",
+            note=f"MIG instances have no power sensor; power of the whole GPU {self.parent} is recorded",
         )
         return [own, *self._board.capabilities()]
 
@@ -79,11 +79,11 @@ def mig_handles(nvml: Nvml, board: Any) -> Iterator[Any]:
 
 
 def describe_mig(nvml: Nvml, handle: Any, board: DeviceInfo) -> DeviceInfo:
-    """Identity of an instance. The power limits stay the GPU's and are not repeated here."""
+    """Identity of an instance, without power limits: those belong to the GPU."""
     memory = nvml.get("nvmlDeviceGetMemoryInfo", handle)
     details: dict[str, Any] = {
         "no_power": "mig_no_power",
-        "no_power_note": f"a MIG instance has no power sensor of its own; its GPU is {board.id}",
+        "no_power_note": f"a MIG instance has no power sensor; its GPU is {board.id}",
         "parent": board.id,
         "parent_name": board.name,
         "gpu_instance": nvml.get("nvmlDeviceGetGpuInstanceId", handle),

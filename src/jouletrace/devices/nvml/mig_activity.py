@@ -1,4 +1,4 @@
-"""What MIG instances do, by GPM: a source for each of them."""
+"""Activity of MIG instances by GPM: a source for each instance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InstanceActivity:
         self._source = source
 
     def poll(self) -> list[tuple[str, Samples]]:
-        """What is new.
+        """Readings since the last call.
 
         Raises:
             NotPossibleError: If the GPU is gone.
@@ -40,7 +40,7 @@ def instance_activity(
         board: UUID of the GPU.
         instances: Number of the GPU instance, by UUID.
         nvml: The library, kept open as long as the sources live; None opens it.
-        clock: Where stamps come from.
+        clock: Source of the stamps.
     """
     library = nvml if nvml is not None else Nvml()
     handle = find_board(library, board)

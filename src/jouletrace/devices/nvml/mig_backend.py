@@ -16,7 +16,7 @@ from jouletrace.devices.nvml.processes import list_processes
 from jouletrace.errors import NotPossibleError
 
 _PROFILES = 24
-"""Profiles are numbered from 0; this is beyond the last that any driver knows."""
+"""Profiles are numbered from 0; this is more than any driver has."""
 
 _COMPUTE_PROFILES = 9
 _SHARED_ENGINES = 0
@@ -24,8 +24,8 @@ _REASONS = {4: "no_permission", 3: "not_supported", 19: "in_use", 23: "no_room",
 _ADVICE = {
     "no_permission": "changing MIG needs root on the host (or CAP_SYS_ADMIN in the container): run it with sudo",
     "not_supported": "this GPU or driver has no MIG, or MIG is off",
-    "in_use": "something uses the GPU or an instance: end it (monitoring services too) and try again",
-    "no_room": "there is no room for it: see jouletrace mig list",
+    "in_use": "a process uses the GPU or an instance: end it (monitoring services too) and try again",
+    "no_room": "no free placement is left for it: see jouletrace mig list",
     "failed": "",
 }
 
@@ -38,7 +38,7 @@ class NvmlMigBackend:
         nvml: The library; this object closes it. None opens it.
 
     Raises:
-        BadInputError: If there is no such GPU.
+        BadInputError: If the GPU doesn't exist.
         NotPossibleError: If nvidia-ml-py or the driver is missing, or the GPU is lost.
     """
 
@@ -61,7 +61,7 @@ class NvmlMigBackend:
         return MigMode(bool(current), bool(pending))
 
     def profiles(self) -> list[Profile]:
-        """What it can be divided into; ``placements`` is empty where the driver keeps them from this user."""
+        """Profiles that the GPU supports; ``placements`` is empty where the driver denies them to this user."""
         on = self.mode().current
         found: list[Profile] = []
         for number in range(_PROFILES):
@@ -93,7 +93,7 @@ class NvmlMigBackend:
         return found
 
     def instances(self) -> list[GpuInstance]:
-        """What it is divided into, by placement.
+        """Present instances, by placement.
 
         Raises:
             MigRefusedError: If this user may not see them.
@@ -111,13 +111,13 @@ class NvmlMigBackend:
         return sorted(found, key=lambda one: one.placement)
 
     def processes(self) -> list[Process]:
-        """Who uses the GPU or an instance of it, each once."""
+        """Processes that use the GPU or an instance of it, each once."""
         handles = [self._handle, *mig_handles(self._nvml, self._handle)]
         seen = {process.pid: process for handle in handles for process in list_processes(self._nvml, handle)}
         return [seen[pid] for pid in sorted(seen)]
 
     def set_mode(self, on: bool) -> MigMode:
-        """Turn MIG on or off; on an A100 the driver resets the GPU for it, if nothing uses it."""
+        """Turn MIG on or off; for this the driver resets an A100, unless the GPU is in use."""
         status = self._ask("nvmlDeviceSetMigMode", self._handle, int(on))
         mode = self.mode()
         if status and not mode.needs_reset and mode.current != on:
@@ -125,15 +125,15 @@ class NvmlMigBackend:
         return mode
 
     def create(self, profile: Profile, placement: Placement) -> int:
-        """Create a GPU instance without compute instances; its id."""
+        """Create a GPU instance without compute instances; returns its id."""
         place = self._struct("c_nvmlGpuInstancePlacement_t")()
         place.start, place.size = placement.start, placement.size
-        # By pointer, as NVML's interface has it; pynvml hands arguments on as they are.
+        # By pointer, as in NVML's C interface: pynvml passes the arguments unchanged.
         handle = self._ask("nvmlDeviceCreateGpuInstanceWithPlacement", self._handle, profile.id, byref(place))
         return int(self._ask("nvmlGpuInstanceGetInfo", handle).id)
 
     def create_compute(self, instance: int, slices: int, placement: Placement | None = None) -> int:
-        """Create a compute instance; its id."""
+        """Create a compute instance; returns its id."""
         parent = self._ask("nvmlDeviceGetGpuInstanceById", self._handle, instance)
         number = self._compute_profile(parent, slices)
         if placement is None:
@@ -166,7 +166,7 @@ class NvmlMigBackend:
             raise MigRefusedError(reason, f"{self.info.name}: {function} says: {error}{advice}") from None
 
     def _info(self, number: int) -> Any:
-        """A profile's facts; a driver before 510 has only the version without a name."""
+        """Properties of a profile; drivers before 510 have only the version without a name."""
         function = "nvmlDeviceGetGpuInstanceProfileInfo"
         try:
             return self._nvml.call(function, self._handle, number, 2)

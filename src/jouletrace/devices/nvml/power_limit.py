@@ -15,11 +15,11 @@ class NvmlPowerLimit:
     """Implements ``devices.power_limit.PowerLimiter``.
 
     Args:
-        uuid: Of the GPU.
+        uuid: UUID of the GPU.
         nvml: The library; this object closes it. None opens it.
 
     Raises:
-        BadInputError: If there is no such GPU.
+        BadInputError: If the GPU doesn't exist.
         NotPossibleError: If the driver is missing, or the GPU is lost.
     """
 
@@ -37,7 +37,7 @@ class NvmlPowerLimit:
         try:
             return float(self._nvml.call("nvmlDeviceGetPowerManagementLimit", self._handle)) / 1e3
         except Unavailable as error:
-            raise NotPossibleError(f"{self.info.name} doesn't report it its power limit: {error}") from None
+            raise NotPossibleError(f"{self.info.name} doesn't report its power limit: {error}") from None
 
     def set_limit(self, watts: float) -> None:
         """``nvmlDeviceSetPowerManagementLimit``, as ``nvidia-smi -pl``."""

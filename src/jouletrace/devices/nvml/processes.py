@@ -1,4 +1,4 @@
-"""Who uses a board: compute and graphics processes, as the driver lists them."""
+"""Compute and graphics processes that use a GPU, as the driver lists them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jouletrace.devices.nvml.api import Nvml
 def list_processes(nvml: Nvml, handle: Any) -> list[Process]:
     """Processes on a GPU or MIG instance, each once, by pid.
 
-    The pids are those of this namespace where the driver can tell; the name is "" for one that
-    can't be seen from here.
+    The pids are those of this namespace where the driver can translate them; the name of a process outside
+    this namespace is "".
 
     Raises:
         NotPossibleError: If the GPU is gone.
@@ -22,7 +22,7 @@ def list_processes(nvml: Nvml, handle: Any) -> list[Process]:
     for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
         for process in nvml.get(function, handle) or []:
             used = process.usedGpuMemory
-            # A process that computes and draws is in both lists with the same memory.
+            # A process with compute and graphics work is in both lists with the same memory.
             if memory.get(process.pid) is None:
                 memory[process.pid] = None if used is None else int(used)
     return [Process(pid, process_name(pid), used) for pid, used in sorted(memory.items())]

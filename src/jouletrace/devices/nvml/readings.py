@@ -1,8 +1,8 @@
-"""The quantities of a GPU that are read one at a time, and what each is known to be.
+"""The quantities of a GPU that are read singly, with their nominal properties.
 
-Two tables: the power readings of ``POWER_INSTANT`` and the like, and the state of the GPU.
-What is nominal here (periods, windows) is from documentation and published measurements of each
-generation; ``calibrate`` replaces it by what the GPU at hand does.
+Two tables hold them: the power readings of ``POWER_INSTANT`` and the like, and the state of the GPU.
+Nominal periods and windows come from documentation and published measurements of each generation;
+``calibrate`` replaces them by measured values of the GPU at hand.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Reading:
 
     Attributes:
         channel: Its name in the ``samples`` table.
-        source: The vendor call that it equals.
+        source: The vendor call behind it.
         read: Reads it in the channel's unit; raises ``Unavailable``.
         period_s, window_s: Nominal update period and averaging window in seconds, if known.
-        gain_pct: Gain error that software can't see.
+        gain_pct: Gain error that software can't detect.
     """
 
     channel: str
@@ -52,7 +52,7 @@ class Reading:
         return Reading(channel, self.source, self.read, self.period_s, self.window_s, self.gain_pct)
 
     def info(self, device: str, polled_s: float | None = None) -> ChannelInfo:
-        """Its description; ``polled_s`` is said in the source where polling decides what is seen."""
+        """Its description; the source states ``polled_s`` where polling limits the time resolution."""
         return ChannelInfo(
             device=device,
             name=self.channel,
@@ -75,7 +75,7 @@ class PolledSource:
         self._clock = clock
 
     def poll(self) -> list[Samples]:
-        """One sample a channel; a reading that fails this once leaves a hole in its channel.
+        """One sample per channel; a reading that fails leaves a hole in its channel.
 
         Raises:
             NotPossibleError: If the GPU is gone.
@@ -92,7 +92,7 @@ class PolledSource:
 
 
 def power_readings(nvml: Nvml, handle: Any, capability: tuple[int, int] | None) -> list[Reading]:
-    """Power as the driver offers it besides its own record: instant, usage, memory."""
+    """Power readings that the driver offers besides its record: instant, usage, memory."""
     usage_averages = capability is None or capability >= LONG_AVERAGE_FROM
     fast_sensor = capability is not None and (6, 0) <= capability < (7, 5)
     return [
@@ -132,7 +132,7 @@ def state_readings(nvml: Nvml, handle: Any) -> list[Reading]:
     throttle = "nvmlDeviceGetCurrentClocksEventReasons"
     if nvml.get(throttle, handle) is None:
         throttle = "nvmlDeviceGetCurrentClocksThrottleReasons"  # its name before driver 535
-    # The second version leaves out what the driver reserves for itself.
+    # The second version excludes the memory that the driver reserves.
     version = nvml.constant("nvmlMemory_v2")
     memory_args = (version,) if version and nvml.get("nvmlDeviceGetMemoryInfo", handle, version) else ()
     utilization = "nvmlDeviceGetUtilizationRates"

@@ -1,8 +1,8 @@
 """The driver's own power record: a ring of samples, gapless where the GPU keeps a good one.
 
-On an H100 the ring holds 119 means of 20 ms, 2.4 s in all, and one call every second takes
-everything. Other GPUs keep other things there, so what is in the ring is looked at before it
-is believed.
+On an H100 the ring holds 119 means of 20 ms, 2.4 s in all, and one call per second reads
+everything. Other GPUs keep other data there, so the contents of the ring are checked before
+they are used.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MAX_FAILURES = 3
 
 @dataclass(frozen=True)
 class RingCheck:
-    """What the ring holds.
+    """Properties of the ring's contents.
 
     Attributes:
         usable: Whether it is a gapless record fine enough to compute energy from.
         period_s: Median spacing of its stamps; None with fewer than two samples.
         span_s: Seconds from its oldest to its newest sample.
-        unbroken: How many samples it holds since the last hole.
+        unbroken: Number of samples since the last hole.
         reason: Why it isn't usable, or "".
     """
 
@@ -51,10 +51,10 @@ class RingCheck:
 
 
 _SAMPLING_S = {"H100": 1 / 1222.5, "H200": 1 / 1222.5}
-"""Time between the samples of the power sensor, by a part of the GPU's name.
+"""Time between the samples of the power sensor, by a part of the GPU's name; unknown for other GPUs.
 
 It is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz (docs/results/sampling-h100.md,
-docs/results/any-model-h200.md). It is unknown for other GPUs.
+docs/results/any-model-h200.md).
 """
 
 
@@ -64,9 +64,9 @@ def sampling_s(board: str) -> float | None:
 
 
 class RingRecord:
-    """The ring as a source: each poll brings what is newer than the last.
+    """The ring as a source: each poll returns the samples since the last poll.
 
-    The first poll brings what the ring already held, up to 2.4 s from before the start.
+    The first poll returns the ring's contents, up to 2.4 s from before the start.
     """
 
     interval_s = INTERVAL_S
@@ -94,11 +94,11 @@ class RingRecord:
         self._failures = 0
 
     def poll(self) -> list[Samples]:
-        """What is new in the ring.
+        """Samples since the last poll.
 
         Raises:
-            NotPossibleError: If the GPU is gone, or the ring can't be read three times running
-                (by then it has overrun).
+            NotPossibleError: If the GPU is gone, or three polls in succession fail (the ring has
+                overrun by then).
         """
         try:
             new = self._nvml.samples(self._handle, _TOTAL_POWER_SAMPLES, self._last_us)
@@ -118,10 +118,10 @@ class RingRecord:
 
 
 def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
-    """Look at what the ring holds now.
+    """Check the present contents of the ring.
 
-    A ring that has only begun to fill (the driver starts it with its first client) is given a
-    moment and looked at once more.
+    A ring that has only begun to fill (the driver starts it with its first client) is checked again
+    after a moment.
 
     Raises:
         NotPossibleError: If the GPU is gone.
@@ -145,7 +145,7 @@ def _look(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
 
 
 def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
-    """Whether stamps look like a gapless record: dense, without holes and up to date.
+    """Whether stamps are those of a gapless record: dense, without holes and up to date.
 
     Args:
         stamps_us: Stamps in the ring, ascending, shape (n,), in µs since the epoch.

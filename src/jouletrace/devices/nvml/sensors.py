@@ -1,4 +1,4 @@
-"""Which of a GPU's sensors answer, which one is its power record, and the sources made of them."""
+"""The sensors that respond on a GPU, the choice of its power record, and the sources made of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring, sa
 from jouletrace.run.channels import POWER
 
 POLLED_POWER_S = 0.005
-"""A read costs microseconds, and how well its time is known decides what short blocks can be determined."""
+"""A read takes microseconds, and the accuracy of its time limits which short blocks can be resolved."""
 
 STATE_S = 0.1
 
 
 @dataclass
 class Sensors:
-    """What answers on a GPU.
+    """The sensors that respond on a GPU.
 
     Attributes:
-        ring: What the driver's own power record is like.
-        sampling_s: Seconds between the samples that its readings are made of; None where that isn't known.
-        power: The reading that stands in for the record where there is none good enough.
-        readings: Quantities read at 10 Hz, one for each channel.
-        counter: None if the energy counter answers, else why not.
-        absent: The readings that don't answer, with the reason.
+        ring: Check of the driver's own power record.
+        sampling_s: Seconds between the samples behind its readings; None where that is unknown.
+        power: The reading that replaces the record where that isn't usable.
+        readings: Quantities read at 10 Hz, one per channel.
+        counter: None if the energy counter responds, else the reason.
+        absent: The readings that don't respond, with the reason.
     """
 
     ring: RingCheck
@@ -41,11 +41,11 @@ class Sensors:
 
     @property
     def has_power(self) -> bool:
-        """Whether the GPU tells its power in any way."""
+        """Whether the GPU reports its power in any way."""
         return self.ring.usable or self.power is not None
 
     def sources(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> list[Source]:
-        """New sources of everything that answers, the power record first."""
+        """New sources of all sensors that respond, the power record first."""
         sources: list[Source] = []
         if self.ring.usable:
             sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.sampling_s))
@@ -59,7 +59,7 @@ class Sensors:
 
 
 def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
-    """Try everything once.
+    """Read every sensor once.
 
     Raises:
         NotPossibleError: If the GPU is gone.
@@ -69,7 +69,7 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     for reading in power_readings(nvml, handle, compute_capability(nvml, handle)):
         reason = _refusal(reading)
         if reason is None and any(r.channel == reading.channel for r in sensors.readings):
-            continue  # a better source of the same quantity answers already
+            continue  # a better source of the same quantity responds already
         _sort(sensors, reading, reason)
     if not sensors.ring.usable:
         by_channel = {r.channel: r for r in sensors.readings}
@@ -98,5 +98,5 @@ def _refusal(reading: Reading) -> str | None:
         value = reading.read()
     except Unavailable as error:
         return str(error)
-    # A live GPU never draws nothing: such an answer is a sensor that isn't there.
+    # A live GPU always draws power: a reading of zero means that the sensor is missing.
     return "it reads 0 W" if reading.channel.startswith("power_") and value <= 0 else None

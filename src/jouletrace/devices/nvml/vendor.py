@@ -24,7 +24,7 @@ def no_gpu_reason() -> str | None:
     try:
         if any(True for _ in nvml.handles()):
             return None
-        return "; ".join(nvml.unreachable) or "the NVIDIA driver is there but sees no GPU"
+        return "; ".join(nvml.unreachable) or "the NVIDIA driver is installed but detects no GPU"
     finally:
         nvml.close()
 
@@ -72,7 +72,7 @@ def _cuda_uuid(index: int) -> str:
     uuids = cuda_order.cuda_uuids()
     if uuids is None:
         raise NotPossibleError(
-            f"cuda:{index} can't be determined from other GPUs: the CUDA driver library (libcuda.so.1) is missing or "
+            f"cuda:{index} can't be resolved: the CUDA driver library (libcuda.so.1) is missing or "
             f"doesn't start; name the GPU by its UUID: {named(_listed())}"
         )
     if index >= len(uuids):

@@ -1,4 +1,4 @@
-"""A workload made ready to run again and again."""
+"""Workloads prepared for repeated runs."""
 
 from jouletrace.execution.steps.base import Interval, Step
 from jouletrace.execution.steps.blocks import block_means

@@ -1,6 +1,6 @@
-"""What every pass of a profile runs: something that can be run again and again and timed.
+"""The interface of a step, which every pass of a profile runs repeatedly and times.
 
-A step is one iteration of a workload made ready on a device: a captured CUDA graph, an eager
+A step is one iteration of a workload prepared on a device: a captured CUDA graph, an eager
 call, a call on the CPU, or a schedule of kernels on a simulated GPU.
 """
 
@@ -17,7 +17,7 @@ from jouletrace.execution.steps.cycles import Cycles
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A stretch of time on the device's clock, in nanoseconds since the Unix epoch."""
+    """An interval on the device's clock, in nanoseconds since the Unix epoch."""
 
     start_ns: int
     end_ns: int
@@ -35,10 +35,10 @@ class Step(Protocol):
     """"graph", "eager", "compile", "cpu" or "simulated"."""
 
     def replay(self, n: int) -> Interval:
-        """Run ``n`` iterations back to back and wait for them; nothing else happens in between.
+        """Run ``n`` iterations back to back and wait for them, with no other work in between.
 
         The interval starts when the first iteration may start and ends when the last one has
-        ended, the device idle before and after.
+        ended; the device is idle before and after.
         """
 
     def latencies(self, n: int) -> NDArray[np.float64]:
@@ -49,18 +49,18 @@ class Step(Protocol):
         """
 
     def describe(self) -> dict[str, Any]:
-        """What a reader must know about how it was made ready (capture, attention, threads)."""
+        """Facts about its preparation for readers of the figures (capture, attention, threads)."""
 
     def close(self) -> None:
-        """Free what it holds on the device."""
+        """Free its memory on the device."""
 
 
 @runtime_checkable
 class FlushedStep(Protocol):
-    """A step that flushes the L2 cache before each iteration, inside ``replay`` too."""
+    """A step that flushes the L2 cache before each iteration, also within ``replay``."""
 
     def flush_only(self) -> Step:
-        """A step whose iterations are the flushes alone."""
+        """A step whose iterations consist of the flush alone."""
 
 
 @runtime_checkable
@@ -68,7 +68,7 @@ class InStreams(Protocol):
     """A step that runs several iterations at once."""
 
     streams: int
-    """How many."""
+    """Number of concurrent iterations."""
 
 
 @runtime_checkable
@@ -76,4 +76,4 @@ class CountsCycles(Protocol):
     """A step on a device whose cycle counters can be read."""
 
     def cycles(self) -> Cycles | None:
-        """Where they stand, once the device has done what it was given; None if it doesn't report it."""
+        """Values of the counters once the device has finished its queue; None if it doesn't report them."""

@@ -1,8 +1,8 @@
-"""A load that can be switched on and off at known times, drawing well below the power cap.
+"""A load that can be switched on and off at known times, with a power well below the power cap.
 
-Calibration needs it: a cap would bend the load's power, and what the sensor shows of a bent load
-says nothing about the sensor. Copying memory keeps a GPU at about half of its limit whatever the
-data, with the die's clocks unchanged.
+Calibration needs it: a cap would distort the load's power, and the readings of a distorted load
+contain no information about the sensor. Memory copies keep a GPU at about half of its limit whatever
+the data, with the die's clocks unchanged.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _COPY_BYTES = 256 * 2**20
 
 
 class Burst(Protocol):
-    """A load to switch on for a while."""
+    """A load that can be switched on for a given time."""
 
     def run(self, seconds: float) -> Interval:
-        """Keep the device busy for about ``seconds``; the interval says exactly from when to when."""
+        """Keep the device busy for about ``seconds``; returns the exact interval."""
 
     def describe(self) -> str:
-        """What the load is, for people."""
+        """Description of the load for users."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its memory on the device."""
 
 
 def make_burst(device: Device, torch_device: str | None = None) -> Burst:
-    """The load that fits a device.
+    """The load for a device.
 
     Args:
-        device: Where it is to run.
-        torch_device: Torch's name of it, for a real GPU ("cuda:0").
+        device: The device to load.
+        torch_device: Torch's name of a real GPU ("cuda:0").
     """
     if device.info.simulated:
         return _SimulatedBurst(device)

@@ -1,4 +1,4 @@
-"""Steps that find the L2 cache cold: it is flushed before each iteration."""
+"""Steps with a cold L2 cache: it is flushed before each iteration."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     import torch
 
 _TIMES_L2 = 2
-"""Size of the flushing buffer in L2 caches: at one, the cache's hashing would spare some lines."""
+"""Size of the flushing buffer in units of the L2 cache: at 1, the cache's hashing would spare some lines."""
 
 
 class FlushStep(CudaStep):
-    """Nothing but the flush: what a cold step's replay holds besides its iterations."""
+    """The flush alone, as contained in a cold step's replay in addition to its iterations."""
 
     mode = "flush"
 
     def __init__(self, device: torch.device) -> None:
-        """Allocate the buffer that is written to.
+        """Allocate the buffer.
 
         Raises:
-            NotPossibleError: If the size of the L2 cache isn't known.
+            NotPossibleError: If the size of the L2 cache is unknown.
         """
         import torch
 
         self.device = device
         self.l2_bytes = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
         if self.l2_bytes <= 0:
-            raise NotPossibleError(f"--l2 cold: the size of the L2 cache of {device} isn't known")
+            raise NotPossibleError(f"--l2 cold: the size of the L2 cache of {device} is unknown")
         self._buffer: torch.Tensor | None = torch.empty(
             _TIMES_L2 * self.l2_bytes // 4, dtype=torch.int32, device=device
         )
 
     def launch(self) -> None:
-        """Write the whole buffer, which displaces all that the L2 cache held."""
+        """Write the whole buffer, which displaces the contents of the L2 cache."""
         assert self._buffer is not None, "closed"
         self._buffer.fill_(1)
 
@@ -56,16 +56,16 @@ class FlushStep(CudaStep):
 class ColdStep(CudaStep):
     """A step with the L2 cache flushed before each iteration.
 
-    The flush lies outside of the latencies' events but inside ``replay``: take its time and energy
-    off by the difference to as many iterations of ``flush_only``. The flush leaves written lines
-    behind, which an iteration's misses push out to memory: part of the price of starting cold.
+    The flush lies outside of the latencies' events but inside ``replay``: subtract its time and energy
+    by means of as many iterations of ``flush_only``. The flush leaves modified lines in the cache, which
+    an iteration's misses write back to memory: that is part of the cost of a cold start.
     """
 
     def __init__(self, inner: CudaStep) -> None:
-        """Flush before each iteration of ``inner``, which belongs to this step from here on.
+        """Flush before each iteration of ``inner``, which this step owns from now on.
 
         Raises:
-            NotPossibleError: If the size of the L2 cache isn't known.
+            NotPossibleError: If the size of the L2 cache is unknown.
         """
         self.mode = inner.mode
         self.device = inner.device
@@ -80,13 +80,13 @@ class ColdStep(CudaStep):
     def latencies(self, n: int) -> NDArray[np.float64]:
         """See ``Step.latencies``: from the end of the flush to the end of the iteration.
 
-        While the device flushes, the host is already launching: in eager mode the head start
+        The host already launches the iteration while the device flushes; in eager mode this head start
         shortens the first wait of each iteration.
         """
         return iteration_seconds(self._inner.launch, n, self.device, before=self._flush.launch)
 
     def flush_only(self) -> FlushStep:
-        """A step whose iterations are the flushes alone; it closes with this one."""
+        """A step whose iterations consist of the flush alone; it closes with this one."""
         return self._flush
 
     def describe(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A workload compiled by torch, to be run like an eager one."""
+"""A workload compiled by torch, which then runs like an eager one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def compile_built(built: Built, device: torch.device | None = None, backend: str = "inductor") -> Built:
-    """The same workload, compiled by running each input set once; ``facts["compile"]`` says how.
+    """The same workload, compiled by running each input set once; ``facts["compile"]`` describes how.
 
-    Only the target is compiled: settings such as autocast are entered outside of it.
+    Only the target is compiled: settings such as autocast are applied outside of it.
 
     Args:
-        built: A workload that has run once without being compiled.
+        built: A workload that has run once uncompiled.
         device: The CUDA device to wait for; None on the CPU.
-        backend: As ``torch.compile`` takes it.
+        backend: As for ``torch.compile``.
 
     Raises:
-        NotPossibleError: If it can't be compiled here, with the compiler's reason, or memory runs out.
+        NotPossibleError: If it can't be compiled, with the compiler's reason, or memory runs out.
     """
     import torch
 
@@ -47,7 +47,7 @@ def compile_built(built: Built, device: torch.device | None = None, backend: str
                 torch.cuda.synchronize(device)
     except JouletraceError:
         raise
-    # Whatever it is, it comes from compiling: without, the workload ran.
+    # Any failure here comes from compiling, since the workload ran uncompiled.
     except Exception as error:
         raise NotPossibleError(f"{name_of(built)} can't be compiled: {one_line(error)}; use --mode eager") from error
     facts = {"backend": backend, "seconds": time.perf_counter() - start, "graph_breaks": _graph_breaks() - before}
@@ -55,7 +55,7 @@ def compile_built(built: Built, device: torch.device | None = None, backend: str
 
 
 def _graph_breaks() -> int:
-    """How often torch gave up on compiling a function in one piece, in this process so far."""
+    """Number of times that torch split a function while compiling, in this process so far."""
     from torch._dynamo.utils import counters
 
     return sum(counters["graph_break"].values())

@@ -1,4 +1,4 @@
-"""Replays with the clock at which they really ran: the driver reports the one that was asked for."""
+"""Replays with the measured clock: the driver reports only the requested one."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ Ran_co = TypeVar("Ran_co", covariant=True)
 
 
 class Replays(Protocol[Ran_co]):
-    """Something that can be run back to back."""
+    """A step that can be run back to back."""
 
     def replay(self, n: int) -> Ran_co:
         """Run ``n`` iterations and wait for them."""
 
 
 def counted_replay(step: Replays[Ran_co], n: int, counter: object = None) -> tuple[Ran_co, float | None]:
-    """Run ``n`` iterations, with the device's cycle counters read before and after, outside of their interval.
+    """Run ``n`` iterations, and read the device's cycle counters before and after, outside of their interval.
 
-    The first reading on a device loads what reads them: make it before a ramp, not between ramp and window.
+    The first reading on a device loads the kernel that reads them: make it before a ramp, not between ramp and window.
 
     Args:
-        step: What to run.
-        n: How often.
-        counter: A step on the same device whose counters are read; None for those of ``step``.
+        step: The step to run.
+        n: Number of iterations.
+        counter: A step on the same device whose counters are read; None for ``step`` itself.
 
     Returns:
-        What ``replay`` does, and the mean SM clock from reading to reading in MHz; None where it can't be determined.
+        The result of ``replay``, and the mean SM clock between the readings in MHz; None where it can't be determined.
     """
     counter = step if counter is None else counter
     if not isinstance(counter, CountsCycles):

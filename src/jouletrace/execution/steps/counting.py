@@ -1,8 +1,8 @@
-"""What a workload does, without doing it: operators, operations and bytes, counted on fake tensors.
+"""Counts the work of a workload without running it: operators, operations and bytes, by means of fake tensors.
 
 Fake tensors have shapes and types but no memory; counting a model with billions of weights
-takes seconds. A question about a value (``tensor.item()``) gets the answer of an ordinary input:
-nothing is masked, no condition is unusual. Where shapes depend on values there is no answer.
+takes seconds. A query of a value (``tensor.item()``) returns the value of an ordinary input:
+nothing is masked, no condition is unusual. Queries on which shapes depend have no answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def fake_tensors() -> AbstractContextManager[Any]:
-    """Inside, every new tensor is fake, and values that are asked for are those of an ordinary input."""
+    """Make every new tensor inside fake, and answer queries of values as for an ordinary input."""
     from torch._subclasses import fake_tensor
 
     from jouletrace.execution.steps.dispatch import AnswerValues
@@ -30,7 +30,7 @@ def fake_tensors() -> AbstractContextManager[Any]:
 
     @contextmanager
     def both() -> Iterator[None]:
-        # what goes wrong is raised as well, and said in one line instead of torch's hundred
+        # errors are also raised, and then reported in one line instead of torch's hundred
         log.disabled, before = True, log.disabled
         try:
             with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode, AnswerValues(mode):
@@ -42,14 +42,14 @@ def fake_tensors() -> AbstractContextManager[Any]:
 
 
 def count_operators(call: Callable[[], object], module: torch.nn.Module | None = None) -> list[Operator]:
-    """The operators with a kernel of one call, in order. To be called inside ``fake_tensors``.
+    """The operators of one call that have a kernel, in order. Call it inside ``fake_tensors``.
 
     Args:
         call: One iteration.
-        module: The model whose modules are to be named.
+        module: The model whose modules are named.
 
     Raises:
-        NotPossibleError: If a shape depends on values, or there is no fake form of an operator.
+        NotPossibleError: If a shape depends on values, or an operator has no fake implementation.
     """
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
@@ -68,16 +68,16 @@ def count_operators(call: Callable[[], object], module: torch.nn.Module | None =
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
             where = f" in {counter.module}" if counter.module else ""
             raise NotPossibleError(
-                f"can't be simulated: {getattr(error, 'func', error)}{where} needs values, not shapes alone"
+                f"can't be simulated: {getattr(error, 'func', error)}{where} needs values, not only shapes"
             ) from error
     return counter.operators
 
 
 def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Operator]]:
-    """Build a workload out of fake tensors and count the operators of one iteration.
+    """Build a workload of fake tensors and count the operators of one iteration.
 
     Returns:
-        The workload, which can run no more than that, and its operators.
+        The workload, which can't be run otherwise, and its operators.
 
     Raises:
         BadInputError: If the options don't fit, or the workload raises.
@@ -91,8 +91,8 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
     with fake_tensors():
         built = workload.build("cpu", options)
         try:
-            with user_code(built, "; a simulated GPU calls it with tensors that have shapes and no values"):
-                # an optimiser makes its state in the first iteration, and not again
+            with user_code(built, "; a simulated GPU calls it with tensors that have shapes but no values"):
+                # an optimiser creates its state in the first iteration only
                 count_operators(lambda: check_ran(built.call(0), workload.name), built.module)
                 operators = count_operators(lambda: built.call(0), built.module)
             built.facts["least_memory_bytes"] = least_memory(built, operators)
@@ -102,9 +102,9 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
 
 
 def least_memory(built: Built, operators: Sequence[Operator]) -> int:
-    """Bytes without which an iteration can't run: weights and inputs, or what the largest operator touches.
+    """Lower bound on the memory of an iteration in bytes: weights and inputs, or the data of the largest operator.
 
-    A lower bound: what else is alive meanwhile isn't known.
+    Other tensors alive at the same time are unknown.
     """
     from jouletrace.execution.steps.operators import storage_key
     from jouletrace.workloads.trees import named_tensors

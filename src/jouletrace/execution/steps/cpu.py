@@ -1,4 +1,4 @@
-"""Iterations on the CPU, one after the other in this thread."""
+"""Iterations on the CPU, run sequentially in this thread."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CpuStep:
             return Interval(start, time.time_ns())
 
     def latencies(self, n: int) -> NDArray[np.float64]:
-        """Seconds of each call by the monotonic clock, shape (n,); consecutive, with no time between."""
+        """Seconds of each call by the monotonic clock, shape (n,); consecutive calls without time in between."""
         call, first = self._built.call, self._advance(n)
         stamps = np.empty(n + 1, dtype=np.int64)
         with user_code(self._built, failure=BrokenOffError):
@@ -59,10 +59,10 @@ class CpuStep:
         }
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the step owns no resources."""
 
     def _advance(self, n: int) -> int:
-        """Number of the next iteration; input sets rotate across calls too."""
+        """Number of the next iteration; input sets also rotate across calls."""
         first = self._next
         self._next += n
         return first

@@ -1,4 +1,4 @@
-"""The dispatch modes behind ``counting``. Imports torch: to be imported where it is needed."""
+"""The dispatch modes behind ``counting``. Imports torch: import it only where needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES = {
     torch.float32: "fp32",
     torch.float64: "fp64",
 }
-# what a copy of one tensor into another or a look into a table moves is given by its output
+# for a copy between tensors or a table lookup, the output determines the bytes moved
 _BAGS = (aten._embedding_bag, aten._embedding_bag_forward_only)
 _LOOK_UP = (aten.embedding, aten.index, aten.index_select, aten.gather, aten.slice_scatter)
 
@@ -55,10 +55,10 @@ _FLOPS: dict[Any, Callable[..., int]] = {
 
 
 class AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Answers questions about values as an ordinary input would: all hold, none is unusual.
+    """Answers queries of values as for an ordinary input: all conditions hold, none is unusual.
 
     Args:
-        mode: The fake tensors' mode, entered before this one.
+        mode: The fake tensors' mode, entered earlier.
     """
 
     def __init__(self, mode: FakeTensorMode) -> None:
@@ -69,24 +69,24 @@ class AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Answer for a value; let everything else pass."""
+        """Answer a query of a value; pass every other call on."""
         if func is aten._local_scalar_dense.default:
             return self._value(args[0])
         if func is aten.equal.default:
             return bool(args[0].shape == args[1].shape)
         out = func(*args, **(kwargs or {}))
-        # what the mode remembers of new tensors keeps module.half() from exchanging them
+        # the mode's memory of new tensors would keep module.half() from exchanging them
         self._mode.fake_tensor_converter.tensor_memo.clear()
         if isinstance(out, torch.Tensor) and out.dtype == torch.bool:
             self._note(func, args, out)
         return out
 
     def _note(self, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> None:
-        """Keep which truth values say that something unusual is there; a negation turns it round."""
+        """Record the truth values that signal something unusual; a negation inverts them."""
         unusual = func.overloadpacket in (aten.any, aten.isnan, aten.isinf)
         if func.overloadpacket is aten.logical_not or func.overloadpacket is aten.bitwise_not:
             unusual = id(args[0]) not in self._any
-        # fake tensors hash by identity; one that is gone may leave its id to another, so forget it
+        # fake tensors hash by identity; the id of a deleted one may be reused, so forget it
         (self._any.add if unusual else self._any.discard)(id(out))
 
     def _value(self, tensor: torch.Tensor) -> bool | int | float:
@@ -100,14 +100,14 @@ class AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
 
 
 class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
-    """Notes every operator that launches a kernel.
+    """Records every operator that launches a kernel.
 
     Args:
-        names: Where in the model the call is.
+        names: Determines the place of a call in the model.
 
     Attributes:
-        operators: What was noted, in order.
-        module: Where the last operator was called.
+        operators: The recorded operators, in order.
+        module: Module of the last operator call.
     """
 
     def __init__(self, names: ModuleNames) -> None:
@@ -121,13 +121,13 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call, and note what was called."""
+        """Make the call and record it."""
         kwargs = kwargs or {}
         if is_bookkeeping(func):
             return func(*args, **kwargs)
         if func.overloadpacket is aten.dropout and not args[2]:
-            return args[0]  # as torch does; taken apart below it would become a copy
-        # in inference mode operators come whole that others make up: a linear is a transpose and a product
+            return args[0]  # as torch does; decomposed below it would become a copy
+        # in inference mode composite operators arrive whole: a linear is a transpose and a product
         with self:
             parts = func.decompose(*args, **kwargs)
         if parts is not NotImplemented:
@@ -143,7 +143,7 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
         inputs = list(tensors_in((args, kwargs)))
         self.operators.append(
             Operator(
-                # the CPU's attention stands in for the GPU's
+                # the CPU's attention represents the GPU's
                 op=op_name(func).replace("_for_cpu", ""),
                 shapes=describe(inputs),
                 module=site.module,
@@ -163,7 +163,7 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
         return out
 
     def _sources(self, inputs: list[torch.Tensor]) -> tuple[int, ...]:
-        # a storage may be freed and its key used again, but never between a write and its reads
+        # a storage may be freed and its key reused, but never between a write and its reads
         found = {self._writer[key] for key in map(storage_key, inputs) if key in self._writer}
         return tuple(sorted(found))
 
@@ -181,7 +181,7 @@ def _bytes(
     if func.overloadpacket in _LOOK_UP:
         most = max(write.values(), default=0)
         read = {key: min(size, most) for key, size in read.items()}
-    if func.overloadpacket in _BAGS:  # one row of the table for each index
+    if func.overloadpacket in _BAGS:  # one row of the table per index
         table, indices = inputs[:2]
         read[storage_key(table)] = min(_size(table), indices.numel() * table.shape[1] * table.element_size())
     if func.overloadpacket in (aten.copy_, aten.fill_, aten.zero_):
@@ -191,7 +191,7 @@ def _bytes(
 
 
 def _size(tensor: torch.Tensor) -> int:
-    """Bytes that a tensor has: of an expanded one, those that are there."""
+    """Bytes of a tensor in memory: for an expanded one, those that exist."""
     return min(tensor.numel() * tensor.element_size(), int(tensor.untyped_storage().nbytes()))
 
 

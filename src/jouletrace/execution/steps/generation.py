@@ -12,12 +12,12 @@ from jouletrace.workloads.generation_pieces import Generation, Segment
 
 @dataclass(frozen=True)
 class GenerationSteps:
-    """What a generating iteration is made of, ready to run.
+    """The pieces of a generating iteration, ready to run.
 
     Attributes:
-        generation: What it is.
+        generation: The generation.
         segments: Its pieces with their steps.
-        first_token: Runs until the first token is there.
+        first_token: Runs until the first token exists.
     """
 
     generation: Generation
@@ -25,19 +25,19 @@ class GenerationSteps:
     first_token: Step
 
     def close(self) -> None:
-        """Free what the steps hold on the device."""
+        """Free the steps' memory on the device."""
         for _, step in self.segments:
             step.close()
         self.first_token.close()
 
 
 def make_generation_steps(built: Built, torch_device: str, mode: str) -> GenerationSteps:
-    """Make the pieces of a workload that generates ready to run; runs each, or captures it.
+    """Prepare the pieces of a generating workload; runs or captures each.
 
     Args:
         built: The workload, built on ``torch_device``.
         torch_device: "cuda:N" or "cpu".
-        mode: Of the whole: "eager", or "graph" (CUDA only).
+        mode: Mode of the whole: "eager", or "graph" (CUDA only).
 
     Raises:
         BadInputError, NotPossibleError: As ``make_step``.

@@ -1,4 +1,4 @@
-"""How a step may be launched, and on which kind of device."""
+"""Launch modes of steps, and the kinds of device that support them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _REFUSED: dict[str, dict[tuple[str, str], str]] = {
         ("dtype", "tf32"): "a number format of NVIDIA GPUs; on the CPU use fp32 or bf16",
     },
 }
-"""By kind of device: options that it can't honour, and why."""
+"""Options that a kind of device doesn't support, and why."""
 
 
 def check_options(kind: str, mode: str, l2: str = "warm", dtype: str | None = None, where: str = "") -> None:
-    """Refuse a mode, cache or dtype that there isn't, or that a kind of device can't honour.
+    """Refuse a mode, cache or dtype that is unknown, or that a kind of device doesn't support.
 
     Args:
-        kind: "simulated", "cpu", or any other kind, which can do all.
+        kind: "simulated", "cpu", or any other kind, which supports all.
         mode: One of ``MODES``.
         l2: One of ``L2``.
-        dtype: The ``--dtype``; those of ``workloads.precision`` are taken for granted.
-        where: The device as it was asked for, for the message.
+        dtype: The ``--dtype``; those of ``workloads.precision`` are assumed to be valid.
+        where: The requested device, for the message.
 
     Raises:
-        BadInputError: Names the option.
+        BadInputError: With the option.
     """
     for name, value, allowed in (("mode", mode, MODES), ("l2", l2, L2)):
         if value not in allowed:

@@ -1,4 +1,4 @@
-"""Which module of a model is running, in forward by hooks and in backward by autograd's sequence numbers."""
+"""The module of a model that is running: in forward by hooks, in backward by autograd's sequence numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Where in a model something is called.
+    """The place of a call in a model.
 
     Attributes:
-        module: Qualified name of the innermost module that runs; "" outside of all.
-        call: Which call of the iteration that is, of each module in the qualified name: "1.3" for the third call of
+        module: Qualified name of the innermost running module; "" outside of all.
+        call: Number of the call within the iteration for each module in the qualified name: "1.3" for the third call of
             ``block.fc``, made in the first of ``block``. 0 where a module isn't running: containers that are never
-            called, and the surroundings of a shared module that others call.
+            called, and the parents of a shared module that others call.
     """
 
     module: str = ""
@@ -31,16 +31,16 @@ OUTSIDE = CallSite()
 
 
 class ModuleNames:
-    """Follows a model's modules while it is entered, for one iteration.
+    """Follows a model's modules during one iteration, as a context.
 
-    The hooks are torch's global ones: with hooks of their own some modules take another path, such
+    The hooks are torch's global ones: hooks of their own would make some modules take another path, such
     as ``nn.TransformerEncoderLayer`` one without its fused kernel.
 
-    Autograd numbers the nodes of its graph as forward makes them; what a node does in backward
-    belongs to the module in which it was made.
+    Autograd numbers the nodes of its graph as forward creates them; the work of a node in backward
+    belongs to the module in which it was created.
 
     Args:
-        module: The model; None if there is none, so that every name is "".
+        module: The model; None without one, so that every name is "".
     """
 
     def __init__(self, module: torch.nn.Module | None) -> None:
@@ -53,13 +53,13 @@ class ModuleNames:
 
     @property
     def current(self) -> CallSite:
-        """The innermost module that runs in forward, or a mark."""
+        """The innermost module running in forward, or a mark."""
         if mark():
             return CallSite(mark())
         return self._stack[-1][0] if self._stack else OUTSIDE
 
     def locate(self) -> tuple[CallSite, bool]:
-        """Where what is called now belongs, and whether autograd calls it."""
+        """The place to which a call made now belongs, and whether autograd makes it."""
         import torch
 
         node = torch._C._current_autograd_node()
@@ -69,7 +69,7 @@ class ModuleNames:
         return self._made_in.get(node._sequence_nr(), OUTSIDE), True
 
     def __enter__(self) -> Self:
-        """Hook all modules. A module under several names goes by its first."""
+        """Hook all modules. A module with several names is listed under its first."""
         if self._names:
             from torch.nn.modules import module
 
@@ -78,7 +78,7 @@ class ModuleNames:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -87,7 +87,7 @@ class ModuleNames:
     def _enter(self, module: Any, _inputs: Any) -> None:
         running = self._stack[-1][1] if self._stack else {}
         name = self._names.get(id(module))
-        if name is None:  # one that isn't the model's belongs to the one that calls it
+        if name is None:  # a module outside the model belongs to its caller
             self._stack.append((self.current, running))
             return
         self._calls[name] = self._calls.get(name, 0) + 1
@@ -100,6 +100,6 @@ class ModuleNames:
 
 
 def _call(name: str, running: Mapping[str, int]) -> str:
-    """The innermost calls that run, of a module and those around it by name."""
+    """Numbers of the innermost running calls of a module and its parents."""
     words = name.split(".") if name else []
     return ".".join(str(running.get(".".join(words[: depth + 1]), 0)) for depth in range(len(words)))

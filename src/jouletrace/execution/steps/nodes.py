@@ -1,4 +1,4 @@
-"""When the nodes of a model ran, as the runtime that ran them says."""
+"""Execution times of a model's nodes, as reported by its runtime."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Ints = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a model that a runtime executes; what it has fused into others is none.
+    """A node of a model that a runtime executes; nodes fused into others are excluded.
 
     Attributes:
         name: Its name in the runtime's own graph.
         op: Kind of operator.
-        shapes: Shapes and types, or the implementation, as far as the runtime tells.
+        shapes: Shapes and types, or the implementation, as far as the runtime reports them.
     """
 
     name: str
@@ -28,16 +28,16 @@ class Node:
 
 @dataclass(frozen=True)
 class NodeTimes:
-    """Some iterations with a runtime's counters on.
+    """Executions of nodes in iterations with the runtime's counters on.
 
     Attributes:
         nodes: Every node that ran.
         node: Index into ``nodes`` of each execution, shape (m,).
-        iteration: Number of the iteration of each, shape (m,).
-        start_ns, end_ns: Of each, since the Unix epoch, shape (m,).
-        began_ns, ended_ns: Of each iteration, shape (n,).
-        starts_known: Whether starts were told; else executions are laid end to end, in their order.
-        mean_of: How many iterations each one here is the mean of, where the runtime tells means only.
+        iteration: Number of the iteration of each execution, shape (m,).
+        start_ns, end_ns: Start and end of each execution since the Unix epoch, shape (m,).
+        began_ns, ended_ns: Start and end of each iteration, shape (n,).
+        starts_known: Whether starts were reported; else executions are laid end to end, in their order.
+        mean_of: Number of iterations of which each iteration here is the mean, where the runtime reports only means.
     """
 
     nodes: tuple[Node, ...]
@@ -53,7 +53,7 @@ class NodeTimes:
 
 @runtime_checkable
 class KnowsNodes(Protocol):
-    """A step whose runtime times the nodes of its model itself."""
+    """A step whose runtime times the nodes of its model."""
 
     def node_times(self, n: int) -> NodeTimes:
         """Run ``n`` iterations with the counters on."""

@@ -14,15 +14,15 @@ class Operator:
         shapes: Types and shapes of its tensor inputs ("f16[64,768] f16[768]").
         module: Qualified name of the innermost module, "" outside of all; in backward, the module
             of the forward operator.
-        call: Which call of it, as of ``module_names.CallSite``.
+        call: Number of the module's call, as of ``module_names.CallSite``.
         backward: Whether autograd calls it.
         flops: Floating-point operations of products and convolutions; 0 for other operators.
         bytes_moved: Bytes of its inputs read and of its outputs written.
         dtype: Type of the arithmetic: "fp16", "bf16", "fp32", "fp64", or the type's own name.
-        in_place: Whether it writes over one of its inputs.
-        sources: Places in the list of the operators that wrote its inputs in this iteration.
-        host_calls: Operators that the host went through for it, those without a kernel since the
-            last one with a kernel included.
+        in_place: Whether it overwrites one of its inputs.
+        sources: Positions in the list of the operators that wrote its inputs in this iteration.
+        host_calls: Operators that the host called for it, including those without a kernel since the
+            last one with a kernel.
     """
 
     op: str

@@ -1,4 +1,4 @@
-"""The dispatch mode under everything that follows operators as they really run. Imports torch."""
+"""The dispatch mode under everything that follows operators as they run. Imports torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Sees every operator that a backend has code for, in forward and backward, and nothing else.
+    """Intercepts every operator for which a backend has code, in forward and backward, and nothing else.
 
-    A composite operator, which comes whole in inference mode, is taken apart as the dispatcher
-    would do it, autocast included, so that a call runs what it runs without the mode: the kernels
-    of a capture under this mode are those of one without.
+    A composite operator, which arrives whole in inference mode, is decomposed as the dispatcher
+    would decompose it, autocast included. A call therefore runs the same work as without the mode:
+    a capture under this mode has the same kernels as one without.
 
     Args:
-        device: Where the workload runs.
+        device: Device of the workload.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -31,17 +31,17 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
         self._autocast = torch._C.DispatchKey.__members__[f"Autocast{self._backend}"]
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Called in order for each operator that may do work, in place of it; returns its outputs."""
+        """Called in order in place of each operator that may do work; returns the operator's outputs."""
         return func(*args, **kwargs)
 
     def view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Called for views and new memory, which come and go with how an iteration is run."""
+        """Called for views and new memory, whose occurrence depends on how an iteration is run."""
         return func(*args, **kwargs)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Take composite operators apart; hand all others to ``operator``."""
+        """Decompose composite operators; pass all others to ``operator``."""
         kwargs = kwargs or {}
         if is_bookkeeping(func):
             return func(*args, **kwargs)
@@ -53,11 +53,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
         return self.operator(func, args, kwargs)
 
     def _autocast_of(self, func: Any) -> AbstractContextManager[Any]:
-        """Let autocast act on the parts of a composite that it hasn't acted on itself.
+        """Apply autocast to the parts of a composite to which it wasn't applied as a whole.
 
-        Torch suspends autocast below a mode, and whether it is on can't be asked there: only whether
+        Torch suspends autocast below a mode, and its state can't be queried there: only whether
         a context is entered. (An unlisted composite in a region where autocast is switched off
-        inside of one where it is on is taken for cast; the check of kernels would see it.)
+        inside of one where it is on counts as cast; the check of kernels would detect it.)
         """
         inside = torch.autocast_increment_nesting() > 1
         torch.autocast_decrement_nesting()

@@ -1,6 +1,6 @@
-"""What torch's operators say about themselves. Imports torch: to be imported where it is needed.
+"""Properties that torch's operators state about themselves. Imports torch: import it only where needed.
 
-``func`` everywhere is a ``torch._ops.OpOverload``, which torch leaves untyped.
+``func`` is always a ``torch._ops.OpOverload``, which torch leaves untyped.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SHORT = {
     torch.bool: "b8",
 }
 _MOST_DESCRIBED = 12
-"""Tensors whose shapes are listed one by one."""
+"""Number of tensors whose shapes are listed singly."""
 
-# no kernel: memory is taken, or a shape or a value is asked for
+# no kernel: memory is allocated, or a shape or a value is queried
 _NO_KERNEL = (
     aten.empty,
     aten.empty_like,
@@ -43,7 +43,7 @@ _NO_KERNEL = (
     aten.sym_stride,
     aten.sym_numel,
 )
-# what they write doesn't depend on what was there before, or doing it twice is doing it once
+# their result doesn't depend on the earlier contents, or doing them twice has the effect of once
 _IDEMPOTENT = (
     aten.copy_,
     aten.fill_,
@@ -66,7 +66,7 @@ _IDEMPOTENT = (
 
 
 def op_name(func: Any) -> str:
-    """Its name with its namespace, without the overload: "aten.addmm"."""
+    """Name of an operator with its namespace, without the overload: "aten.addmm"."""
     return f"{func.namespace}.{func.overloadpacket.__name__}"
 
 
@@ -78,8 +78,8 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 def describe(tensors: Iterable[torch.Tensor]) -> str:
     """Types and shapes: "f16[64,768] f16[768]".
 
-    Of many tensors (an optimizer's operator takes all weights at once) the first few, and for all how
-    many, their elements and a checksum, so that other shapes still read otherwise:
+    Of many tensors (an optimizer's operator takes all weights at once) the first few are listed, with the number of
+    all, their elements and a checksum, so that other shapes still read differently:
     "bf16[512,768] bf16[768] bf16[768] … 199 tensors, 109514298 elements, 5f3a9c11".
     """
     taken = list(tensors)
@@ -92,30 +92,30 @@ def describe(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:
-    """Whether a call does work on the device, as far as its schema tells.
+    """Whether a call does work on the device, as far as its schema states.
 
     Args:
         func: The operator.
-        results: Its outputs and what it writes.
+        results: Its outputs and the arguments that it writes.
     """
     return not without_kernel(func) and any(tensor.numel() > 0 for tensor in results)
 
 
 @cache
 def is_bookkeeping(func: Any) -> bool:
-    """Whether it is torch's own: of its compiler or its profiler, not of the model."""
+    """Whether it belongs to torch itself (compiler, profiler), not to the model."""
     return func.namespace in ("prim", "profiler")
 
 
 def without_kernel(func: Any) -> bool:
-    """Whether an operator never has a kernel: a view, or memory is taken, or a shape or value asked for."""
+    """Whether an operator never has a kernel: a view, an allocation, or a query of a shape or value."""
     return func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL
 
 
 def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """The arguments that the operator's schema says it writes.
+    """The arguments that the operator writes according to its schema.
 
-    Fused optimisers are said to write the gradients, which they do only to take a loss scale out.
+    The schema of fused optimisers also lists the gradients, which they write only to remove a loss scale.
     """
     optimiser = func.overloadpacket.__name__.startswith("_fused_") and kwargs.get("grad_scale") is None
     for place, name in written_arguments(func):
@@ -126,7 +126,7 @@ def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterato
 
 @cache
 def written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
-    """Place and name of the arguments that the operator's schema says it writes."""
+    """Position and name of the arguments that the operator writes according to its schema."""
     return tuple(
         (place, argument.name)
         for place, argument in enumerate(func._schema.arguments)
@@ -135,13 +135,13 @@ def written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """What tensors on one storage share, for as long as the storage lives."""
+    """A key shared by all tensors on one storage, as long as the storage lives."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call that writes over its arguments may be made twice and leaves what one would."""
-    # torch.Tag.out says the same, but is younger than the oldest torch that is served here.
+    """Whether two runs of a call that overwrites its arguments leave the same state as one."""
+    # torch.Tag.out states the same, but is newer than the oldest supported torch.
     if any(argument.is_out for argument in func._schema.arguments):
         outs = {storage_key(tensor) for tensor in written(func, args, kwargs)}
         places = {name for _, name in written_arguments(func)}
@@ -154,7 +154,7 @@ def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 @cache
 def is_composite(func: Any, backend: str) -> bool:
-    """Whether the dispatcher takes it apart into other operators on a backend ("CPU", "CUDA")."""
+    """Whether the dispatcher decomposes it into other operators on a backend ("CPU", "CUDA")."""
     registered = torch._C._dispatch_has_kernel_for_dispatch_key
     return registered(func.name(), "CompositeImplicitAutograd") and not registered(func.name(), backend)
 

@@ -1,4 +1,4 @@
-"""Guards against figures of broken data: NaN and constants draw less power than real numbers."""
+"""Checks against figures of broken data: NaN and constants draw less power than real numbers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def check_outputs(built: Built) -> list[RunWarning]:
-    """Run each input set once and look at what went in and what came out. Waits for the device.
+    """Run each input set once and check inputs and outputs. Waits for the device.
 
     Returns:
         Warnings ``constant_inputs`` (a tensor with more than one element, all of them equal),
-        ``nan_outputs`` and ``inf_outputs``, each naming the tensor. Outputs that hold no tensors
-        can't be looked at and give none.
+        ``nan_outputs`` and ``inf_outputs``, each naming the tensor. Outputs without tensors
+        can't be checked and give none.
 
     Raises:
         BadInputError: If the workload raises.
@@ -43,7 +43,7 @@ def check_outputs(built: Built) -> list[RunWarning]:
 
 
 def _short(path: str) -> str:
-    """Without the first part, which only tells positional from keyword arguments."""
+    """The path without its first part, which only distinguishes positional from keyword arguments."""
     return path.partition(".")[2]
 
 
@@ -62,5 +62,5 @@ def _any_inf(tensor: torch.Tensor) -> bool:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The 8-bit floating types know few operators."""
+    """The tensor in a wider type: the 8-bit floating types support few operators."""
     return tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor

@@ -1,4 +1,4 @@
-"""From a built workload and a mode to a step."""
+"""Makes a step of a built workload and a mode."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
-    """Make a built workload ready to run again and again; runs it once, or captures it.
+    """Prepare a built workload for repeated runs; runs it once, or captures it.
 
     Args:
         built: The workload, built on ``torch_device``.
         torch_device: "cuda:N" or "cpu".
-        mode: "eager" (on the CPU its step says "cpu"), "graph" (CUDA only) or "compile".
+        mode: "eager" (the step on the CPU reports "cpu"), "graph" (CUDA only) or "compile".
         l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the
             step is a ``cold.ColdStep``.
 
     Raises:
-        BadInputError: If mode and device don't go together, or the workload raises when it runs.
+        BadInputError: If mode and device don't fit together, or the workload raises when it runs.
         CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
-        NotPossibleError: If the device isn't there, has no memory left, or can't do it.
+        NotPossibleError: If the device is missing, has no memory left, or doesn't support the mode.
     """
     device = check_mode(built, torch_device, mode, l2)
     return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
 
 
 def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
-    """The device, if a workload can be run on it in this way.
+    """The device, if it can run a workload in this way.
 
     Raises:
-        BadInputError: If mode, device, dtype and cache don't go together.
-        NotPossibleError: If the device isn't there.
+        BadInputError: If mode, device, dtype and cache don't fit together.
+        NotPossibleError: If the device is missing.
     """
     check_options("any", mode, l2)
     device = require_device(torch_device)

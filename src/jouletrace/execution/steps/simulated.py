@@ -1,4 +1,4 @@
-"""A step on a simulated GPU: kernels whose truth is known."""
+"""A step on a simulated GPU: kernels with known truth."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class SimulatedStep:
     """Iterations of kernels on a simulated GPU.
 
     Args:
-        device: The GPU; a context exists on it from here on.
+        device: The GPU; it holds a context from now on.
         kernels: The kernels of one iteration, in order.
         launch: "graph", or "eager" where the host launches each operator.
 
     Raises:
-        BadInputError: If there is nothing to run, or ``launch`` is unknown.
+        BadInputError: If the iteration has no kernel, or ``launch`` is unknown.
     """
 
     mode = "simulated"
@@ -47,7 +47,7 @@ class SimulatedStep:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """What runs on the GPU, for the truth about it."""
+        """The schedule that runs on the GPU, for queries of its truth."""
         return self._device.board.schedule(self._kernels, self._launch == "eager")
 
     def replay(self, n: int) -> Interval:
@@ -59,19 +59,19 @@ class SimulatedStep:
         return self._device.board.run_timed(self.schedule, n)
 
     def cycles(self) -> Cycles:
-        """See ``CountsCycles``: of one SM, as all of a GPU run at one clock."""
+        """See ``CountsCycles``; the reading of one SM, since all SMs share one clock."""
         count, time_ns = self._device.board.cycles()
         return Cycles(np.array([0]), np.array([count]), np.array([time_ns]))
 
     def describe(self) -> dict[str, Any]:
-        """How it was made ready."""
+        """Facts about its preparation."""
         return {"mode": self.mode, "launch": self._launch, "kernels": len(self._kernels)}
 
     def close(self) -> None:
-        """Nothing to free; the context stays until the device is closed, as on a real GPU."""
+        """Does nothing: the context stays until the device is closed, as on a real GPU."""
 
     def repeated(self, place: int, times: int) -> Self:
-        """A step in which the kernel at one place runs so often in place; copies find their data in the cache."""
+        """A step in which the kernel at ``place`` runs ``times`` times in place; its copies read cached data."""
         kernel = self._kernels[place]
         again = replace(kernel, time_s=kernel.time_s * kernel.repeat, host_calls=1)
         kernels = [*self._kernels[: place + 1], *[again] * (times - 1), *self._kernels[place + 1 :]]
@@ -81,23 +81,23 @@ class SimulatedStep:
 def simulate_workload(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep]:
-    """Count a workload without running it and make it a step on a simulated GPU.
+    """Count a workload without running it, and return it as a step on a simulated GPU.
 
     Args:
-        workload: What to run. It is built with fake tensors, so its weights take no memory.
-        options: How it is to be built; without a dtype, models made here take fp16, as on CUDA.
+        workload: The workload. It is built with fake tensors, so its weights take no memory.
+        options: Its options; without a dtype, built-in models take fp16, as on CUDA.
         device: The GPU.
         mode: "graph" or "eager".
 
     Raises:
-        BadInputError: If the options don't fit, the mode or the device is no simulated one.
+        BadInputError: If the options don't fit, the mode is unknown, or the device isn't simulated.
         NotPossibleError: If its operators can't be counted without values, the GPU has too little
             memory, or torch is missing.
     """
     from jouletrace.execution.steps.counting import count_workload
 
     if not isinstance(device, SimulatedGpu):
-        raise BadInputError(f"{device.info.name} is no simulated GPU")
+        raise BadInputError(f"{device.info.name} isn't a simulated GPU")
     check_options("simulated", mode)
     built, operators = count_workload(workload, with_usual_dtype(workload, options))
     if not operators:
@@ -113,7 +113,7 @@ def simulate_workload(
 
 
 def with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
-    """The options with the number format that a GPU would be given where nobody asks for one."""
+    """The options with the default number format of a GPU."""
     from jouletrace.workloads.objects import ObjectWorkload
     from jouletrace.workloads.user import UserWorkload
 
@@ -124,10 +124,10 @@ def with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOp
 
 
 def check_memory(built: Built, device: Device) -> None:
-    """Refuse what no GPU of that memory could run, as a real one would.
+    """Refuse a workload that doesn't fit into the GPU's memory, as a real GPU would.
 
     Raises:
-        NotPossibleError: With what it needs at least, and what there is.
+        NotPossibleError: With the least required memory, and the GPU's memory.
     """
     needed, there = built.facts["least_memory_bytes"], device.info.memory_bytes
     if there is not None and needed > there:
@@ -142,7 +142,7 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
 
     Args:
         device: The GPU.
-        operators: In order.
+        operators: The operators, in order.
         tf32: Whether single-precision products are computed in TF32.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A generating iteration on a simulated GPU: forwards counted at some lengths of the cache, all of them run."""
+"""A generating iteration on a simulated GPU: forwards are counted at some lengths of the cache, and all of them run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Operators = list[Operator]
 
 @dataclass(frozen=True)
 class CountedGeneration:
-    """A workload that generates, counted without running it: what it is on any simulated GPU.
+    """A generating workload, counted without running it, for any simulated GPU.
 
     Attributes:
         built: The workload.
         mode: "graph" or "eager".
         pieces: Operators of each piece of an iteration.
         whole: Operators of an iteration.
-        phases: Of each of them.
+        phases: Phase of each operator of an iteration.
     """
 
     built: Built
@@ -41,7 +41,7 @@ class CountedGeneration:
     phases: tuple[str, ...]
 
     def on(self, device: SimulatedGpu) -> tuple[SimulatedStep, GenerationSteps]:
-        """An iteration and its pieces.
+        """The iteration and its pieces on a GPU.
 
         Raises:
             NotPossibleError: If the GPU has too little memory.
@@ -70,11 +70,11 @@ class CountedGeneration:
 def simulate_generation(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """Count a workload that generates without running it, and make it and its pieces steps on a simulated GPU.
+    """Count a generating workload without running it, and return it and its pieces as steps on a simulated GPU.
 
     Args:
-        workload: What to run; it is built with fake tensors.
-        options: How it is to be built.
+        workload: The workload; it is built with fake tensors.
+        options: Its options.
         device: The GPU.
         mode: "graph" or "eager".
 
@@ -85,7 +85,7 @@ def simulate_generation(
         BadInputError, NotPossibleError: As ``simulate_workload``.
     """
     if not isinstance(device, SimulatedGpu):
-        raise BadInputError(f"{device.info.name} is no simulated GPU")
+        raise BadInputError(f"{device.info.name} isn't a simulated GPU")
     counted = count_generation(workload, options, mode)
     steps = counted.on(device)
     counted.built.facts["device"] = device.info.name
@@ -93,7 +93,7 @@ def simulate_generation(
 
 
 def count_generation(workload: Workload, options: WorkloadOptions, mode: str) -> CountedGeneration:
-    """Count a workload that generates, for any simulated GPU; see ``simulate_generation``."""
+    """Count a generating workload, for any simulated GPU; see ``simulate_generation``."""
     check_options("simulated", mode)
     options = replace(with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
     built, pieces = _count(workload, options)
@@ -115,9 +115,9 @@ def _count(workload: Workload, options: WorkloadOptions) -> tuple[Built, list[Op
         built = workload.build("cpu", options)
         generation = built.generation
         if generation is None:
-            raise BadInputError(f"--task generate: {workload.name} is no model that generates")
+            raise BadInputError(f"--task generate: {workload.name} isn't a model that generates")
         try:
-            with user_code(built, "; a simulated GPU calls it with tensors that have shapes and no values"):
+            with user_code(built, "; a simulated GPU calls it with tensors that have shapes but no values"):
                 counted = [_once(built, segment) for segment in generation.segments]
                 built.facts["least_memory_bytes"] = least_memory(
                     built, count_operators(lambda: generation.forwards(0), built.module)
@@ -132,12 +132,12 @@ def _once(built: Built, segment: Segment) -> Operators:
 
 
 def _together(segment: Segment, mode: str) -> Segment:
-    """As on a real board: short pieces are captured several at a time."""
+    """As on a real GPU: several short pieces are captured together."""
     return replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
 
 
 def _whole(generation: Generation, counted: Sequence[Operators]) -> list[tuple[str, Operator]]:
-    """The operators of an iteration with their phases; forwards between the lengths that were counted are interpolated.
+    """The operators of an iteration with their phases; forwards between the counted lengths are interpolated.
 
     Operations and bytes of every operator of attention and of a cache are linear in the cache's length.
     """
@@ -153,7 +153,7 @@ def _whole(generation: Generation, counted: Sequence[Operators]) -> list[tuple[s
 
 
 def _shares(between: Operators, steps: int) -> list[Operators]:
-    """What is between forwards, after each of them; what doesn't come out even follows the last."""
+    """The operators between forwards, after each of them; the remainder of the division follows the last."""
     each = len(between) // steps
     shares = [between[i * each : (i + 1) * each] for i in range(steps)]
     shares[-1] = between[(steps - 1) * each :]

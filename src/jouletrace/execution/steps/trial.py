@@ -1,4 +1,4 @@
-"""The first iteration of a workload, where what is wrong with it shows."""
+"""The first iteration of a workload, which shows its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trial(built: Built, device: torch.device | None = None) -> Any:
         device: The CUDA device to wait for; None on the CPU.
 
     Raises:
-        BadInputError: If the workload raises: its type, text and place in one line; or if it returns before its work
+        BadInputError: If the workload raises (type, text and place in one line), or if it returns before its work
             is done.
         NotPossibleError: If memory runs out.
     """
@@ -42,15 +42,15 @@ def trial(built: Built, device: torch.device | None = None) -> Any:
 
 @contextmanager
 def user_code(built: Built, under: str = "", failure: type[BadInputError] = BadInputError) -> Iterator[None]:
-    """Say in one line what the workload raises inside the block.
+    """Report an exception of the workload inside the block in one line.
 
     Args:
-        built: The workload that is called there.
-        under: What is unusual about how it is called, for the end of that line.
-        failure: What to raise; ``BrokenOffError`` in the passes that are recorded.
+        built: The workload that is called inside.
+        under: Unusual conditions of the call, for the end of that line.
+        failure: Exception to raise; ``BrokenOffError`` in the recorded passes.
 
     Raises:
-        failure: If it raises, or ends the process: type, text and place.
+        failure: If the workload raises, or ends the process: type, text and place.
         NotPossibleError: If memory runs out.
     """
     what = name_of(built)

@@ -1,6 +1,6 @@
-"""What other programs read: one module a format, ``write(run, path) -> Path``.
+"""Files for other programs: one module per format, ``write(run, path) -> Path``.
 
-A format is one module and one line in ``FORMATS``; modules are imported when asked for.
+A new format takes one module and one line in ``FORMATS``; modules are imported on request.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ FORMATS: dict[str, str] = {
     "svg": "jouletrace.formats.exporters.svg",
     "zip": "jouletrace.formats.exporters.zip",
 }
-"""Name of each format and the module that writes it."""
+"""Module that writes each format, by name."""
 
 
 class Exporter(Protocol):
-    """What a module of ``FORMATS`` offers."""
+    """The interface of a module of ``FORMATS``."""
 
     def write(self, run: Run, path: Path | str) -> Path:
         """Write a Run to a new place and return it.
 
         Raises:
-            BadInputError: If something is there already, or the place can't be written.
+            BadInputError: If the path exists already, or can't be written.
         """
 
 
 def export(run: Run, form: str, path: Path | str) -> Path:
-    """Write a Run in a format and return where it is.
+    """Write a Run in a format and return its path.
 
     Raises:
-        BadInputError: If there is no such format, something is there already, or the place can't
+        BadInputError: If the format is unknown, or the path exists already or can't
             be written.
     """
     return exporter(form).write(run, path)
@@ -50,7 +50,7 @@ def exporter(name: str) -> Exporter:
     """The exporter of a format.
 
     Raises:
-        BadInputError: If there is no such format; the nearest is offered.
+        BadInputError: If the format is unknown; the message offers the nearest.
     """
     check_format(name, FORMATS)
     return cast(Exporter, import_module(FORMATS[name]))

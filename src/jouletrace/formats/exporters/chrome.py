@@ -29,7 +29,7 @@ def write(run: Run, path: Path | str) -> Path:
     """Write a Run as Chrome JSON, compressed if the name ends in ".gz".
 
     Raises:
-        BadInputError: If something is there already, or the place can't be written.
+        BadInputError: If the path exists already, or can't be written.
     """
     with new_file(path) as file:
         timeline = timeline_of(run)
@@ -38,7 +38,7 @@ def write(run: Run, path: Path | str) -> Path:
 
 
 class _Trace:
-    """A trace being written."""
+    """A trace in the course of being written."""
 
     def __init__(self, file: BinaryIO, timeline: Timeline) -> None:
         self._file = file
@@ -47,7 +47,7 @@ class _Trace:
         self._first = True
 
     def write(self, run: Run) -> None:
-        """Write all of it."""
+        """Write the whole trace."""
         facts = {"format": "jouletrace", "simulated": run.simulated, "command": run.command, "workload": run.workload}
         facts |= {"devices": [device.to_dict() for device in run.devices], "versions": run.versions}
         facts |= {"warnings": [warning.to_dict() for warning in run.warnings], "leftOut": self._timeline.left_out}
@@ -122,5 +122,5 @@ def _described(name: str, kind: str, args: Mapping[str, object]) -> str:
 
 
 def _json(value: object) -> str:
-    """ASCII without anything that would end a script or a string, wherever it is put."""
+    """JSON in ASCII without any character that would end a script or a string."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")

@@ -1,4 +1,4 @@
-"""A folder with one CSV file a table, units in the headings, beside ``run.json``."""
+"""A folder with one CSV file per table, with units in the headings, and ``run.json``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from jouletrace.spreadsheets import csv_text
 
 
 def write(run: Run, path: Path | str) -> Path:
-    """Write a Run as CSV files: times as whole nanoseconds, numbers so that they read back equal.
+    """Write a Run as CSV files: times in whole nanoseconds, numbers in full precision.
 
-    A heading names its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"); an empty
-    cell is null, and text that a spreadsheet would run as a formula has an apostrophe before it.
-    Tables of a simulated Run have a last column SIMULATED. ``run.json`` beside them holds the units of
-    the channels and everything else.
+    A heading states its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"). An empty
+    cell is null. Text that a spreadsheet would run as a formula is prefixed by an apostrophe.
+    Tables of a simulated Run have a last column SIMULATED. ``run.json`` in the same folder holds the units
+    of the channels and everything else.
 
     Raises:
-        BadInputError: If something is there already, or the place can't be written.
+        BadInputError: If the path exists already, or can't be written.
     """
     target = check_free(path)
     save_header(run, target)
@@ -32,7 +32,7 @@ def write(run: Run, path: Path | str) -> Path:
             table = tables.mark_simulated(table)
         plain = pa.table({_heading(field): _plain(table[field.name]) for field in table.schema})
         try:
-            with (target / f"{name}.csv").open("wb") as file:  # Arrow itself takes no name that isn't UTF-8
+            with (target / f"{name}.csv").open("wb") as file:  # Arrow accepts no file name that isn't UTF-8
                 pacsv.write_csv(plain, file)
         except OSError as error:
             raise BadInputError(f"cannot write {target / name}.csv: {error.strerror or error}") from None
@@ -40,7 +40,7 @@ def write(run: Run, path: Path | str) -> Path:
 
 
 def _heading(field: pa.Field) -> str:
-    """The column's name, with its unit where the name doesn't end in it."""
+    """The column's name, with its unit where the name doesn't end in the unit."""
     unit = field.metadata[b"unit"].decode()
     suffix = {"Cel": "c", "B": "bytes"}.get(unit, unit.lower())
     named = not unit or field.name == suffix or field.name.endswith(f"_{suffix}")
@@ -48,7 +48,7 @@ def _heading(field: pa.Field) -> str:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Names spelt out, which CSV has no dictionaries for, and no formula among them."""
+    """The table without dictionary columns, which CSV doesn't support, and without formulas."""
     if not pa.types.is_dictionary(column.type):
         return pa.chunked_array([_texts(chunk) for chunk in column.chunks], column.type) if _is_text(column) else column
     chunks = [pa.DictionaryArray.from_arrays(one.indices, _texts(one.dictionary)) for one in column.chunks]

@@ -1,4 +1,4 @@
-"""A file that another program reads: written to a new place, whole or not at all."""
+"""A new file for another program, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jouletrace.run.store import check_free
 
 @contextmanager
 def new_file(path: Path | str) -> Iterator[BinaryIO]:
-    """Open a file for writing, compressed if its name ends in ".gz"; it gets its name when all is written.
+    """Open a file for writing, compressed if its name ends in ".gz"; it gets its name when it is complete.
 
     Raises:
-        BadInputError: If something is there already, or the place can't be written.
+        BadInputError: If the path exists already, or can't be written.
     """
     if "\0" in str(path):
         raise BadInputError(f"cannot write {str(path)!r}: a name can't hold a null byte")
@@ -28,7 +28,7 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
             target.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
                 if target.suffix.lower() == ".gz":
-                    # Without a name and a time inside, equal Runs give equal files.
+                    # Without a name and a time in the header, equal Runs give equal files.
                     with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
                         yield cast(BinaryIO, packed)
                 else:

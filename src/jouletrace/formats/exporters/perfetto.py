@@ -1,8 +1,8 @@
 """A Perfetto trace: native protobuf, for https://ui.perfetto.dev and trace_processor.
 
-Fields and their numbers are those of Perfetto's ``protos/perfetto/trace``. Every track is a packet
-sequence of its own, with words and a clock of its own, so that tracks are written one after another
-and a packet says neither its track nor more than the nanoseconds since the one before.
+Fields and their numbers are those of Perfetto's ``protos/perfetto/trace``. Every track is a separate
+packet sequence with its own words and clock. Tracks are therefore written one after another, and a
+packet names no track and holds only the nanoseconds since the previous packet.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def write(run: Run, path: Path | str) -> Path:
     Times are nanoseconds since the Unix epoch, exactly.
 
     Raises:
-        BadInputError: If something is there already, the place can't be written, or a time lies
-            before 1970, which the format has no number for.
+        BadInputError: If the path exists already, can't be written, or a time lies
+            before 1970, which the format can't represent.
     """
     with new_file(path) as file:
         timeline = timeline_of(run)
@@ -64,7 +64,7 @@ def write(run: Run, path: Path | str) -> Path:
 
 
 class _Trace:
-    """A trace being written. The uuid of a track is its number, and that of its sequence too."""
+    """A trace in the course of being written. The uuid of a track is its number, and also that of its sequence."""
 
     def __init__(self, file: BinaryIO, base_ns: int) -> None:
         self._file = file
@@ -72,13 +72,13 @@ class _Trace:
         self._count = 0
 
     def process(self, pid: int, name: str) -> None:
-        """Add a process, before all tracks; its number is the uuid of its track too."""
+        """Add a process, before all tracks; its number is also the uuid of its track."""
         self._count = max(self._count, pid)
         descriptor = pb.message(3, pb.integer(1, pid), pb.text(6, name))
         self._descriptor(pid, descriptor + pb.integer(11, _EXPLICIT))
 
     def counter(self, line: Counter) -> None:
-        """Add a line with its unit."""
+        """Add a counter with its unit."""
         unit = pb.integer(3, _SIZE_BYTES) if line.unit == "B" else pb.text(6, line.unit) if line.unit else b""
         sequence = self._sequence(line.name, line.process, pb.message(8, unit))
         head = sequence.fixed + pb.varint(_TRACK_EVENT << 3 | 2)
@@ -103,7 +103,7 @@ class _Trace:
         self._events(sequence, rest, [end] * len(rest))
 
     def notes(self, found: list[tuple[str, str]]) -> None:
-        """Add a track of instants: what a reader must know."""
+        """Add a track of instants: notes for the reader."""
         if not found:
             return
         sequence = self._sequence("Warnings", None)
@@ -115,7 +115,7 @@ class _Trace:
         self._events(sequence, np.full(len(found), self._base_ns), bodies)
 
     def _sequence(self, name: str, process: int | None, more: bytes = b"") -> _Sequence:
-        """Begin a track: its descriptor, and a sequence with a clock that counts from the trace's base."""
+        """Begin a track: its descriptor, and a sequence with a clock that starts at the trace's base."""
         self._count += 1
         uuid = self._count
         parent = b"" if process is None else pb.integer(5, process) + pb.integer(12, uuid)
@@ -123,7 +123,7 @@ class _Trace:
         defaults = pb.message(_TRACK_EVENT, pb.integer(_TRACK, uuid)) + pb.integer(_TIMESTAMP_CLOCK, _INCREMENTAL)
         cleared = pb.integer(_FLAGS, _CLEARED) + pb.integer(_FIRST_ON_SEQUENCE, 1)
         self._packet(own, cleared, pb.message(_DEFAULTS, defaults))
-        # The same moment for all: the trace's own clock must not go back from one track to the next.
+        # The same moment for all tracks: the trace's own clock must not go back between tracks.
         clocks = [
             pb.message(1, pb.integer(1, clock), pb.integer(2, self._base_ns), pb.integer(3, clock == _INCREMENTAL))
             for clock in (_BOOTTIME, _REALTIME, _INCREMENTAL)
@@ -144,7 +144,7 @@ class _Trace:
         self._file.write(pb.message(_PACKET, *fields))
 
     def _events(self, sequence: _Sequence, at_ns: NDArray[np.int64], bodies: list[bytes]) -> None:
-        """Write a packet for each time, in increasing order."""
+        """Write a packet per time, in increasing order."""
         if not len(at_ns):
             return
         waits = np.diff(at_ns, prepend=sequence.now_ns).tolist()
@@ -162,9 +162,9 @@ class _Sequence:
     """The state of a packet sequence.
 
     Attributes:
-        fixed: What every packet of it starts with: the sequence's number, and that it needs the state.
+        fixed: Beginning of every packet: the sequence's number, and that it needs the state.
         now_ns: Time of its last packet.
-        words: What it has given numbers to.
+        words: Words with assigned numbers.
     """
 
     def __init__(self, fixed: bytes, now_ns: int) -> None:
@@ -183,7 +183,7 @@ class _Sequence:
         return called + b"".join(self._arg(key, value) for key, value in _short(args).items())
 
     def packed(self, batch: Batch[bytes]) -> Iterator[bytes]:
-        """What follows the stamp in the packet that begins each span of a batch."""
+        """The fields after the stamp in the packet that begins each span of a batch."""
         made: dict[bytes, bytes] = {}
         for i, (event, into) in enumerate(zip(batch.body, batch.into.tolist(), strict=True)):
             if into or i in batch.out:
@@ -206,7 +206,7 @@ class _Sequence:
 
 
 class _Ends:
-    """Ends of spans that are still to come, while batches of begins go by."""
+    """Pending ends of spans during a sequence of batches of begins."""
 
     def __init__(self) -> None:
         self._open = np.empty(0, np.int64)
@@ -214,10 +214,10 @@ class _Ends:
     def merged(
         self, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Begins of a batch, and the ends up to its last begin, in the order that nests.
+        """Begins of a batch, and the ends up to its last begin, in the order of nesting.
 
         Returns:
-            Times, increasing, and for each the place of the span that begins; -1 for an end.
+            Times, increasing, and for each the position of the span that begins; -1 for an end.
         """
         n = len(start_ns)
         place = np.arange(n)
@@ -227,20 +227,20 @@ class _Ends:
         self._open = lasting[due:]
         time = np.concatenate([lasting[:due], start_ns, start_ns[pointlike]])
         which = np.concatenate([np.full(due, -1), place, np.full(int(pointlike.sum()), -1)])
-        # At one time: what goes on ends first, then spans begin, and one without length ends at once.
+        # At equal times, open spans end first, then spans begin, and spans of zero length end at once.
         rank = np.concatenate([np.full(due, -1), 2 * place, 2 * place[pointlike] + 1])
         order = np.lexsort((rank, time))
         return time[order], which[order]
 
     def rest(self) -> NDArray[np.int64]:
-        """The ends that are left after the last begin."""
+        """The ends after the last begin."""
         return self._open
 
 
 def _short(args: Mapping[str, object]) -> dict[str, object]:
-    """Args in fewer fields, each of which costs every span some bytes.
+    """Args in fewer fields, each of which adds some bytes to every span.
 
-    All energies are one text, to be read and not summed; shared memory goes with its block.
+    All energies form one text for reading, not for sums; shared memory is part of the block's text.
     """
     short = {key: value for key, value in args.items() if not isinstance(value, Figure)}
     if "block" in short and "shared_bytes" in short:

@@ -1,4 +1,4 @@
-"""What the SVG picture is drawn with: a sheet, an axis of time, and shapes thinned to what can be seen."""
+"""Drawing primitives of the SVG picture: a sheet, a time axis, and shapes thinned to the visible resolution."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH, LEFT, RIGHT = 1200, 172, 24
-"""Of the sheet and its margins, in pixels."""
+"""Size of the sheet and its margins, in pixels."""
 
 _GREY, _FAINT = "#555555", "#dddddd"
 _UNPRINTABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _COLUMN = 0.5
-"""Pixels of which a line shows the least and the most, and a lane one box."""
+"""Pixels within which a line keeps its least and largest values, and a lane one box."""
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
@@ -24,13 +24,13 @@ Floats = NDArray[np.float64]
 
 
 def scaled(length_ns: float) -> str:
-    """A length of time in the unit in which it reads best."""
+    """A duration in the unit that reads best."""
     factor, unit = next(((f, u) for f, u in _UNITS if abs(length_ns) >= f), _UNITS[-1])
     return f"{length_ns / factor:.3g} {unit}"
 
 
 def nice(most: float) -> float:
-    """The next round number, as the end of a scale from 0."""
+    """The next round number, for the end of a scale from 0."""
     if not most > 0:
         return 1.0
     power = 10.0 ** np.floor(np.log10(most))
@@ -38,7 +38,7 @@ def nice(most: float) -> float:
 
 
 def clipped(time: Ints, value: Floats, start_ns: int, end_ns: int) -> tuple[Ints, Floats]:
-    """The part of a line of steps that lies in a stretch, with the value that holds at its beginning and its end."""
+    """The part of a step line within a segment, with the values at its beginning and its end."""
     first = max(int(np.searchsorted(time, start_ns, "right")) - 1, 0)
     last = int(np.searchsorted(time, end_ns, "left"))
     if last <= first:
@@ -49,10 +49,10 @@ def clipped(time: Ints, value: Floats, start_ns: int, end_ns: int) -> tuple[Ints
 
 @dataclass(frozen=True)
 class Axis:
-    """Time along the sheet.
+    """The time axis of the sheet.
 
     Attributes:
-        start_ns, end_ns: At the left and right edge.
+        start_ns, end_ns: Times at the left and right edge.
     """
 
     start_ns: int
@@ -69,7 +69,7 @@ class Axis:
 
 
 class Sheet:
-    """An SVG in the making; y grows downwards, in pixels."""
+    """An SVG under construction; y grows downwards, in pixels."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -92,7 +92,7 @@ class Sheet:
         grey: bool = False,
         end: bool = False,
     ) -> None:
-        """Words whatever is in them; with ``end`` they end at x."""
+        """Text, with special characters escaped; with ``end`` it ends at x."""
         style = f' font-size="{size}"' if size != 13 else ""
         style += ' font-weight="600"' if bold else ""
         style += ' text-anchor="end"' if end else ""
@@ -100,19 +100,19 @@ class Sheet:
         self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="{_GREY if grey else "#111"}"{style}>{plain}</text>')
 
     def heading(self, y: float, words: str, high: float, low_value: float, high_value: float) -> None:
-        """What a row shows, and the ends of its scale, with a line at each."""
+        """The title of a row, and the ends of its scale, with a line at each."""
         self.text(LEFT - 10, y + high / 2 + 5, words, end=True)
         for at, value in ((y, high_value), (y + high, low_value)):
             self._line(LEFT, at, WIDTH - RIGHT, at, _FAINT)
             self.text(LEFT - 10, at + 4, f"{value:g}", size=11, grey=True, end=True)
 
     def key(self, y: float, colour: str, words: str) -> None:
-        """A line of a legend."""
+        """A line of the legend."""
         self._parts.append(f'<rect x="{LEFT}" y="{y - 10:.1f}" width="12" height="12" fill="{colour}"/>')
         self.text(LEFT + 20, y, words, size=12)
 
     def boxes(self, axis: Axis, start: Ints, end: Ints, fills: Sequence[str], y: float, high: float) -> None:
-        """Spans as boxes of at least 0.6 pixels; what would show less than half a pixel beside the last is left out."""
+        """Spans as boxes of at least 0.6 pixels, without boxes that add less than half a pixel to the previous one."""
         left, right = axis.xs(start), axis.xs(end)
         right = np.maximum(right, left + 0.6)
         covered = -1.0
@@ -134,7 +134,7 @@ class Sheet:
         *,
         filled: bool = False,
     ) -> None:
-        """A line of values each of which holds until the next; filled down to zero if asked for."""
+        """A line of values, each of which holds until the next; optionally filled down to zero."""
         if len(time) < 2:
             return
         x, drawn = _thinned(axis.xs(time), np.clip(value / top, 0, 1))
@@ -150,7 +150,7 @@ class Sheet:
             self._parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
 
     def band(self, axis: Axis, time: Ints, low: Floats, high_value: Floats, top: float, y: float, high: float) -> None:
-        """An interval around steps."""
+        """An interval around a step line."""
         x = np.repeat(axis.xs(time), 2)[1:-1]
         edges = [np.repeat(y + high * (1 - np.clip(edge / top, 0, 1)), 2)[:-2] for edge in (high_value, low)]
         there = [f"{a:.2f},{b:.2f}" for a, b in zip(x, edges[0], strict=True)]
@@ -158,7 +158,7 @@ class Sheet:
         self._parts.append(f'<polygon points="{" ".join(there + back)}" fill="#d55e00" fill-opacity="0.18"/>')
 
     def time_axis(self, axis: Axis, y: float, since: int | None = None) -> float:
-        """Ticks with times since ``since`` (the left edge, if None) below y; returns where they end."""
+        """Ticks with times since ``since`` (the left edge, if None) below y; returns their lower edge."""
         zero = axis.start_ns if since is None else since
         factor, unit = next(((f, u) for f, u in _UNITS if axis.end_ns - axis.start_ns >= f), _UNITS[-1])
         step = nice((axis.end_ns - axis.start_ns) / 10)
@@ -174,7 +174,7 @@ class Sheet:
         return y + 28
 
     def funnel(self, low: float, high: float, top: float, bottom: float, below: float) -> float:
-        """Mark a stretch of an axis, and lead from it down to the whole width; returns where that ends."""
+        """Mark a segment of an axis and draw lines from it to the whole width below; returns their lower edge."""
         wide = max(high - low, 1.0)
         box = f'x="{low:.2f}" y="{top:g}" width="{wide:.2f}" height="{bottom - top:g}"'
         self._parts.append(f'<rect {box} fill="#000" fill-opacity="0.25"/>')
@@ -187,7 +187,7 @@ class Sheet:
 
 
 def _thinned(x: Floats, value: Floats) -> tuple[list[float], list[float]]:
-    """Of the steps in a column of half a pixel the first, the least, the most and the last."""
+    """The first, the least, the largest and the last of the steps in a column of half a pixel."""
     column = np.floor(x / _COLUMN).astype(np.int64)
     edges = np.flatnonzero(np.diff(column, prepend=column[0] - 1))
     keep: list[int] = []

@@ -1,6 +1,6 @@
-"""The wire format of Protocol Buffers, as far as a writer of traces needs it, and Perfetto's way to write words once.
+"""The wire format of Protocol Buffers, as far as traces need it, and Perfetto's interning of words.
 
-Source: https://protobuf.dev/programming-guides/encoding. A message is bytes; its fields are added up.
+Source: https://protobuf.dev/programming-guides/encoding. A message is bytes, the concatenation of its fields.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte; a negative one as the 64 bits of its two's complement."""
+    """An unsigned number, seven bits per byte; a negative one as the 64 bits of its two's complement."""
     number &= 0xFFFF_FFFF_FFFF_FFFF
     if number < 0x80:
         return bytes((number,))
@@ -62,7 +62,7 @@ class Interned:
         self._new: list[bytes] = []
 
     def number(self, table: int, word: str) -> int:
-        """The number of a word, from 1; a new word waits to be written."""
+        """The number of a word, from 1; a new word is queued for writing."""
         found = self._numbers.get((table, word))
         if found is None:
             found = self._used[table] = self._used[table] + 1
@@ -71,7 +71,7 @@ class Interned:
         return found
 
     def take_new(self) -> bytes:
-        """The words since the last call, as fields of InternedData."""
+        """The new words since the last call, as fields of InternedData."""
         new = b"".join(self._new)
         self._new.clear()
         return new

@@ -1,4 +1,4 @@
-"""A picture of a Run as SVG: power inside an iteration above its kernels, else kernels by stream and power around."""
+"""A picture of a Run as SVG: power within an iteration above its kernels, else kernels by stream and power."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.names import short_names
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
+"""The colours of Okabe and Ito, which most colour-blind readers can distinguish (jfly.uni-koeln.de/color)."""
 
 _OTHER, _PALE = "#888888", "#bbbbbb"
 _PERCENT = (("Compute", ""), ("Memory", ""), ("Achieved occupancy", "Theoretical occupancy"))
-"""Counters that are drawn, each with the one that bounds it, which is drawn behind."""
+"""Counters that are drawn, each with its upper bound, which is drawn behind it."""
 
 _AROUND = 25
-"""Readings of power that are shown before and after the iteration."""
+"""Readings of power shown before and after the iteration."""
 
 _POWER_HIGH, _LANE, _ROW = 104, 24, 62
 _MOST_LANES = 12
 
 
 def write(run: Run, path: Path | str) -> Path:
-    """Draw one iteration of a Run (or all of it, if it knows none), with the power inside or around it.
+    """Draw one iteration of a Run (all of it if its iterations are unknown), with the power within or around it.
 
     Raises:
-        BadInputError: If nothing in the Run has a time, something is there already, or the place
+        BadInputError: If nothing in the Run has a time, or the path exists already or
             can't be written.
     """
     with new_file(path) as file:
@@ -82,7 +82,7 @@ def draw(run: Run) -> str | None:
 
 
 def _shown(stretch: Stretch, timeline: Timeline) -> Process:
-    """The device whose kernels are shown; without kernels one whose power is known; else the last."""
+    """The device to show: the one with kernels; without kernels one with known power; else the last."""
     processes = timeline.processes
     if len(stretch.kernels):
         return next(process for process in processes if process.device == stretch.device)
@@ -99,7 +99,7 @@ def _title(run: Run, process: Process) -> str:
 
 
 def _facts(spans: Spans, stretch: Stretch, lines: dict[str, Counter]) -> str:
-    """How long the stretch is, how much of it kernels ran, and on what clock, how hot."""
+    """Facts of the segment: its length, the time with kernels, clock and temperature."""
     length = stretch.end_ns - stretch.start_ns
     found = [f"{stretch.what}: {scaled(length)}"]
     if len(stretch.kernels):
@@ -109,7 +109,7 @@ def _facts(spans: Spans, stretch: Stretch, lines: dict[str, Counter]) -> str:
     for name, unit in (("SM clock", "MHz"), ("Temperature", "°C")):
         line = lines.get(name)
         if line is not None and len(line.time_ns):
-            # The reading that held at its beginning, and those within.
+            # The reading that holds at its beginning, and those within.
             at = max(int(np.searchsorted(line.time_ns, stretch.start_ns, "right")) - 1, 0)
             until = max(int(np.searchsorted(line.time_ns, stretch.end_ns, "right")), at + 1)
             low, high = f"{line.value[at:until].min():.0f}", f"{line.value[at:until].max():.0f}"
@@ -118,7 +118,7 @@ def _facts(spans: Spans, stretch: Stretch, lines: dict[str, Counter]) -> str:
 
 
 def _power(sheet: Sheet, run: Run, stretch: Stretch, process: Process, line: Counter, y: float) -> float:
-    """Readings of power, each over the time that it tells of, on an axis of its own; where the stretch lies in it."""
+    """Readings of power, each over its interval, on a separate axis; returns the position of the segment there."""
     channel = run.channel(process.device or "", POWER)
     period = int(np.median(np.diff(line.time_ns)))
     lag = int(channel.delay_s * 1e9) if channel is not None and channel.delay_s is not None else period // 2
@@ -131,7 +131,7 @@ def _power(sheet: Sheet, run: Run, stretch: Stretch, process: Process, line: Cou
     gain = channel.gain_pct if channel is not None else None
     band = (gain or 0.0) / 100
     axis, top = Axis(start, end), nice(float(value.max()) * (1 + band))
-    words = f"band: gain of the GPU's sensor, ±{gain:g} %" if gain else "the sensor's own gain error is not known"
+    words = f"band: gain of the GPU's sensor, ±{gain:g} %" if gain else "the sensor's gain error is unknown"
     sheet.heading(y, "Power, W", _POWER_HIGH, 0, top)
     sheet.text(WIDTH - RIGHT, y - 4, f"a reading every {scaled(period)}; {words}", grey=True, end=True)
     if band:
@@ -143,7 +143,7 @@ def _power(sheet: Sheet, run: Run, stretch: Stretch, process: Process, line: Cou
 
 
 def _kernels(sheet: Sheet, spans: Spans, stretch: Stretch, tracks: list[Track], axis: Axis, y: float) -> float:
-    """A lane for each stream; kernels by colour."""
+    """A lane per stream; kernels by colour."""
     colour = _colours(spans, stretch)
     names, name = codes(spans.table["name"])
     inside = np.zeros(len(spans.start_ns), bool)
@@ -162,7 +162,7 @@ def _kernels(sheet: Sheet, spans: Spans, stretch: Stretch, tracks: list[Track], 
 
 
 def _times(spans: Spans, stretch: Stretch) -> list[tuple[str, int, int]]:
-    """Names of kernels, how often they ran and how long together, the longest first."""
+    """Names of kernels with their number and total time, the longest first."""
     names, name = codes(spans.table["name"])
     code = name[stretch.kernels] + 1
     length = spans.end_ns[stretch.kernels] - spans.start_ns[stretch.kernels]
@@ -176,7 +176,7 @@ def _colours(spans: Spans, stretch: Stretch) -> dict[str, str]:
 
 
 def _percent(sheet: Sheet, line: Counter, bound: Counter | None, axis: Axis, y: float) -> float:
-    """A counter of kernels while they run, before the one that bounds it."""
+    """A counter of kernels while they run, in front of its upper bound."""
     high = _ROW - 22
     behind = [] if bound is None else [(_PALE, *clipped(bound.time_ns, bound.value, axis.start_ns, axis.end_ns))]
     drawn = [*behind, (_COLOURS[0], *clipped(line.time_ns, line.value, axis.start_ns, axis.end_ns))]

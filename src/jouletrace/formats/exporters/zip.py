@@ -9,10 +9,10 @@ from jouletrace.run.store import check_free, save
 
 
 def write(run: Run, path: Path | str) -> Path:
-    """Write a Run as one file; ".zip" is added to a name without it.
+    """Write a Run as one file; ".zip" is appended to a name without it.
 
     Raises:
-        BadInputError: If something is there already, or the place can't be written.
+        BadInputError: If the path exists already, or can't be written.
     """
     target = Path(path)
     if target.suffix.lower() != ".zip":

@@ -1,6 +1,6 @@
-"""What other tools wrote, read into Runs: one module a dialect, ``sniff(head)`` and ``read(path, options)``.
+"""Reads other tools' files into Runs: one module per dialect, ``sniff(head)`` and ``read(path, options)``.
 
-A format is one module (or several) and one line in ``FORMATS``; modules are imported when asked for.
+A new format takes one module (or several) and one line in ``FORMATS``; modules are imported on request.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "mig_folder": ("mig_folder",),
     "table": ("table",),
 }
-"""Name of each format and the modules that read it, one a dialect, in the order in which they are asked.
+"""Modules that read each format, by name, one per dialect, in the order in which they are tried.
 
-Chrome JSON of one tool is asked before that of any.
+Chrome JSON of a specific tool is tried before generic Chrome JSON.
 """
 
 CONVERTED_BY: dict[str, str] = {
@@ -48,22 +48,22 @@ CONVERTED_BY: dict[str, str] = {
     ".nvvp": "nvprof --import-profile {file} --csv --print-gpu-trace",
     ".nvprof": "nvprof --import-profile {file} --csv --print-gpu-trace",
 }
-"""Reports that only the tool that wrote them can read, by suffix: the command whose output is read here."""
+"""Reports that only their own tool can read, by suffix: the command whose output is read here."""
 
 
 class Importer(Protocol):
-    """What a module of ``FORMATS`` offers, and a format."""
+    """The interface of a module of ``FORMATS``, and of a format."""
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file that begins so (up to 64 KiB, decompressed) is of this format. Never raises."""
+        """Whether ``head``, the beginning of a file (up to 64 KiB, decompressed), has this format. Never raises."""
 
     def read(self, path: Path, options: ImportOptions) -> Run:
-        """Read one file, made with ``base.new_run``.
+        """Read one file into a Run of ``base.new_run``.
 
-        What can't be used is counted in the Run's warnings (``base.Left``), never dropped in silence.
+        Unusable content is counted in the Run's warnings (``base.Left``), never dropped silently.
 
         Raises:
-            BadInputError: If nothing in it can be used: one line with file and place.
+            BadInputError: If nothing in it is usable: one line with file and place.
         """
 
 
@@ -71,7 +71,7 @@ def importer(name: str) -> Importer:
     """The importer of a format.
 
     Raises:
-        BadInputError: If there is no such format; the nearest is offered.
+        BadInputError: If the format is unknown; the message offers the nearest.
     """
     check_format(name, FORMATS)
     dialects = [cast(Importer, import_module(_PACKAGE + module)) for module in FORMATS[name]]
@@ -79,30 +79,30 @@ def importer(name: str) -> Importer:
 
 
 class _Dialects:
-    """The importer of a format of several dialects."""
+    """The importer of a format with several dialects."""
 
     def __init__(self, name: str, dialects: Sequence[Importer]) -> None:
         self._name = name
         self._dialects = dialects
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file that begins so is of one of them."""
+        """Whether the beginning of a file is that of one of the dialects."""
         return any(dialect.sniff(head) for dialect in self._dialects)
 
     def read(self, path: Path, options: ImportOptions) -> Run:
-        """Read a file by the dialect that it is of."""
+        """Read a file by its dialect."""
         head = read_head(path)
         for dialect in self._dialects:
             if dialect.sniff(head):
                 return dialect.read(path, options)
-        raise BadInputError(f"{path}: this is not recognised as a file of {self._name}")
+        raise BadInputError(f"{path}: not recognised as a file of {self._name}")
 
 
 def recognise(path: Path | str) -> str:
-    """The format of a file, told by its content alone.
+    """The format of a file, determined by its content alone.
 
     Raises:
-        BadInputError: If it can't be read, is empty, or is of no known format.
+        BadInputError: If it can't be read, is empty, or has no known format.
     """
     if Path(path).is_dir():
         return _recognise_folder(Path(path))
@@ -118,7 +118,7 @@ def check_readable(path: Path | str) -> None:
     """Refuse a report that only its own tool can read, with the command that converts it.
 
     Raises:
-        BadInputError: If it is one, by its name.
+        BadInputError: If it is such a report, by its name.
     """
     name = Path(path).name.lower()
     for suffix, command in CONVERTED_BY.items():
@@ -134,16 +134,14 @@ def _recognise_folder(path: Path) -> str:
         return "jouletrace"
     if mig_folder.is_folder(path):
         return "mig_folder"
-    raise BadInputError(
-        f"{path} is the folder neither of a Run nor of MIG results: name the files in it that are to be imported"
-    )
+    raise BadInputError(f"{path} is neither the folder of a Run nor of MIG results: name the files in it to import")
 
 
 def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
-    """Read one file into a Run of kind "import", its times as the file has them.
+    """Read one file into a Run of kind "import", with the times of the file.
 
     Raises:
-        BadInputError: If it can't be read, or nothing in it can be used.
+        BadInputError: If it can't be read, or nothing in it is usable.
     """
     options = options or ImportOptions()
     check_readable(path)
@@ -152,10 +150,10 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
 
 
 def import_files(paths: Sequence[Path | str], options: ImportOptions | None = None) -> Run:
-    """Read files and merge them into one Run on one clock; ``settings["imported"]`` says how each was aligned.
+    """Read files and merge them into one Run on one clock; ``settings["imported"]`` states how each was aligned.
 
     Raises:
-        BadInputError: If one can't be read, or nothing in it can be used.
+        BadInputError: If a file can't be read, or nothing in it is usable.
     """
     from jouletrace.analysis.traced import take_for_samples
     from jouletrace.formats.importers.merge import merge

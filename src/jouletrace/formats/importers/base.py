@@ -1,4 +1,4 @@
-"""What all importers share: options, reading files whole but bounded, and counting what was left out."""
+"""Common parts of all importers: options, bounded reading of files, and counts of what was left out."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from jouletrace.run.files import open_regular
 from jouletrace.run.forms import Imported
 
 HEAD_BYTES = 64 * 1024
-"""How much of a file its format is told from."""
+"""Bytes of a file from which its format is determined."""
 
 LIMIT_BYTES = 4 << 30
-"""Files that are held in memory may have so many bytes, decompressed; it bounds a small ``.gz`` too."""
+"""Largest size in bytes, decompressed, of a file that is held in memory; it also bounds a small ``.gz``."""
 
 UNIX, RELATIVE, NO_CLOCK = "unix", "relative", "none"
-"""Times of a file: since the Unix epoch; since some start of its own; or it has none."""
+"""Times of a file: since the Unix epoch, since a start of its own, or none."""
 
 _GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How files are to be read; every option has a default that needs no thought.
+    """Options of reading files, all with defaults.
 
     Attributes:
-        format: Name in ``FORMATS``; None to tell it from the content.
+        format: Name in ``FORMATS``; None to determine it from the content.
         offsets_s: Seconds to add to the times of a file, by its path as given or its base name.
-        offset_s: Seconds to add to the times of every file but the first (of the only one, if there
-            is one), where ``offsets_s`` doesn't name it.
+        offset_s: Seconds to add to the times of every file but the first (or of the only one),
+            where ``offsets_s`` doesn't name it.
         map: Column mapping for tables, target -> column ("time" -> "Timestamp", "power_w" -> "P [W]").
-        latency_s: Latency of an iteration in seconds, where it comes from elsewhere.
-        device: Name of the device, where the file doesn't report it it.
+        latency_s: Latency of an iteration in seconds, from another source.
+        device: Name of the device, where the file doesn't report it.
         time_zone: IANA zone ("Europe/Berlin") of local times in files without a zone; None for UTC,
             which is then flagged.
     """
@@ -53,16 +53,16 @@ class ImportOptions:
 
 
 class Left:
-    """Counts what of a file could not be used, by reason; becomes warnings of the Run."""
+    """Counts the unusable content of a file, by reason; becomes warnings of the Run."""
 
     def __init__(self, path: Path) -> None:
         self._where = path.name
         self._found: dict[str, tuple[int, str, str]] = {}
 
     def add(self, code: str, text: str, count: int = 1, place: str | Callable[[], str] = "") -> None:
-        """``count`` things were left out: ``text`` goes on from the number ("rows without a time").
+        """Count ``count`` items left out; ``text`` continues the sentence after the number ("rows without a time").
 
-        ``place`` ("line 12") is kept for the first; a function is called for that one alone.
+        ``place`` ("line 12") is kept for the first item; if it is a function, it is called for that item only.
         Nothing happens if ``count`` is 0.
         """
         if count and code in self._found:
@@ -72,7 +72,7 @@ class Left:
             self._found[code] = (int(count), text, place() if callable(place) else place)
 
     def number(self, cell: str, decimal: str, place: str) -> float | None:
-        """The number in a cell; None, and counted, where it is empty or holds none."""
+        """The number in a cell; None, and counted, where the cell is empty or holds no number."""
         try:
             value = number(cell, decimal)
         except ValueError:
@@ -83,13 +83,13 @@ class Left:
         return value
 
     def first(self) -> str:
-        """What was left out first, to end the line of an error: " (2 events are no JSON, ...)"."""
+        """The first item left out, as the end of an error's line: " (2 events are no JSON, ...)"."""
         for count, text, place in self._found.values():
             return f" ({count} {text}{f', the first at {place}' if place else ''})"
         return ""
 
     def warn(self, run: Run) -> None:
-        """Write what was counted into the warnings, and into ``settings["imported"]`` as numbers."""
+        """Write the counts into the warnings, and into ``settings["imported"]`` as numbers."""
         for code, (count, text, place) in self._found.items():
             first = f", the first at {place}" if place else ""
             run.warn(code, f"{count} {text}{first}", self._where)
@@ -97,7 +97,7 @@ class Left:
 
 
 def new_run(path: Path, form: str, clock: str, dialect: str = "") -> Run:
-    """An empty Run for what is in a file; ``clock`` is ``UNIX``, ``RELATIVE`` or ``NO_CLOCK``."""
+    """An empty Run for the content of a file; ``clock`` is ``UNIX``, ``RELATIVE`` or ``NO_CLOCK``."""
     file: Imported = {"path": path.name, "format": form, "clock": clock, "aligned": ""}
     if dialect:
         file["dialect"] = dialect
@@ -119,16 +119,16 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 
 def read_bytes(path: Path, left: Left | None = None) -> bytes:
-    """A whole file, decompressed. Of a damaged ``.gz``, what can be had, counted in ``left``.
+    """A whole file, decompressed; the readable part of a damaged ``.gz``, counted in ``left``.
 
     Raises:
         BadInputError: If it can't be read, is empty, or is larger than ``LIMIT_BYTES``.
     """
     if path.is_file() and path.stat().st_size > LIMIT_BYTES:
-        raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
+        raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter time")
     data = _read(path, LIMIT_BYTES + 1, left)
     if len(data) > LIMIT_BYTES:
-        raise BadInputError(f"{path} holds more than {LIMIT_BYTES >> 30} GiB: record a shorter stretch")
+        raise BadInputError(f"{path} holds more than {LIMIT_BYTES >> 30} GiB: record a shorter time")
     return data
 
 
@@ -146,9 +146,9 @@ def _read(path: Path, size: int, left: Left | None) -> bytes:
 
 
 def read_text(path: Path, left: Left | None = None) -> str:
-    r"""A whole text file; UTF-8 or, by its byte order mark, UTF-16. What is neither is spelt out as ``\xNN``.
+    r"""A whole text file in UTF-8 or, by its byte order mark, UTF-16. Other bytes are spelt out as ``\xNN``.
 
-    ``left`` is told of a last line without an end: half a number is a number too.
+    ``left`` counts a last line without an end, since its last number may be cut off.
 
     Raises:
         BadInputError: If it can't be read, is empty, too large, or binary.
@@ -157,7 +157,9 @@ def read_text(path: Path, left: Left | None = None) -> str:
     text = decode_text(data)
     if "\0" in text[:HEAD_BYTES]:
         raise BadInputError(f"{path} is a binary file, not text")
-    if left is not None and text[-1:] not in ("\n", "\r") and text.rstrip()[-1:] not in ("]", "}"):  # JSON ends itself
+    if (
+        left is not None and text[-1:] not in ("\n", "\r") and text.rstrip()[-1:] not in ("]", "}")
+    ):  # JSON has its own end
         left.add(
             "unfinished_line", "line at the end has no line break: if the file was cut off, its last value was too"
         )
@@ -166,13 +168,13 @@ def read_text(path: Path, left: Left | None = None) -> str:
 
 def decode_text(data: bytes) -> str:
     """Bytes of a text file as text; never raises."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # what PowerShell's ">" writes
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # output of PowerShell's ">"
         return data.decode("utf-16", "replace")
     return data.decode("utf-8-sig", "backslashreplace")
 
 
 def _unpack(file: BinaryIO, size: int, path: Path, left: Left | None = None) -> bytes:
-    """Up to ``size`` bytes of a gzip file, all its members; up to the damage, if there is some."""
+    """Up to ``size`` bytes of a gzip file with all its members, or up to a damaged place."""
     parts: list[bytes] = []
     rest = size
     try:
@@ -184,5 +186,5 @@ def _unpack(file: BinaryIO, size: int, path: Path, left: Left | None = None) -> 
         if not parts:
             raise BadInputError(f"cannot read {path}: {error}") from None
         if left is not None:
-            left.add("damaged_gzip", f"damaged place in the compressed file; what follows is lost ({error})")
+            left.add("damaged_gzip", f"damaged place in the compressed file; the rest is lost ({error})")
     return b"".join(parts)

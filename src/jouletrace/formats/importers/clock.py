@@ -1,4 +1,4 @@
-"""Putting files on one clock: what their times count from, and what was added to them."""
+"""Alignment of files to one clock: the origin of their times, and the offsets added to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": (
 
 @dataclass(frozen=True)
 class Extent:
-    """From when to when a Run has times, in ns; both None where it has none."""
+    """The time range of a Run in ns; both None for a Run without times."""
 
     start_ns: int | None
     end_ns: int | None
@@ -27,14 +27,14 @@ class Extent:
         return span_text(self.start_ns, self.end_ns) if self.start_ns is not None and self.end_ns is not None else ""
 
     def touches(self, other: Extent) -> bool:
-        """Whether the two have a moment in common."""
+        """Whether the two overlap."""
         if self.start_ns is None or self.end_ns is None or other.start_ns is None or other.end_ns is None:
             return False
         return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
 
 
 def extent(run: Run) -> Extent:
-    """From when to when a Run has times."""
+    """The time range of a Run."""
     starts: list[int] = []
     ends: list[int] = []
     for name, columns in _TIMES.items():
@@ -61,11 +61,11 @@ def shift(run: Run, by_ns: int) -> None:
 
 
 def align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
-    """Bring Runs of one file each onto the clock of the first that knows Unix time, and say how in each.
+    """Align Runs of one file each to the clock of the first that has Unix time, and state how in each.
 
-    Times since the Unix epoch stay as they are. A file whose times count from a start of its own is
-    put with its first time on the first time of the reference, which is a guess, and warned of
-    unless an offset was given. Offsets are added last.
+    Times since the Unix epoch stay unchanged. The first time of a file with another origin is aligned with
+    the first time of the reference. That is a guess, with a warning unless an offset was given. Offsets
+    are added last.
     """
     clocks = [about(run)["clock"] for run in runs]
     first = next((k for k, clock in enumerate(clocks) if clock == UNIX), None)
@@ -73,7 +73,7 @@ def align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
         first = next((k for k, clock in enumerate(clocks) if clock == RELATIVE), 0)
     reference = extent(runs[first])
     for k, (run, path, clock) in enumerate(zip(runs, paths, clocks, strict=True)):
-        said = "its times count from a start of its own" if clock == RELATIVE else "its times are Unix times"
+        said = "its times have an origin of their own" if clock == RELATIVE else "its times are Unix times"
         offset_s = _offset(k, path, len(runs), options)
         by_ns = 0
         if clock == NO_CLOCK:
@@ -82,9 +82,9 @@ def align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
             start = extent(run).start_ns
             if start is not None and reference.start_ns is not None:
                 by_ns = reference.start_ns - start
-                said = f"its start was put on that of {Path(paths[first]).name}"
+                said = f"its start was aligned with that of {Path(paths[first]).name}"
                 if offset_s is None:
-                    message = f"{said}, which is a guess: say --offset, 0 if it is right"
+                    message = f"{said}, which is a guess: give --offset, or --offset 0 if it is right"
                     run.warn("clock_assumed", message, Path(path).name)
         if offset_s is not None and clock != NO_CLOCK:
             by_ns += round(offset_s * 1e9)
@@ -94,14 +94,14 @@ def align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
 
 
 def warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
-    """Say so where a file has no moment in common with any other one."""
+    """Warn of a file that overlaps no other file in time."""
     extents = [extent(run) for run in runs]
     timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
-    for k in timed[: 1 if len(timed) == 2 else None]:  # of two files one line says it of both
+    for k in timed[: 1 if len(timed) == 2 else None]:  # for two files one line covers both
         others = [extents[other] for other in timed if other != k]
         if others and not any(extents[k].touches(other) for other in others):
             message = (
-                f"its times ({extents[k].said()}) have no moment in common with the other files "
+                f"its times ({extents[k].said()}) don't overlap those of the other files "
                 f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
             )
             runs[k].warn(NO_COMMON_TIME, message, Path(paths[k]).name)
@@ -115,6 +115,6 @@ def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:
 
 
 def created_ns(runs: list[Run]) -> int:
-    """When what was imported began: the first time of all, or of the files if they have none."""
+    """Begin of the imported content: the first time of all, or that of the files if they have no times."""
     starts = [extent(run).start_ns for run in runs if about(run)["clock"] == UNIX]
     return min((start for start in starts if start is not None), default=min(run.created_ns for run in runs))

@@ -1,4 +1,4 @@
-"""Spans, samples and counters put together column by column, from NumPy arrays: a million rows cost no objects."""
+"""Spans, samples and counters assembled by columns from NumPy arrays, without an object per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jouletrace.run import tables
 
 
 class Coded(NamedTuple):
-    """A column of text: an index into ``values`` for each row, negative where there is none.
+    """A column of text: an index into ``values`` for each row, negative where the text is missing.
 
     Attributes:
         codes: Integers, shape (n,).
@@ -25,10 +25,10 @@ class Coded(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """A column of numbers of which some are missing.
+    """A column of numbers with missing values.
 
     Attributes:
-        values: Numbers, shape (n,); any where missing.
+        values: Numbers, shape (n,); arbitrary where missing.
         valid: Booleans, shape (n,).
     """
 
@@ -37,19 +37,19 @@ class Partly(NamedTuple):
 
 
 def coded(texts: Sequence[str | None]) -> Coded:
-    """A column of texts, one a row, None where there is none."""
+    """A column of texts, one per row, None where it is missing."""
     codes: dict[str, int] = {}
     found = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
     return Coded(np.array(found, np.int32), list(codes))
 
 
 def known(values: NDArray[np.integer], least: int = 0, most: int = (1 << 63) - 1) -> Partly:
-    """A column of integers, missing where they are below ``least`` or above ``most``."""
+    """A column of integers; those below ``least`` or above ``most`` are missing."""
     return Partly(values, (values >= least) & (values <= most))
 
 
 def launch_shape(axes: NDArray[np.integer]) -> dict[str, Partly]:
-    """The six columns of grid and block of 32 bits, from integers of shape (6, n), -1 where unknown."""
+    """The six columns of grid and block with 32 bits, from integers of shape (6, n), -1 where unknown."""
     names = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
     return {name: known(values, most=(1 << 31) - 1) for name, values in zip(names, axes, strict=True)}
 
@@ -61,7 +61,7 @@ def block(name: str, n: int, /, **columns: Column) -> pa.Table:
     """``n`` rows of the table ``name`` ("spans", ...); absent columns are null.
 
     A column is an array of length n, one value for all rows, a ``Coded`` text column, or a
-    ``Partly`` missing one.
+    ``Partly`` missing column.
 
     Raises:
         KeyError: If the table has no such column.
@@ -78,14 +78,14 @@ def block(name: str, n: int, /, **columns: Column) -> pa.Table:
 
 
 def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
-    """Blocks one after the other, their dictionaries made one."""
+    """Concatenate blocks and unify their dictionaries."""
     if not blocks:
         return tables.empty(name)
-    return pa.concat_tables(blocks).unify_dictionaries()  # in their chunks: a copy would double a large file
+    return pa.concat_tables(blocks).unify_dictionaries()  # in chunks: a copy would double a large file
 
 
 def _nulls(empty: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nulls of another type, in the memory of ``empty``: of spans, half of the columns are missing at a time."""
+    """Nulls of another type, in the memory of ``empty``: half of the columns of spans are null at a time."""
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(_nulls(empty, kind.index_type), pa.array([], kind.value_type))
     return pa.Array.from_buffers(kind, len(empty), empty.buffers(), len(empty))

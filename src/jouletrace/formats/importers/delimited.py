@@ -1,4 +1,4 @@
-"""Tables of cells with some delimiter: CSV as tools and spreadsheets write it."""
+"""Tables of cells with a delimiter: CSV as written by tools and spreadsheets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DELIMITERS = ("\t", ";", ",", "|")
 
 @dataclass(frozen=True)
 class Delimited:
-    """A header and the rows that have as many cells.
+    """A header and the rows with as many cells.
 
     Attributes:
         header: Names of the columns, stripped.
@@ -30,7 +30,7 @@ class Delimited:
 
 
 def delimiter_of(line: str) -> str | None:
-    """The delimiter of a line: the one that occurs most often outside of quotes; None if there is none."""
+    """The delimiter of a line: the one that occurs most often outside of quotes; None without any."""
     bare = "".join(line.split('"')[::2])
     count = {d: bare.count(d) for d in _DELIMITERS}
     best = max(count, key=lambda d: count[d])
@@ -38,7 +38,7 @@ def delimiter_of(line: str) -> str | None:
 
 
 def split_row(row: str, delimiter: str = ",") -> list[str] | None:
-    """The cells of a line as they are; None if it can't be read."""
+    """The cells of a line, unchanged; None if it can't be read."""
     try:
         return next(csv.reader([row], delimiter=delimiter), [])
     except csv.Error:
@@ -46,13 +46,13 @@ def split_row(row: str, delimiter: str = ",") -> list[str] | None:
 
 
 def rejoined(cells: list[str], width: int, name: int | None, delimiter: str = ",") -> list[str]:
-    """The cells of a row of too many, where a name without quotes holds the delimiter: "gemm(float*, int)".
+    """The cells of a row with too many, where an unquoted name holds the delimiter: "gemm(float*, int)".
 
     Args:
-        cells: As they are, not stripped.
-        width: How many there should be.
-        name: Which of them is the name; None if none is.
-        delimiter: What they were split at.
+        cells: The cells, not stripped.
+        width: The expected number of cells.
+        name: Index of the name; None without a name.
+        delimiter: The delimiter at which they were split.
     """
     surplus = len(cells) - width
     if surplus <= 0 or name is None:
@@ -69,8 +69,8 @@ def read_delimited(
         text: From the header on (or from the first row, if ``header`` is given).
         left: Counts rows that don't fit.
         header: The columns, if the text has no header.
-        before: How many lines of the file stand before the text.
-        name: The column that holds the delimiter in rows of too many cells (see ``rejoined``).
+        before: Number of lines of the file before the text.
+        name: The column that holds the delimiter in rows with too many cells (see ``rejoined``).
     """
     delimiter = delimiter_of(text.split("\n", 1)[0]) or ","
     names = list(header or [])
@@ -84,7 +84,7 @@ def read_delimited(
             continue
         cells = rejoined(split, len(names), names.index(name), delimiter) if name in names else split
         if len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
-            if cells[: len(names)] != names:  # tools that are started again write their header again
+            if cells[: len(names)] != names:  # a tool that is restarted writes its header again
                 rows.append(cells[: len(names)])
                 lines.append(line)
         else:

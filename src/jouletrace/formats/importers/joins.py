@@ -1,4 +1,4 @@
-"""Joins on arrays: which span encloses which, and which rows carry the same id."""
+"""Joins on arrays: which span encloses which, and which rows share an id."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ NONE, AMBIGUOUS = -1, -2
 """No row, or several rows that can't be distinguished."""
 
 _AT_ONCE = 1 << 18
-"""Spans whose containers are searched for in one go: the search takes ten arrays of their size."""
+"""Spans whose containers are searched at once: the search takes ten arrays of their size."""
 
 
 def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.bool_], slack_ns: int = 0) -> Ints:
-    """For each span the innermost container on its lane that it lies in, as a row number, else ``NONE``.
+    """Row number of the innermost container on each span's lane that contains the span, else ``NONE``.
 
-    The innermost is the one that starts last; containers need not be nested. Of spans that are
-    equal, the first in stored order encloses the others.
+    The innermost container is the one that starts last; containers need not be nested. Among equal
+    spans, the first in stored order encloses the others.
 
     Args:
         lane: Integers, shape (n,): only spans of one lane enclose each other.
         start: Starts in ns, shape (n,).
         end: Ends in ns, shape (n,).
         container: Booleans, shape (n,): which spans may enclose others.
-        slack_ns: How far a span may stick out at the end of its container, for rounded stamps.
+        slack_ns: Time by which a span may exceed the end of its container, for rounded stamps.
     """
     n = len(start)
     parent = np.full(n, NONE, np.int64)
@@ -48,7 +48,7 @@ def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.
 
 
 def _maxima(values: Ints) -> list[Ints]:
-    """Values, the larger of each pair of them, of each pair of those, and so on up to the largest of all."""
+    """Values, the larger of each pair of them, of each pair of those, and so on up to the overall maximum."""
     levels = [values]
     while len(levels[-1]) > 1:
         last = levels[-1]
@@ -91,9 +91,9 @@ class Calls(NamedTuple):
     """Calls that launch work on devices; each an array of shape (n,).
 
     Attributes:
-        keys: What their work carries too.
-        start, end: In ns.
-        parent: Ids of what encloses them.
+        keys: Keys that they share with their work.
+        start, end: Start and end in ns.
+        parent: Ids of the enclosing spans.
     """
 
     keys: Ints
@@ -103,9 +103,9 @@ class Calls(NamedTuple):
 
 
 def match(wanted: Ints, keys: Ints) -> Ints:
-    """For each wanted key the row of ``keys`` that has it: ``NONE`` if none, ``AMBIGUOUS`` if several.
+    """For each wanted key its row in ``keys``: ``NONE`` without one, ``AMBIGUOUS`` with several.
 
-    Negative keys are no keys.
+    Negative keys count as missing.
     """
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -119,7 +119,7 @@ def match(wanted: Ints, keys: Ints) -> Ints:
 
 
 def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
-    """As ``match``, but calls that lie inside one another and share a key count as the outermost one.
+    """As ``match``, but nested calls with the same key count as the outermost one.
 
     Some recorders write a driver call inside each runtime call, with the same id.
 
@@ -143,13 +143,13 @@ def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def parents_of_work(wanted: Ints, start: Ints, calls: Calls, joins: dict[str, int]) -> Ints:
-    """The parents of kernels and copies: those of the calls that launched them, ``NONE`` without such a call.
+    """The parents of kernels and copies: those of the calls that launched them, ``NONE`` where the call is missing.
 
     Args:
         wanted: Keys of the work, shape (m,).
-        start: Its starts in ns, shape (m,).
-        calls: What may have launched it.
-        joins: Gets how many there are, how many found a launch and a parent, and how many did not by ambiguity.
+        start: Starts of the work in ns, shape (m,).
+        calls: Calls that may have launched it.
+        joins: Receives the numbers of all kernels and copies, of those with a launch and a parent, and of ambiguities.
     """
     found = match_launch(wanted, calls.keys, calls.start, calls.end)
     joined = np.flatnonzero(found >= 0)

@@ -1,4 +1,4 @@
-"""JSON of other tools, in which names may not be escaped and the end may be missing."""
+"""JSON of other tools, with unescaped names or a missing end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jouletrace.formats.importers.numbers import LARGEST, plain_number
 
 
 def load(text: str, path: Path) -> Any:
-    """A whole JSON text, control characters in strings allowed.
+    """A whole JSON text; control characters in strings are allowed.
 
     Raises:
-        BadInputError: With line and column, if it is damaged.
+        BadInputError: If it is damaged, with line and column.
     """
     try:
         return json.loads(text, strict=False)
@@ -27,22 +27,22 @@ def load(text: str, path: Path) -> Any:
 
 
 def load_list(text: str, path: Path, left: Left) -> list[Any]:
-    """The elements of a JSON list; of a damaged one those that are whole, the others counted in ``left``.
+    """The elements of a JSON list; for a damaged list the intact ones, with the others counted in ``left``.
 
     Raises:
-        BadInputError: If it is valid and no list.
+        BadInputError: If it is valid but no list.
     """
     try:
         whole = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return _elements(text, left)
     if not isinstance(whole, list):
-        raise BadInputError(f"{path}: this JSON is no list")
+        raise BadInputError(f"{path}: this JSON isn't a list")
     return whole
 
 
 def _elements(text: str, left: Left) -> list[Any]:
-    """Objects one after the other; where one is damaged, on with what looks like the next."""
+    """The objects in sequence; after a damaged one, parsing resumes at what seems to be the next."""
     decoder = json.JSONDecoder(strict=False)
     found: list[Any] = []
     at = text.find("{")
@@ -57,18 +57,18 @@ def _elements(text: str, left: Left) -> list[Any]:
             continue
         at = text.find("{", at)
     if not text.rstrip().endswith("]"):
-        left.add("cut_off", "list has no end: what followed is lost")
+        left.add("cut_off", "list has no end: the rest is lost")
     return found
 
 
 def _next_element(text: str, at: int) -> int:
-    """Where the next line begins with an object, or the next object follows a comma; -1 if nowhere."""
+    """Position where the next line begins with an object, or the next object follows a comma; -1 if nowhere."""
     following = [place for mark in ("\n{", "\n, {", "\n,{", "},{", "}, {") if (place := text.find(mark, at + 1)) >= 0]
     return text.find("{", min(following)) if following else -1
 
 
 def as_float(value: object) -> float | None:
-    """A number, or text that is one; None for anything else, and beyond ``LARGEST``."""
+    """A number, or text that is a number; None for anything else, and beyond ``LARGEST``."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, int) and abs(value) >= LARGEST:

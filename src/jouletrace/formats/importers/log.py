@@ -1,4 +1,4 @@
-"""A log as it is read: rows with their stamps, readings of devices; what all formats of logs share."""
+"""A log while it is read: rows with their stamps, readings of devices; common to all formats of logs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from jouletrace.formats.importers.units import NO_UNIT, Unit
 from jouletrace.run import DeviceInfo, Run
 
 INTERVAL_S = 1.0
-"""What rows without a time are taken to be apart: the default of every tool that prints none."""
+"""Assumed interval between rows without a time: the default of every tool that prints none."""
 
 
 class Log:
-    """Rows in the order of the file; every reading belongs to the last of them.
+    """Rows in the order of the file; every reading belongs to the last row.
 
     Attributes:
-        left: What could not be used.
-        readings: All so far.
-        devices: By id, in order of appearance.
+        left: Counts of unusable content.
+        readings: All readings so far.
+        devices: Devices by id, in order of appearance.
     """
 
     def __init__(self, path: Path, options: ImportOptions) -> None:
@@ -39,8 +39,8 @@ class Log:
         """Begin a row and return its number.
 
         Args:
-            stamp: Its time as printed; "" if none is.
-            of: What has a row at a time, where several take turns: rows without times are distinguished by it.
+            stamp: Its time as printed; "" if it is missing.
+            of: The device whose row it is, where several alternate; it distinguishes rows without times.
         """
         tick = self._counts[of] = self._counts.get(of, -1) + 1
         self._times.append(stamp)
@@ -48,9 +48,9 @@ class Log:
         return len(self._times) - 1
 
     def device(self, id: str, name: str, **facts: object) -> str:
-        """The id of a device, at its first occurrence with what is told of it.
+        """The id of a device, which is registered at its first occurrence with its known facts.
 
-        Nodes number their GPUs alike: one of another ``host`` is another device.
+        Nodes number their GPUs alike, so a GPU of another ``host`` is another device.
         """
         there = self.devices.get(id)
         host = facts.get("host", "")
@@ -62,33 +62,33 @@ class Log:
         return id
 
     def gpu(self, number: str) -> str:
-        """The id of a GPU of which only the number is told."""
+        """The id of a GPU of which only the number is known."""
         index = int(number)
         return self.device(f"imported:{index}", self._options.device or f"device {index}", index=index)
 
     def add(self, device: str, channel: str, value: float, unit: Unit = NO_UNIT, source: str = "") -> None:
-        """A reading in ``unit``, whose suffix a channel gets that doesn't end in it."""
+        """Add a reading in ``unit``, whose suffix is appended to the channel's name if it is missing."""
         name = channel if channel.endswith(unit.suffix) else channel + unit.suffix
         self.readings.add(device, name, len(self._times) - 1, value * unit.factor, unit.si, source)
 
     def note(self, code: str, text: str, where: str = "") -> None:
-        """A warning for the Run; of the file unless it says of what."""
+        """Add a warning to the Run, by default about the file."""
         self._notes.append((code, text, where or self._path.name))
 
     def run(
         self, form: str, what: str, *, dialect: str = "", sensor: SensorOf = nvidia, stamps: Stamps | None = None
     ) -> Run:
-        """A Run of all that was added.
+        """A Run of everything added.
 
         Args:
             form: Name of the format.
-            what: Rows in words ("rows", "scrapes").
-            dialect: Of the format, if it has several.
-            sensor: What is known of the sensors.
-            stamps: Times of the rows, where they were read already.
+            what: Word for the rows ("rows", "scrapes").
+            dialect: Dialect of the format, if it has several.
+            sensor: Known properties of the sensors.
+            stamps: Times of the rows, if they were read already.
 
         Raises:
-            BadInputError: If there is no reading with a time, or the time zone is unknown.
+            BadInputError: If no reading has a time, or the time zone is unknown.
         """
         stamps = stamps or self._stamps(what)
         self.left.add("no_time", f"{what} without a readable time", int((~stamps.valid).sum()))
@@ -104,5 +104,5 @@ class Log:
     def _stamps(self, what: str) -> Stamps:
         if any(self._times):
             return read_stamps(self._times, self._options.time_zone)
-        note = f"the {what} have no times: they are taken to be {INTERVAL_S:g} s apart, the default of their tool"
+        note = f"the {what} have no times: an interval of {INTERVAL_S:g} s is assumed, the default of their tool"
         return evenly(self._ticks, INTERVAL_S, note)

@@ -1,4 +1,4 @@
-"""Runs of jouletrace itself, a folder or a zip: so that what other tools saw of the same program can join them."""
+"""Runs of jouletrace itself, a folder or a zip, which can be joined with other tools' files of the same program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ZIP = b"PK\x03\x04"
 
 
 def sniff(head: bytes) -> bool:
-    """Whether it is a zip: no other format is one, and which files are in it stands at its end."""
+    """Whether it is a zip: no other format is, and the list of its files is at its end."""
     return head.startswith(_ZIP)
 
 
@@ -22,10 +22,10 @@ def is_folder(path: Path) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Load a Run; what it was itself imported from is kept under ``of`` in ``settings["imported"]``.
+    """Load a Run; if it was itself imported, ``of`` in ``settings["imported"]`` keeps its origin.
 
     Raises:
-        BadInputError: If it isn't a Run, or damaged.
+        BadInputError: If it isn't a Run, or is damaged.
     """
     run = load(path)
     before = run.settings.get("imported", [])

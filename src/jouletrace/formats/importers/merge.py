@@ -17,27 +17,27 @@ from jouletrace.formats.importers.ncu.match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 
 _ANONYMOUS = "imported:"
-"""How ids of devices begin whose UUID the file doesn't report it; the number follows."""
+"""Prefix of the ids of devices whose UUID the file doesn't report; the number follows."""
 
 CORRELATIONS_OF_A_FILE = 1 << 52
-"""More than any file has, its processes counted."""
+"""Correlations reserved per file: more than any file has, over all its processes."""
 
 _UNIT_COLUMNS = {"spans": ("unit",), "units": ("id", "parent"), "windows": ("unit",), "results": ("unit",)}
 _SPAN_COLUMNS = {"spans": ("id", "parent"), "counters": ("span",)}
 
 
 def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
-    """One Run of what was read from each file, in the order of the files.
+    """One Run of the contents of all files, in the order of the files.
 
     Args:
-        runs: One for each file, as its importer made it; they are used up.
-        paths: Where each came from.
-        options: Offsets are taken from here.
+        runs: One per file, from its importer; they are consumed.
+        paths: Path of each file.
+        options: Source of the offsets.
 
-    A Run that jouletrace measured stays what it is, and the others join it.
+    A Run measured by jouletrace keeps its kind, and the others join it.
 
     Raises:
-        BadInputError: If there are several of those.
+        BadInputError: If several files are such Runs.
     """
     measured = [path for run, path in zip(runs, paths, strict=True) if run.kind != "import"]
     if len(measured) > 1:
@@ -69,12 +69,12 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
 
 
 def _one_set_of_devices(runs: list[Run]) -> None:
-    """Give the same GPU the same id in every file, and GPUs of different ranks different ones.
+    """Give the same GPU the same id in every file, and GPUs of different ranks different ids.
 
-    A file that knows no UUID calls its devices by number: they become the GPU that another file
-    knows under that number, if there is just one. Two traces of different ranks may both call their
-    own GPU the same number. Counters, which have no times, are of the program that the others show: if
-    there is one device in them and one elsewhere, it is that, whatever their numbers.
+    A file without UUIDs names its devices by number: they become the GPU with that number in another
+    file, if only one has it. Two traces of different ranks may both give their
+    own GPU the same number. Counters, which have no times, belong to the program in the other files: if
+    they contain one device and the other files contain one, both are the same, whatever their numbers.
     """
     by_index: dict[int, dict[str, DeviceInfo]] = {}
     for run in runs:
@@ -96,7 +96,7 @@ def _one_set_of_devices(runs: list[Run]) -> None:
             known = [one for one in by_index.get(device.index, {}).values() if _may_be_one(device, one)]
             if len(ranks) > 1 and rank in ranks:
                 new_ids[device.id] = f"{device.id}@rank{rank}"
-            elif len(known) == 1 and numbers[device.index] == 1:  # of two nodes' GPUs nothing says which it is
+            elif len(known) == 1 and numbers[device.index] == 1:  # GPUs of two nodes can't be distinguished by number
                 new_ids[device.id] = known[0].id
         _rename_devices(run, new_ids)
         if new_ids:
@@ -104,7 +104,7 @@ def _one_set_of_devices(runs: list[Run]) -> None:
 
 
 def _add_devices(first: Run, run: Run) -> None:
-    """Devices of another file; of one that is known already, what only that file tells."""
+    """Add devices of another file; for a known device, add the facts that only this file has."""
     known = {device.id: device for device in first.devices}
     for device in run.devices:
         if device.id in known:
@@ -114,14 +114,14 @@ def _add_devices(first: Run, run: Run) -> None:
 
 
 def _without_rows(run: Run) -> set[str]:
-    """Devices of a file of counters of which every launch was matched: to kernels of another file's device."""
+    """Devices of a counter file whose launches were all matched to kernels of another file's device."""
     if "match" not in about(run):
         return set()
     return {device.id for device in run.devices} - set(run.spans["device"].unique().to_pylist())
 
 
 def _may_be_one(anonymous: DeviceInfo, known: DeviceInfo) -> bool:
-    """Whether the names and hosts of two devices don't speak against it."""
+    """Whether the names and hosts of two devices are compatible."""
     if anonymous.host and known.host and anonymous.host != known.host:
         return False
     return anonymous.name in (known.name, f"device {anonymous.index}")
@@ -147,9 +147,9 @@ def _rename_devices(run: Run, new_ids: dict[str, str]) -> None:
 
 
 def _renumber(runs: list[Run]) -> None:
-    """Ids of spans and of units go on from file to file; the unit of the whole model is one for all.
+    """Number spans and units consecutively over all files; all files share the unit of the whole model.
 
-    Correlations join within a file, so those of each file get a range of their own.
+    Correlations join within a file, so those of each file get a separate range.
     """
     spans = units = 0
     for k, run in enumerate(runs):
@@ -177,7 +177,7 @@ def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:
 
 
 def _once(units: pa.Table) -> pa.Table:
-    """Units of which several files have one (the whole model) once: the first."""
+    """Units that several files contain (the whole model) once: the first."""
     _, first = np.unique(units["id"].to_numpy(), return_index=True)
     return units.take(pa.array(np.sort(first))) if len(first) < len(units) else units
 
@@ -185,7 +185,7 @@ def _once(units: pa.Table) -> pa.Table:
 def _bring_counters(runs: list[Run], paths: list[str]) -> None:
     """Move counters of launches without times onto the kernels of the timeline among the files.
 
-    Launches that can't be distinguished, or that the timeline doesn't have, stay as spans of their own.
+    Launches that can't be distinguished, or that the timeline lacks, stay separate spans.
     """
     timelines = [run for run in runs if about(run)["clock"] != NO_CLOCK and len(run.spans)]
     kernels = join("spans", [run.spans for run in timelines])

@@ -1,8 +1,8 @@
-"""Folders of MIG profilers: result CSVs beside the ``dcgm.csv`` that was recorded meanwhile.
+"""Folders of MIG profilers: result CSVs, and the ``dcgm.csv`` that was recorded meanwhile.
 
-The log's entity is the GPU for every instance, so only time tells whose activity it is: each row's figures
-are means over the log's readings in its window, both ends inside. The same run is in several files; it is
-taken once. Rows of zeros are runs that failed, and have no figures.
+The log's entity is the GPU for every instance, so only time assigns its activity: each row's figures
+are means over the log's readings in its window, both ends included. A run that several files contain is
+read once. Rows of zeros are runs that failed, and have no figures.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ METHOD = PREFIX + "the MIG profiler"
 JOINED = METHOD + ", joined by time"
 
 _JOINS = {"graphics_active": ("graphics_active", ""), "memory_used_bytes": ("memory_used", "_bytes")}
-"""Channel, and what its figures are called before and after "_mean" and "_std"."""
+"""Channel, and the parts of its figures' names before and after "_mean" and "_std"."""
 
 _RATE_SLACK = 0.02
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is a result CSV of such a folder."""
+    """Whether the beginning of a file is that of a result CSV of such a folder."""
     return is_results(decode_text(head))
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a result CSV somewhere in a folder."""
+    """Whether a folder contains a result CSV at any depth."""
     return any(True for _ in _results(path))
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a folder with all below it, or one result CSV with the log beside or above it.
+    """Read a folder with all subfolders, or one result CSV with the log in its folder or above it.
 
     Raises:
-        BadInputError: If there is no row in it.
+        BadInputError: If it contains no row.
     """
     left = Left(path)
     files = list(_results(path)) if path.is_dir() else [path]
@@ -65,7 +65,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             number += 1
             spans.append(_add(figures, number, point, recorded, left))
     if None in by_log:
-        run.warn("no_activity_log", f"no {LOG} beside or above some result files: activity is not known", path.name)
+        run.warn("no_activity_log", f"no {LOG} beside or above some result files: activity is unknown", path.name)
     run.units, run.results = figures.units(), figures.results()
     run.spans = _spans([span for span in spans if span is not None])
     left.warn(run)
@@ -83,14 +83,14 @@ def _results(folder: Path) -> list[Path]:
 
 
 def _log_of(file: Path, top: Path) -> Path | None:
-    """The log in the file's folder, or in one above it: up to where reading began, or two up from a file."""
+    """The log in the file's folder or a folder above it: up to the folder that is read, or two levels above a file."""
     folders = [file.parent, *file.parent.parents]
     stop = folders.index(top) if top in folders else 2
     return next((folder / LOG for folder in folders[: stop + 1] if (folder / LOG).is_file()), None)
 
 
 def _read_log(run: Run, log: Path | None, options: ImportOptions) -> Run | None:
-    """The log's readings, put into the Run too."""
+    """The log's readings, which are also added to the Run."""
     if log is None:
         return None
     recorded = rows.read(log, options)
@@ -107,7 +107,7 @@ def _read_log(run: Run, log: Path | None, options: ImportOptions) -> Run | None:
 def _add(
     figures: Figures, number: int, point: Point, recorded: Run | None, left: Left
 ) -> tuple[int, str, int, int] | None:
-    """A unit with its figures; its span, if it has one."""
+    """Add a unit with its figures, and its span, if it has one."""
     length = f" seq {point.seq_len}" if point.seq_len is not None else ""
     name = f"{point.model} batch {point.batch}{length} on {point.instance or 'an instance'}"
     unit = figures.unit(number, "range", name, MODEL_UNIT, count=1)
@@ -127,7 +127,7 @@ def _add(
 
 
 def _add_throughput(figures: Figures, unit: int, point: Point, left: Left) -> None:
-    """Samples a second by batch and latency; what the file says must agree, or is left out."""
+    """Add samples per second by batch and latency; the file's own figure must agree, or is left out."""
     latency, stated = point.figures.get("latency"), point.figures.get("throughput")
     if not latency or latency <= 0:
         return
@@ -142,7 +142,7 @@ def _join(figures: Figures, unit: int, recorded: Run, window: tuple[int, int]) -
     device = recorded.devices[0].id
     for channel, (name, suffix) in _JOINS.items():
         stamps, values = recorded.series(device, channel)
-        seconds = stamps // 10**9  # as printed: readings of one second have been spread over it
+        seconds = stamps // 10**9  # as printed: readings within one second have been spread over it
         inside = values[(seconds >= window[0]) & (seconds <= window[1])]
         if recorded.channel(device, channel) is None:
             continue

@@ -1,4 +1,4 @@
-"""The result CSVs of MIG profilers: a row a model, batch and length on an instance, with the time it ran."""
+"""The result CSVs of MIG profilers: a row per model, batch and length on an instance, with the time at which it ran."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jouletrace.formats.importers.delimited import read_delimited
 NEEDED = ("model_name", "batch_size", "latency", "start_timestamp", "end_timestamp")
 
 _BY_ID = {0: "7g", 5: "4g", 9: "3g", 14: "2g", 15: "1g", 19: "1g", 20: "1g"}
-"""Compute slices of a GPU instance profile by its id, the same on all GPUs."""
+"""Compute slices of a GPU instance profile by its id, which is the same on all GPUs."""
 
 _LATEST_S = 1 << 33
-"""No window is as late, in seconds since 1970: 64 bits of nanoseconds end before."""
+"""Upper bound on the time of a window, in seconds since 1970: 64 bits of nanoseconds end there."""
 
 _ID_IN_NAME = re.compile(r"MIG_profile_(\d+)", re.I)
 _MEMORY_IN_NAME = re.compile(r"(?:^|[_-])0*(\d{1,3})g(?:b)?(?=[_.-]|$)", re.I)
@@ -25,21 +25,21 @@ _MEMORY_COLUMNS = ("mig", "instance_memory")
 PROFILE = re.compile(
     r"(?:MIG[ -]?)?(?P<name>(?:\d{1,2}c\.)?(?P<slices>\d{1,2}g)\.(?P<memory>\d{1,3})gb(?:\+\S{1,20})?)", re.I
 )
-"""The profile of an instance, as drivers call it: "7g.80gb", "1g.10gb+me"."""
+"""The profile of an instance, as drivers name it: "7g.80gb", "1g.10gb+me"."""
 
 
 @dataclass
 class Point:
-    """One row: what ran, where, when, and how fast.
+    """One row: workload, instance, time and speed.
 
     Attributes:
         model: Name of the model.
-        batch: Samples a request.
+        batch: Samples per request.
         seq_len: Tokens per sample; None where the file has none.
-        start_s, end_s: Window in seconds since the Unix epoch, both ends inside; None for a failed run.
+        start_s, end_s: Window in seconds since the Unix epoch, both ends included; None for a failed run.
         figures: Stated figures by column, in the file's units; missing cells are absent.
-        slices, memory_gb: Of the instance, as far as column or name of a file tell: "3g", 20.
-        profile: Of the instance, where a cell holds it: "3g.20gb".
+        slices, memory_gb: Of the instance, as far as a column or the file's name states them: "3g", 20.
+        profile: Of the instance, where a cell states it: "3g.20gb".
         place: File and line of its first occurrence.
     """
 
@@ -56,12 +56,12 @@ class Point:
 
     @property
     def failed(self) -> bool:
-        """Whether it has no window: such tools write zeros for a run that found no memory."""
+        """Whether it has no window: such tools write zeros for a run that ran out of memory."""
         return self.start_s is None
 
     @property
     def instance(self) -> str:
-        """Kind of instance as far as known ("3g.20gb", "20gb", "3g", "")."""
+        """Kind of instance, as far as it is known ("3g.20gb", "20gb", "3g", "")."""
         if self.profile:
             return self.profile
         memory = f"{self.memory_gb}gb" if self.memory_gb is not None else ""
@@ -75,7 +75,7 @@ def is_results(head: str) -> bool:
 
 
 def read_points(path: Path, left: Left) -> list[Point]:
-    """All rows of one file; what can't be read is counted in ``left``.
+    """All rows of one file; unreadable ones are counted in ``left``.
 
     Raises:
         BadInputError: If a column is missing.
@@ -98,7 +98,7 @@ def read_points(path: Path, left: Left) -> list[Point]:
                 row[name] = value
         point = _point(cells[table.header.index("model_name")], row, place)
         if point is None:
-            left.add("broken_rows", "rows have no batch size or a window that can't be", place=place)
+            left.add("broken_rows", "rows have no batch size or an impossible window", place=place)
             continue
         in_column = next((row[name] for name in _MEMORY_COLUMNS if name in row), None)
         point.slices, point.memory_gb = slices, memory if in_column is None else int(in_column)
@@ -110,10 +110,10 @@ def read_points(path: Path, left: Left) -> list[Point]:
 
 
 def once(points: Iterable[Point]) -> list[Point]:
-    """Each run once, though such folders have it in several files; what each file adds is kept.
+    """Each run once, although such folders contain it in several files; the additions of each file are kept.
 
-    A failed run has no window to know it by: it is the same as another on the same kind of instance. Runs on
-    instances of two kinds are two, though they ran side by side.
+    A failed run has no window as its identity: it equals another one on the same kind of instance. Runs on
+    instances of two kinds are different, even if they ran at the same time.
     """
     seen: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
@@ -132,7 +132,7 @@ def once(points: Iterable[Point]) -> list[Point]:
 
 
 def _may_share_instance(one: Point, other: Point) -> bool:
-    """Whether what is known of two instances doesn't differ."""
+    """Whether the known properties of two instances are compatible."""
     slices, memories = {one.slices, other.slices} - {""}, {one.memory_gb, other.memory_gb} - {None}
     return len(slices) < 2 and len(memories) < 2
 

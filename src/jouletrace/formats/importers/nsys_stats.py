@@ -1,4 +1,4 @@
-"""The GPU trace that ``nsys stats --report cuda_gpu_trace --format csv`` prints: kernels and copies, one a row."""
+"""The GPU trace that ``nsys stats --report cuda_gpu_trace --format csv`` prints: one kernel or copy per row."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SIZES = {"shared_static_bytes": "StcSMem", "shared_dynamic_bytes": "DymSMem", "
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the header of a GPU trace stands in it."""
+    """Whether the text contains the header of a GPU trace."""
     return _HEADER.search(decode_text(head)) is not None
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a trace: each row becomes a kernel or copy; its times count from the start of the session.
+    """Read a trace: each row becomes a kernel or copy; times count from the start of the session.
 
     Raises:
-        BadInputError: If it has no such header, or no row that can be read.
+        BadInputError: If the header is missing, or no row can be read.
     """
     left = Left(path)
     text = read_text(path, left)
@@ -57,7 +57,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     bad = np.flatnonzero(~good)
     left.add("bad_rows", "rows have no start or no duration", len(bad), lambda: f"line {table.lines[bad[0]]}")
     if not good.any():
-        raise BadInputError(f"{path}: no row that can be read{left.first()}")
+        raise BadInputError(f"{path}: no readable row{left.first()}")
     run = new_run(path, "nsys_stats", RELATIVE)
     run.created_ns = path.stat().st_mtime_ns
     cells = list(zip(*(row for row, use in zip(table.rows, good, strict=True) if use), strict=True))
@@ -106,5 +106,5 @@ def _device(text: str, options: ImportOptions) -> DeviceInfo:
 
 
 def _integers(texts: Sequence[str]) -> Partly:
-    """Whole numbers of 32 bits; what is none is missing, as it is for copies."""
+    """Whole numbers of 32 bits; other values are missing, as for copies."""
     return known(np.array([int(text) if text.isdecimal() and len(text) < 10 else -1 for text in texts], np.int64))

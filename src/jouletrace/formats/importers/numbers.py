@@ -1,4 +1,4 @@
-"""Numbers as tools print them: with thousands separators, in the decimal point or comma of some locale."""
+"""Numbers as tools print them: with thousands separators and the decimal point or comma of a locale."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _NUMERIC = re.compile(r"[+-]?[\d.,'\u2019\u00a0\u202f ]+(?:[eE][+-]?\d+)?$")
 _SPACES = str.maketrans("", "", "'\u2019\u00a0\u202f ")
 
 LARGEST = 1e30
-"""No reading of any tool is as large; products and squares of such numbers would end in infinity."""
+"""Larger than any reading of a tool; products and squares of such numbers would be infinite."""
 
 MISSING = frozenset({"", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "[not supported]", "not supported"})
-"""What tools write where they have no number, in lower case."""
+"""Texts that tools write in place of a number, in lower case."""
 
 
 def decimal_sign(texts: Iterable[str]) -> str:
-    """Whether numbers of one file have "." or "," as decimal sign, told from those that leave no doubt.
+    """The decimal sign of the numbers of one file, "." or ",", determined from unambiguous ones.
 
-    "0,5" and "1.234,5" say comma; "0.5" and "1,234.5" say point; "1,234" alone says nothing. The
-    first that leaves no doubt decides; without one it is the point. Texts of another kind say nothing.
+    "0,5" and "1.234,5" imply a comma; "0.5" and "1,234.5" imply a point; "1,234" alone is ambiguous. The
+    first unambiguous number decides; without one it is the point. Other texts are ignored.
     """
     for text in texts:
         if not _NUMERIC.match(text.strip()):
@@ -37,14 +37,14 @@ def decimal_sign(texts: Iterable[str]) -> str:
 
 
 def number(text: str, decimal: str = ".") -> float | None:
-    """A printed number; None where the tool has none.
+    """A printed number; None where the tool prints none.
 
     Args:
         text: The cell, without its unit.
-        decimal: "." or ",", as ``decimal_sign`` found; the other one separates thousands.
+        decimal: "." or ",", from ``decimal_sign``; the other one separates thousands.
 
     Raises:
-        ValueError: If it is text of another kind, or beyond ``LARGEST``.
+        ValueError: If it is another kind of text, or beyond ``LARGEST``.
     """
     plain = text.strip().translate(_SPACES)
     if plain.lower() in MISSING:
@@ -57,9 +57,9 @@ def number(text: str, decimal: str = ".") -> float | None:
 
 
 def plain_number(text: str) -> float | None:
-    """A number as programs write it; None for anything else, and beyond ``LARGEST``."""
+    """A number in the format of programs; None for anything else, and beyond ``LARGEST``."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if abs(value) < LARGEST and "_" not in text else None  # float() takes "1_000"
+    return value if abs(value) < LARGEST and "_" not in text else None  # float() accepts "1_000"

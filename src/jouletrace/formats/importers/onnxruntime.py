@@ -19,15 +19,15 @@ _MAX_US = 4e15
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is such a profile."""
+    """Whether the beginning of a file is that of such a profile."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[") and any(mark in head for mark in _MARKS)
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a profile: nodes become operators, runs of the model iterations, kernels of a GPU kernels.
+    """Read a profile: nodes become operators, runs of the model become iterations, GPU kernels become kernels.
 
     Raises:
-        BadInputError: If it holds no event with a duration.
+        BadInputError: If no event has a duration.
     """
     left = Left(path)
     events = load_list(read_text(path, left), path, left)
@@ -51,7 +51,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 def _span(event: object, number: int, left: Left, place: str) -> dict[str, Any] | None:
     if not isinstance(event, dict):
-        left.add("broken_events", "elements are no events", place=place)
+        left.add("broken_events", "elements aren't events", place=place)
         return None
     name, category = event.get("name"), event.get("cat")
     start, took = as_float(event.get("ts")), as_float(event.get("dur"))
@@ -81,7 +81,7 @@ def _span(event: object, number: int, left: Left, place: str) -> dict[str, Any] 
 
 
 def _nest(spans: list[dict[str, Any]]) -> None:
-    """Give each operator the run of the model that it lies in as its parent."""
+    """Give each operator the run of the model that contains it as its parent."""
     start, end = (np.array([span[edge] for span in spans], np.int64) for edge in ("start_ns", "end_ns"))
     runs = np.array([span["kind"] == "iteration" for span in spans])
     around = enclosing(np.zeros(len(spans), np.int64), start, end, runs)

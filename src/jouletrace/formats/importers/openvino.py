@@ -1,4 +1,4 @@
-"""What OpenVINO's ``benchmark_app`` writes: its report, performance counters of layers, and its printed latencies."""
+"""Files of OpenVINO's ``benchmark_app``: its report, performance counters of layers, and its printed latencies."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _PRINTED_AS = {"median": "latency_s", "throughput": "throughput_per_s"} | {
 _PRINTED_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "FPS": 1.0}
 
 COARSE_S = 1e-4
-"""Latencies below this have one digit in the report, which gives them in hundredths of a millisecond."""
+"""Latencies below this have only one digit in the report, which states hundredths of a millisecond."""
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is one of them."""
+    """Whether the beginning of a file is that of one of them."""
     text = decode_text(head)
     if text.lstrip()[:1] == "{":
         return any(key in text for key in _REPORT)
@@ -87,7 +87,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 def _json(report: Any, path: Path, stated: Stated, left: Left) -> dict[str, Any]:
     if not isinstance(report, dict):
-        raise BadInputError(f"{path}: this JSON is no report of benchmark_app")
+        raise BadInputError(f"{path}: this JSON isn't a report of benchmark_app")
     results = report.get("execution_results")
     if isinstance(results, dict):
         n = as_float(results.get("total number of iterations")) or 0
@@ -95,7 +95,7 @@ def _json(report: Any, path: Path, stated: Stated, left: Left) -> dict[str, Any]
             if name in results:
                 value = as_float(results[name])
                 if value is None:
-                    left.add("not_a_number", "results are no numbers", place=name)
+                    left.add("not_a_number", "results aren't numbers", place=name)
                 else:
                     stated.add(MODEL_UNIT, metric, value * factor, int(n))
     requests = report.get("detailed_performance", report.get("avg_performance"))
@@ -113,14 +113,14 @@ def _json(report: Any, path: Path, stated: Stated, left: Left) -> dict[str, Any]
 
 
 class _Layers:
-    """Times of layers, added up over the requests that the file has."""
+    """Times of layers, summed over the requests in the file."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self._ops: dict[tuple[str, str], str] = {}
 
     def take(self, node: Mapping[str, Any], left: Left, place: str) -> None:
-        """One layer of one request."""
+        """Add one layer of one request."""
         status = str(node.get("status", "")).rpartition(".")[2]
         name, real, cpu = node.get("name"), as_float(node.get("real_time")), as_float(node.get("cpu_time"))
         if status in ("NOT_RUN", "OPTIMIZED_OUT"):
@@ -133,7 +133,7 @@ class _Layers:
             self._ops[key] = str(node.get("node_type", ""))
 
     def write(self, stated: Stated) -> None:
-        """A unit a layer, with its mean time in a request."""
+        """Add a unit per layer, with its mean time per request."""
         for (name, kind), times in self._times.items():
             unit = stated.unit("layer", name, op=self._ops[name, kind] or None, shapes=kind or None, count=1)
             n = len(times)
@@ -142,7 +142,7 @@ class _Layers:
 
 
 def _report_of_csv(text: str) -> dict[str, dict[str, str]]:
-    """The report as CSV, told as its JSON: sections of keys and values."""
+    """The report from CSV, in the form of its JSON: sections of keys and values."""
     names = {"Configuration setup": "configuration_setup", "Execution results": "execution_results"}
     report: dict[str, dict[str, str]] = {}
     section = ""
@@ -156,7 +156,7 @@ def _report_of_csv(text: str) -> dict[str, dict[str, str]]:
 
 
 def _csv(text: str, stated: Stated, left: Left) -> None:
-    """Performance counters as CSV: a table a request, each with a row of its total."""
+    """Performance counters from CSV: a table per request, each with a row of its total."""
     start = _CSV_HEADER.search(text)
     layers = _Layers()
     table = read_delimited(text[start.start() if start else 0 :], left)
@@ -174,7 +174,7 @@ def _printed(text: str, stated: Stated, left: Left) -> None:
         value = as_float(found["value"])
         if value is None:
             line = text.count("\n", 0, found.start()) + 1
-            left.add("not_a_number", "figures are no numbers", place=f"line {line}")
+            left.add("not_a_number", "figures aren't numbers", place=f"line {line}")
             continue
         factor = _PRINTED_UNITS[found["unit"] or ("FPS" if found["name"] == "Throughput" else "ms")]
         stated.add(MODEL_UNIT, _PRINTED_AS[found["name"].lower()], value * factor)

@@ -1,7 +1,7 @@
-"""What a power reading in a log is a mean of: told from the GPU's name and the field that was read.
+"""The averaging behind a power reading in a log, determined from the GPU's name and the field that was read.
 
-By documentation and published work (Yang, Adamek and Armour, SC 2024) and by measurement on an H100;
-the same facts that ``devices.nvml.readings`` goes by on live GPUs.
+It follows documentation and published work (Yang, Adamek and Armour, SC 2024) and measurements on an H100;
+``devices.nvml.readings`` uses the same facts for live GPUs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _ONE_SECOND = re.compile(
     r"RTX (PRO )?[A-Z]?\d[05]00\w*( Ada| Blackwell)?|RTX [345]0\d0)\b",
     re.I,
 )
-_TURING = re.compile(r"\bQuadro RTX\b", re.I)  # named like Ampere's RTX A6000, and not known
+_TURING = re.compile(r"\bQuadro RTX\b", re.I)  # named like Ampere's RTX A6000, and unknown
 
 
 @dataclass(frozen=True)
 class PowerSensor:
-    """Timing of a sensor as far as it is known beforehand.
+    """Timing of a sensor as far as it is known in advance.
 
     Attributes:
         period_s: Seconds between its updates; None if unknown.
-        window_s: Seconds over which one is a mean; None if unknown.
-        most_s: Longest window that it could have where that is unknown; None for the log's own spacing.
-        gain_pct: Proportional error that software can't see; None if unknown.
+        window_s: Averaging window of a reading in seconds; None if unknown.
+        most_s: Longest possible window where it is unknown; None for the log's own spacing.
+        gain_pct: Proportional error that software can't detect; None if unknown.
     """
 
     period_s: float | None
@@ -41,10 +41,10 @@ class PowerSensor:
 
 
 UNKNOWN = PowerSensor(0.1, None)
-"""A GPU of NVIDIA's of which nobody knows which: its readings may be means over up to a second."""
+"""An NVIDIA GPU of unknown model: its readings may be means over up to a second."""
 
 METER = PowerSensor(None, None, most_s=None, gain_pct=None)
-"""A meter of which nothing is known: each reading may be a mean since the one before, or of that moment."""
+"""An unknown meter: each reading may be a mean since the previous one, or momentary."""
 
 
 def nvidia_sensor(board: str, field: str = "") -> PowerSensor:
@@ -52,7 +52,7 @@ def nvidia_sensor(board: str, field: str = "") -> PowerSensor:
 
     Args:
         board: Marketing name of the GPU, in whole or in part; "" if unknown.
-        field: "average" or "instant" where the field says which of both it is.
+        field: "average" or "instant" where the field states either.
     """
     if field == "average":
         return PowerSensor(0.1, 1.0)
@@ -68,15 +68,15 @@ def nvidia_sensor(board: str, field: str = "") -> PowerSensor:
 
 
 def polled_response(sensor: PowerSensor, spacing_s: float, resolution_s: float, quantum_w: float) -> Response:
-    """How readings of a sensor answer that somebody polled and wrote down.
+    """The response of readings that another tool polled and logged.
 
-    A reading is up to one update old when it is read, and its stamp cut to what was printed.
+    A reading is up to one update period old when it is read, and its stamp is truncated to the printed digits.
 
     Args:
-        sensor: What was polled.
+        sensor: The polled sensor.
         spacing_s: Seconds from one row of the log to the next.
-        resolution_s: Of the printed stamps.
-        quantum_w: Step in which watts were printed.
+        resolution_s: Resolution of the printed stamps.
+        quantum_w: Step of the printed watts.
     """
     age = sensor.period_s or 0.0
     period = max(spacing_s, age)

@@ -1,4 +1,4 @@
-"""Readings of a log, gathered row by row, and the samples, channels and devices of a Run made of them."""
+"""Readings of a log, collected row by row, and the samples, channels and devices of a Run made of them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LIMIT = "power_limit_w"
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
 MOST_W = 1e6
-"""Nothing that is read as one device draws a megawatt."""
+"""No device draws a megawatt."""
 
 LONG_WINDOW_S = 0.2
-"""Means over more than this are said to be so: shorter loads than the window read too low."""
+"""Averaging windows longer than this get a warning: shorter loads than the window read too low."""
 
 SensorOf = Callable[[DeviceInfo, str], PowerSensor]
-"""What is known of the sensor behind a power channel, by device and source."""
+"""Known properties of the sensor behind a power channel, by device and source."""
 
 
 def nvidia(device: DeviceInfo, source: str) -> PowerSensor:
-    """The sensor of an NVIDIA GPU; the field's last word ("average") may say more."""
+    """The sensor of an NVIDIA GPU; the last word of the field's name ("average") may state its averaging."""
     return nvidia_sensor(device.name, source.rpartition(".")[2])
 
 
@@ -48,7 +48,7 @@ class _Series:
 class Readings:
     """Readings by device and channel, each with the number of its row's stamp.
 
-    Stamps are read a column at a time (``stamps.read_stamps``), so that a reading knows its row only.
+    Stamps are read by columns (``stamps.read_stamps``), so a reading only contains the number of its row.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Readings:
         return sum(len(series.rows) for series in self._of.values())
 
     def add(self, device: str, channel: str, row: int, value: float, unit: str = "", source: str = "") -> None:
-        """One reading; ``unit`` (SI) and ``source`` of a channel's first one count."""
+        """Add one reading; ``unit`` (SI) and ``source`` are taken from a channel's first reading."""
         series = self._of.get((device, channel))
         if series is None:
             unit = CHANNEL_UNITS[channel][0] if channel in CHANNEL_UNITS else unit or "1"
@@ -71,7 +71,7 @@ class Readings:
         return {channel for of, channel in self._of if of == device}
 
     def source(self, device: str, channel: str) -> str:
-        """Where the readings of a channel are from."""
+        """The origin of the readings of a channel."""
         return self._of[device, channel].source
 
     def median(self, device: str, channel: str) -> float | None:
@@ -80,17 +80,17 @@ class Readings:
         return float(np.median(np.asarray(series.values))) if series is not None else None
 
     def rename(self, device: str, channel: str, to: str) -> None:
-        """Give a channel of a device another name."""
+        """Rename a channel of a device."""
         self._of[device, to] = self._of.pop((device, channel))
 
     def write(self, run: Run, stamps: Stamps, devices: Iterable[DeviceInfo], sensor: SensorOf = nvidia) -> None:
         """Fill a Run's ``samples``, ``channels`` and ``devices``.
 
         Args:
-            run: To be filled.
+            run: The Run to fill.
             stamps: Time of each row; readings of rows without one must have been counted as left out.
-            devices: Those that occur.
-            sensor: What is known of the sensor behind a power channel.
+            devices: The devices that occur.
+            sensor: Known properties of the sensor behind a power channel.
         """
         blocks = []
         for device in devices:
@@ -116,7 +116,7 @@ class Readings:
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
 
     def _note_limits(self, device: DeviceInfo) -> None:
-        """What a log tells of the limits of a GPU's power: readings are compared with them."""
+        """Record the limits of a GPU's power in a log: readings are compared with them."""
         if device.power_limit_w is None:
             device.power_limit_w = self.median(device.id, LIMIT)
         for channel, name in _LIMITS.items():
@@ -133,7 +133,7 @@ def _described(
     resolution_s: float,
     sensor: PowerSensor | None,
 ) -> ChannelInfo:
-    """A channel with its spacing and, of power, how its readings answer."""
+    """A channel with its spacing and, for power, the response of its readings."""
     steps = np.diff(np.sort(time))
     spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
     info.period_s = spacing_s or None
@@ -152,7 +152,7 @@ def _described(
 def _possible(
     run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Readings without those that no device can draw, or that are beyond any sensor's numbers, which are counted."""
+    """Readings without impossible ones (a power that no device draws, or no number of a sensor), which are counted."""
     power = channel.startswith("power_")
     good = np.abs(value) <= (MOST_W if power else LARGEST)
     if not good.all():
@@ -164,9 +164,9 @@ def _possible(
 
 def _warn_of_window(run: Run, device: DeviceInfo, source: str, sensor: PowerSensor) -> None:
     if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
-        text = f"nothing tells which GPU's sensor is behind {source}"
+        text = f"the file doesn't state which GPU's sensor is behind {source}"
         means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the GPU with --device"
         run.warn("sensor_unknown", f"{text}: {means}", device.id)
     elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
-        text = f"{source} is a mean over the last {sensor.window_s:g} s on this board: shorter bursts read too low"
+        text = f"{source} is a mean over the last {sensor.window_s:g} s on this GPU: shorter bursts read too low"
         run.warn("long_average", text, device.id)

@@ -1,4 +1,4 @@
-"""Times as logs write them, a whole column at a time: what one stamp leaves open, the others may settle."""
+"""Times in logs, read by whole columns: an ambiguous stamp may be resolved by the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DATES = (
         r"(?:[A-Z]{3,4}\s+)?(?P<y>\d{4})(?P<z>)$"
     ),
 )
-"""The year first; the year last, after day and month in some order; as ``date`` prints it."""
+"""The year first; the year last, after day and month in either order; the format of ``date``."""
 
 _TIME_ONLY = re.compile(rf"{_CLOCK}$")
 _NUMBER = re.compile(
@@ -41,15 +41,15 @@ _NUMBER = re.compile(
 _DAY = re.compile(r"(?:19|20|21)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 
 _SINCE_NS, _UNTIL_NS = 946_684_800 * _NS, 4_102_444_800 * _NS
-"""Numbers that come to a time between the years 2000 and 2100 count from 1970."""
+"""Numbers that give a time between the years 2000 and 2100 count from 1970."""
 
 _BY_SIZE = ("s", "ms", "us", "ns")
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2200
-"""Of dates; 64 bits of nanoseconds reach to 2262."""
+"""Range of dates; 64 bits of nanoseconds reach to 2262."""
 
 _MOST_DIGITS = 9
-"""Decimals beyond these say nothing of a time."""
+"""Decimals beyond these have no meaning for a time."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Stamps:
     Attributes:
         time_ns: Nanoseconds, shape (n,); 0 where invalid.
         valid: Which cells hold a time, shape (n,).
-        clock: ``UNIX``, or ``RELATIVE`` where nothing says when time 0 was.
-        resolution_s: Of the printed stamps.
-        notes: What had to be assumed: warning code -> text.
-        assumed_unit: Of numbers whose unit nothing states: of those since the epoch the one that their size
-            speaks for, of others "s"; "" where it is stated, and of dates.
+        clock: ``UNIX``, or ``RELATIVE`` where the origin of the times isn't stated.
+        resolution_s: Resolution of the printed stamps.
+        notes: Assumptions: warning code -> text.
+        assumed_unit: Unit of numbers where none is stated: by their size for those since the epoch,
+            "s" for others; "" where it is stated, and for dates.
     """
 
     time_ns: NDArray[np.int64]
@@ -75,10 +75,10 @@ class Stamps:
 
 
 def zone(name: str | None) -> tzinfo:
-    """A time zone by its IANA name; UTC if there is none.
+    """A time zone by its IANA name; UTC for None.
 
     Raises:
-        BadInputError: If there is no such zone.
+        BadInputError: If the zone is unknown.
     """
     if name is None:
         return UTC
@@ -91,17 +91,17 @@ def zone(name: str | None) -> tzinfo:
 def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = "") -> Stamps:
     """Read a column of times: dates with or without zone, times of day, or numbers.
 
-    Numbers that come to a time of this century count from the Unix epoch, others from some start. Where
-    nothing states their unit, it is told from their size in the first case, and seconds in the second:
-    ``Stamps.assumed_unit`` says so. Times of day that fall back by hours have passed midnight.
+    Numbers that give a time of this century count from the Unix epoch, others from another origin. Where
+    their unit isn't stated, it follows from their size in the first case and is seconds in the second;
+    ``Stamps.assumed_unit`` contains it. A fall by hours between times of day means that midnight has passed.
 
     Args:
         texts: The cells, in the order in which they were written.
         time_zone: IANA zone of times without one; UTC if None, which is then noted.
-        unit: Of numbers, as a heading states it ("ms"); cells may state their own. Empty if nothing does.
+        unit: Unit of numbers in the heading ("ms"); cells may state their own. Empty if it isn't stated.
 
     Raises:
-        BadInputError: If there is no such zone.
+        BadInputError: If the zone is unknown.
     """
     local = zone(time_zone)
     plain = [" ".join(text.split()).strip("\"'") for text in texts]
@@ -114,22 +114,22 @@ def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = 
 
 
 def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:
-    """The times of rows that have none: ``interval_s`` apart, which ``note`` says.
+    """The times of rows without any: ``interval_s`` apart, as ``note`` states.
 
     Args:
         ticks: Number of each row among those of its device.
         interval_s: Seconds from one tick to the next.
-        note: Why they are taken to be.
+        note: Why this interval is assumed.
     """
     time = np.asarray(ticks, np.int64) * round(interval_s * _NS)
     return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
 
 
 def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]:
-    """Rows that share a stamp, put evenly over the stretch that the stamp stands for; same shape.
+    """Rows that share a stamp, spaced evenly over the interval that the stamp represents; same shape.
 
-    Stamps must come in order. A log that writes ten rows a second with stamps of whole seconds
-    has, so, ten times and not one.
+    Stamps must be in order. A log with ten rows per second and stamps of whole seconds then has ten
+    different times per second instead of one.
     """
     if len(time_ns) < 2:
         return time_ns
@@ -141,7 +141,7 @@ def spread(time_ns: NDArray[np.int64], resolution_s: float) -> NDArray[np.int64]
 
 def _kind(text: str, unit: str) -> str:
     if _NUMBER.match(text):
-        return "number" if unit or not _DAY.fullmatch(text) else ""  # the day of a log that prints no time
+        return "number" if unit or not _DAY.fullmatch(text) else ""  # the day of a log without times of day
     if _TIME_ONLY.match(text):
         return "time"
     return "date" if any(form.match(text) for form in _DATES) else ""
@@ -167,22 +167,22 @@ def _numbers(texts: Sequence[str], unit: str) -> Stamps:
     nonzero = np.abs(time[valid & (time != 0)])
     unix = bool(len(nonzero)) and _SINCE_NS <= float(np.median(nonzero)) < _UNTIL_NS
     if unix:
-        valid &= time != 0  # what some tools write for "none"
+        valid &= time != 0  # some tools write 0 for a missing time
     resolution_s = resolution_s if valid.any() else 1.0
     notes = {}
     if assumed and not unix:
-        notes["time_unit_assumed"] = "nothing states the unit of the times: seconds were assumed"
+        notes["time_unit_assumed"] = "the unit of the times isn't stated: seconds were assumed"
     return Stamps(time, valid, UNIX if unix else RELATIVE, resolution_s, notes, assumed)
 
 
 def _factor(unit: str | None) -> int | None:
-    """Nanoseconds in a unit of time; None where it is none."""
+    """Nanoseconds in a unit of time; None for other units."""
     known = units.unit(unit) if unit else None
     return round(known.factor * _NS) if known is not None and known.si == "s" else None
 
 
 def _unit_by_size(sizes: Sequence[float]) -> str:
-    """The unit in which numbers are times of this century; "s" if there is none."""
+    """The unit in which numbers are times of this century; "s" without one."""
     known = [size for size in sizes if size]
     typical = float(np.median(known)) if known else 0.0
     return next((name for name in _BY_SIZE if _SINCE_NS <= typical * (_factor(name) or 1) < _UNTIL_NS), "s")
@@ -196,7 +196,7 @@ def _exact(text: str, factor: int) -> tuple[int, int]:
     """A decimal number times ``factor`` as an integer, and its number of decimals.
 
     Raises:
-        OverflowError: If it is beyond what a time can be.
+        OverflowError: If it is beyond the range of times.
     """
     value = Decimal(text.replace(",", "."))
     if value.adjusted() > 30 or abs(value * factor) >= 2**62:
@@ -215,7 +215,7 @@ def _times_of_day(texts: Sequence[str]) -> Stamps:
         days += since < last - _DAY_S * _NS // 2
         last, digits = since, max(digits, len(found["f"] or ""))
         time[i], valid[i] = days * _DAY_S * _NS + since, True
-    notes = {"no_date": "the stamps have no date: they are taken as seconds since midnight of some day"}
+    notes = {"no_date": "the stamps have no date: they are read as seconds since midnight of an unknown day"}
     return Stamps(time, valid, RELATIVE, 1 / 10**digits, notes)
 
 
@@ -233,12 +233,12 @@ def _dates(texts: Sequence[str], local: tzinfo, *, named: bool) -> Stamps:
         digits = max(digits, len(found["f"] or ""))
         assumed |= not found["z"]
     if assumed and not named:
-        notes["time_zone_assumed"] = "the stamps have no time zone: UTC was assumed; say which with --time-zone"
+        notes["time_zone_assumed"] = "the stamps have no time zone: UTC was assumed; state the zone with --time-zone"
     return Stamps(time, valid, UNIX, 1 / 10**digits, notes)
 
 
 def _month_first(matches: Sequence[re.Match[str]], notes: dict[str, str]) -> bool:
-    """Whether 04/12/2022 is in April, told from the days beyond the twelfth in the same column."""
+    """Whether 04/12/2022 is in April, by the numbers above twelve in the same column."""
     if not matches or any(int(m["a"]) > 12 for m in matches):
         return not matches
     if any(int(m["b"]) > 12 for m in matches):
@@ -247,7 +247,7 @@ def _month_first(matches: Sequence[re.Match[str]], notes: dict[str, str]) -> boo
     if any(m["a"] != m["b"] for m in matches):
         order = "month first" if first else "day first"
         example = matches[0].group()[:10]
-        notes["date_order_assumed"] = f"dates such as {example} leave their order open: {order} was assumed"
+        notes["date_order_assumed"] = f"dates such as {example} are ambiguous: {order} was assumed"
     return first
 
 
@@ -264,7 +264,7 @@ def _day(found: re.Match[str], month_first: bool) -> str:
 
 
 def _moment(day: str, found: re.Match[str], local: tzinfo) -> int | None:
-    """Nanoseconds since the epoch of a time of day; None if there is no such day or time."""
+    """Nanoseconds since the epoch of a time of day; None for an impossible day or time."""
     stated = found.groupdict().get("z") or ""
     stated = "+00:00" if stated.isalpha() else stated
     try:

@@ -1,4 +1,4 @@
-"""Figures that other tools state in their output: units and results of a Run, the tool named in ``method``."""
+"""Figures that other tools state in their output: units and results of a Run, with the tool in ``method``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import stated_facts
 
 PREFIX = "stated by "
-"""How the method of every figure begins that a file stated; an analysis keeps such figures as they are."""
+"""Prefix of the method of every stated figure; an analysis keeps such figures unchanged."""
 
 
 class Stated:
-    """Units and figures as a file states them, without intervals: tools give none."""
+    """Units and figures stated in a file, without intervals, since tools state none."""
 
     def __init__(self, tool: str) -> None:
         self.method = PREFIX + tool
@@ -34,20 +34,20 @@ class Stated:
         return self._figures.unit(number, level, name, parent, count=_counted(count), **columns)
 
     def add(self, unit: int, metric: str, value: float | None, n: int = 0) -> None:
-        """A figure of a unit in the SI unit of its metric; nothing if there is no value."""
+        """Add a figure of a unit in the SI unit of its metric; does nothing without a value."""
         if value is not None:
             self._count += 1
             self._figures.add(unit, metric, Estimate(value, n=_counted(n) or 0, method=self.method))
 
     def write(self, run: Run) -> None:
-        """Put them into a Run, below the unit of the whole model."""
+        """Add them to a Run, below the unit of the whole model."""
         model = Figures()
         model.unit(MODEL_UNIT, "model", run.workload.get("name", "model"), count=1)
         model.keep(self._figures.units().to_pylist())
         run.units, run.results = model.units(), self._figures.results()
 
     def run(self, path: Path, form: str, device: str | None, workload: Mapping[str, Any], dialect: str = "") -> Run:
-        """A Run of them without times, with what is known of the workload and the name of the device, if any is."""
+        """A Run of them without times, with the known facts of the workload and the name of the device, if known."""
         run = new_run(path, form, NO_CLOCK, dialect)
         run.workload |= stated_facts(workload)
         if device:
@@ -57,5 +57,5 @@ class Stated:
 
 
 def _counted(n: object) -> int | None:
-    """A count that a table can hold; None for none and for more than anybody can have counted."""
+    """A count within the range of a table; None for a missing or larger one."""
     return n if isinstance(n, int) and 0 <= n < 1 << 62 else None

@@ -1,4 +1,4 @@
-"""What ``torch.utils.benchmark`` prints: measurements with their median and IQR, and the table of ``Compare``."""
+"""Output of ``torch.utils.benchmark``: measurements with their median and IQR, and the table of ``Compare``."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class _Measurement:
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so holds measurements of ``torch.utils.benchmark``."""
+    """Whether the beginning of a file contains measurements of ``torch.utils.benchmark``."""
     text = decode_text(head)
     lines = text.split("\n")
     return any(_OBJECT.match(line.strip()) for line in lines) or any(_COUNT.match(line) for line in lines)
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read measurements: one is the latency of the model, of several each is a unit.
+    """Read measurements: a single one is the latency of the model; each of several is a unit.
 
     Raises:
-        BadInputError: If there is no measurement with a time in it.
+        BadInputError: If no measurement has a time.
     """
     left = Left(path)
     found = list(_measurements(read_text(path, left), left))
@@ -95,7 +95,7 @@ def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
 
 
 def _take(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
-    """The figures of a line: one time, or the quartiles and what lies between them."""
+    """The figures of a line: one time, or the quartiles and the IQR."""
     cells = found.groupdict()
     scale = next(_UNITS[text] for name, text in cells.items() if name.endswith("_unit"))
     usual = "latency_mean_s" if cells.get("kind") == "Mean" else "latency_s"

@@ -1,4 +1,4 @@
-"""Units as tools print them, and the SI units that a Run has instead."""
+"""Units as tools print them, and the SI units of a Run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """What a printed unit comes to.
+    """The meaning of a printed unit.
 
     Attributes:
-        si: Unit of the value once multiplied ("W", "Cel", "B/s", "%", "1").
-        factor: What to multiply a printed number by.
-        suffix: End of a channel's or metric's name that has this unit.
+        si: Unit of the converted value ("W", "Cel", "B/s", "%", "1").
+        factor: Factor for a printed number.
+        suffix: Suffix of the names of channels or metrics in this unit.
     """
 
     si: str
@@ -38,7 +38,7 @@ UNITS: dict[str, Unit] = {
     "Wh": Unit("J", 3600.0, "_j"),
     "kWh": Unit("J", 3.6e6, "_j"),
 }
-"""By the printed unit. Clocks stay in MHz, as in all channels."""
+"""Units by their printed form. Clocks stay in MHz, as in all channels."""
 
 for _letter, _suffix in (("W", "_w"), ("J", "_j"), ("V", "_v"), ("A", "_a"), ("s", "_s")):
     for _prefix, _factor in {"": 1.0, **_SMALL}.items():
@@ -55,7 +55,7 @@ for _prefix, _factor in {**_PREFIXES, **_BINARY}.items():
     UNITS[_prefix + "B/s"] = Unit("B/s", _factor, "_bytes_per_s")
 
 _LONGEST = 100
-"""Characters of a cell that can be a number with its unit."""
+"""Length of the longest cell that can be a number with its unit."""
 
 _NUMBER_AND_UNIT = re.compile(
     r"\s*(?P<number>[+-]?[\d.,'\u2019\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\d\s].*?)?\s*$"
@@ -63,7 +63,7 @@ _NUMBER_AND_UNIT = re.compile(
 
 
 def unit(text: str) -> Unit | None:
-    """A printed unit; None if there is no such unit here. No text at all is "no unit"."""
+    """A printed unit; None if it is unknown. An empty text is "no unit"."""
     name = text.strip().strip("[]()")
     if name.lower() in ("", "-", "1"):
         return NO_UNIT
@@ -76,11 +76,11 @@ def unit(text: str) -> Unit | None:
 
 
 def _alike(known: str, name: str) -> bool:
-    """Whether a unit was spelt in other letters; "MW" isn't taken for "mW"."""
+    """Whether a unit was spelt with other case; "MW" isn't taken for "mW"."""
     return len(known) > 1 and known.lower() == name.lower() and not (known[0] == "m" and name[0] == "M")
 
 
 def split(cell: str) -> tuple[str, str]:
-    """A cell in two: "21.76 W" is the number "21.76" and the unit "W". What isn't a number stays whole."""
+    """The two parts of a cell: "21.76 W" is the number "21.76" and the unit "W". Other text stays whole."""
     found = _NUMBER_AND_UNIT.match(cell) if len(cell) <= _LONGEST else None
     return (found["number"], found["unit"] or "") if found else (cell, "")

@@ -97,7 +97,7 @@ def kernel_rows(run: Run) -> list[PartRow]:
     traced = {unit["parent"] for unit in kernels}
     rows = [figures.row(unit, unit["name"], "kernel", _TOTAL) for unit in kernels]
     for id, unit in ops.items():
-        if id not in traced and not figures.pooled(id) and not figures.is_rest(unit):
+        if figures.is_pool(id) or not (id in traced or figures.pooled(id) or figures.is_rest(unit)):
             rows.append(figures.row(unit, unit["name"], "operator", _TOTAL))
     return [*rows, *figures.rest()]
 
@@ -113,9 +113,9 @@ class _Figures:
 
     def __init__(self, run: Run) -> None:
         self.units: list[UnitRow] = run.units.to_pylist()
-        self._ops = {unit["id"] for unit in self.units if unit["level"] == "op"}
-        self._pools = {unit["parent"] for unit in self.units if unit["level"] == "op"} & self._ops
-        self._pooled = {u["id"] for u in self.units if u["level"] == "op" and u["parent"] in self._ops}
+        unnamed = {unit["id"] for unit in self.units if unit["level"] == "op" and not unit["op"]}
+        self._pools = {unit["parent"] for unit in self.units} & unnamed
+        self._pooled = self._pools | {u["id"] for u in self.units if u["parent"] in self._pools}
         self._found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
 
     def has(self, unit: int, metric: str) -> bool:
@@ -123,8 +123,12 @@ class _Figures:
         return (unit, metric) in self._found
 
     def pooled(self, unit: int | None) -> bool:
-        """Whether an operator belongs to a pooled group, which has its figures."""
+        """Whether a unit is a pool or belongs to one, which has its figures."""
         return unit in self._pooled
+
+    def is_pool(self, unit: int) -> bool:
+        """Whether a unit is a pool: the sum of parts whose energies are known together alone."""
+        return unit in self._pools
 
     def is_rest(self, unit: UnitRow) -> bool:
         """Whether a unit of level "op" isn't an operator: launch, idle between kernels, the host."""

@@ -45,7 +45,7 @@ class _Sums:
     """Sums of one path.
 
     Attributes:
-        stretches: Number of contiguous intervals: of ranges that don't begin at the end of the previous one.
+        stretches: Number of contiguous segments: of ranges that don't begin at the end of the previous one.
         lost: Number of ranges that began before the energy curve.
     """
 

@@ -193,7 +193,7 @@ class Recording:
             return self._sums.recent(seconds)
 
     def leave_to_parent(self) -> None:
-        """Detach the annotations in a fork, where no marks are collected."""
+        """Remove the annotations in a fork, where no marks are collected."""
         if self._annotations is not None:
             self._annotations.detach()
 
@@ -224,7 +224,7 @@ class Recording:
         parts = parts_of(self._whole)
         for taken in (parts / RUN_JSON, self._whole if self._whole.is_file() else parts / RUN_JSON):
             if taken.exists():
-                raise BadInputError(f"{shown(taken)} exists; results never go over older ones")
+                raise BadInputError(f"{shown(taken)} exists; results are never overwritten")
         return check_free(parts / self.rank.name)
 
     def _open(self) -> None:

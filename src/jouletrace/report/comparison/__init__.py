@@ -13,7 +13,7 @@ def render(found: Comparison, form: str = "table", *, top: int = TOP) -> str:
     """A comparison as text; JSON and CSV have all rows.
 
     Args:
-        found: What ``compare`` or ``ab`` found.
+        found: Result of ``compare`` or ``ab``.
         form: A name in ``FORMATS``.
         top: List so many parts of a level, those that differ first, and then by size.
 

@@ -16,7 +16,7 @@ from jouletrace.run.names import short_names
 
 _KINDS = {BETTER: "better", WORSE: "worse"}
 _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
-"""In front of verdicts that are shown, so that colour isn't all that tells them."""
+"""Marks before printed verdicts, which distinguish them without colour."""
 
 _UNMATCHED_SHOWN = 8
 _PLACE = " in "
@@ -78,7 +78,7 @@ def _what(row: Row) -> tuple[object, ...]:
 
 
 def _named(rows: Sequence[Row]) -> list[Cell]:
-    """What rows are called: kernels by short names that tell those of one table apart."""
+    """Names of rows: kernels by short names that are unique within a table."""
     short = short_names(row.name for row in rows if row.level == "kernel")
     names = [short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.") for row in rows]
     return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]

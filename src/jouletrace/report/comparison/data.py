@@ -1,4 +1,4 @@
-"""What a comparison found, as plain data: ``compare`` makes it, the modules beside this one print it."""
+"""The result of a comparison as plain data: ``compare`` creates it, the other modules of this package print it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
 
 TOP = 10
-"""Parts of a level that are listed where nobody says how many."""
+"""Default number of listed parts per level."""
 
 FAILED, PASSED = "failed", "passed"
 """What else a check may be than inconclusive."""
@@ -40,7 +40,7 @@ class Row:
         p: Probability of such a difference by chance, if there is none; None where it can't be determined.
         verdict: One of the verdicts.
         reason: Why it is inconclusive, by code; None otherwise.
-        detectable: Smallest relative change that would be found 9 times in 10; None where unknown.
+        detectable: Smallest relative change that would be detected with probability 0.9; None where unknown.
         flags: Codes of what a reader must know ("shapes_differ", "below_margin", ...).
     """
 
@@ -109,7 +109,7 @@ class Check:
 
 @dataclass
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         a, b: The sides.

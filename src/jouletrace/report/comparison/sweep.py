@@ -104,9 +104,9 @@ def render(entries: Sequence[Entry], form: str = "table") -> str:
 
 
 def front(entries: Sequence[Entry]) -> list[bool]:
-    """Which points no other of the same workload beats.
+    """Which points no other of the same workload dominates.
 
-    One beats another if it is better in latency, throughput or energy per sample, and worse in none of them.
+    One dominates another if it is better in latency, throughput or energy per sample, and worse in none of them.
     """
     values = []
     for entry in entries:

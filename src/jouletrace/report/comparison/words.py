@@ -7,10 +7,10 @@ from jouletrace.report.scale import NBSP, NONE, fixed
 from jouletrace.run import Estimate
 
 REASONS: dict[str, str] = {
-    "one_run": "one run a side tells nothing of the spread between runs: use --repeats, several Runs, or --between",
+    "one_run": "one run per side doesn't show the spread between runs: use --repeats, several Runs, or --between",
     "sensor_gain": "not distinguishable from sensor gain",
     "spread_between_runs": "the spread between runs leaves it open",
-    "few_blocks": "too few blocks to tell",
+    "few_blocks": "too few blocks for a verdict",
 }
 """By reason code: why a verdict is inconclusive."""
 
@@ -18,7 +18,7 @@ FLAGS: dict[str, str] = {
     "dtype_differs": "matched though the types of its inputs differ",
     "shapes_differ": "matched though the shapes of its inputs differ",
     "kernel_differs": "another kernel under the same operator",
-    "below_margin": "told from nothing, but below the margin",
+    "below_margin": "significant, but below the margin",
 }
 """By flag code: what a reader must know about a row."""
 

@@ -14,7 +14,7 @@ from jouletrace.run.files import check_replaceable, write_whole
 __all__ = ["REPORT_MARKS", "check_place", "render", "write"]
 
 REPORT_MARKS = ('<meta name="generator" content="jouletrace',)
-"""What tells our own pages."""
+"""Marks by which our own pages are recognised."""
 
 
 def check_place(path: Path) -> None:
@@ -34,7 +34,7 @@ def write(
     Args:
         runs: What to report on; at least one.
         path: The HTML file.
-        comparisons: What ``compare`` found of them, to be shown first.
+        comparisons: Results of ``compare`` on them, to be shown first.
         notes: What could not be compared, in words.
 
     Returns:

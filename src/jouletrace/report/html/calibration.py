@@ -1,4 +1,4 @@
-"""What a calibration found, in the report: each sensor's answer to a load that goes on and off, and the fit."""
+"""The result of a calibration in the report: each sensor's response to a load that goes on and off, and the fit."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Packer:
     """Collects columns of one Run; each is referred to by its place.
 
     A column of whole numbers not below zero is stored as planes: all lowest bytes, then all next
-    ones, as many as the largest number needs. High planes are nearly constant and cost nothing.
+    ones, as many as the largest number needs. High planes are nearly constant and compress to almost nothing.
     """
 
     def __init__(self) -> None:

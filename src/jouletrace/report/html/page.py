@@ -101,7 +101,7 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
 
     Args:
         runs: What to report on; at least one.
-        comparisons: What ``compare`` found of them.
+        comparisons: Results of ``compare`` on them.
         notes: What could not be compared, in words.
 
     Raises:
@@ -195,7 +195,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
 
 
 def _tab(run: Run, runs: Sequence[Run]) -> str:
-    """What tells a Run from the others, in a few words."""
+    """Short text that distinguishes a Run from the others."""
     identities = [content.identity(one) for one in runs]
     own = content.identity(run)
     varying = [key for key in own if len({identity[key] for identity in identities}) > 1]

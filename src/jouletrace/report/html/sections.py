@@ -27,7 +27,7 @@ _PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean
 
 
 def traced(run: Run, results: Results) -> list[Table]:
-    """Kernels by name, where no unit tells of them."""
+    """Kernels by name, where no unit describes them."""
     if results.units("kernel"):
         return []
     found = by_name(run)

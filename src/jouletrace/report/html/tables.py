@@ -56,7 +56,7 @@ def parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Ta
     marks = Footnotes(marks)
     levels = [level for level in _LEVELS if results.units(level)]
     if "kernel" in levels and "op" in levels and not results.apart():
-        levels.remove("op")  # told with their kernels
+        levels.remove("op")  # shown with their kernels
     found: list[Table] = []
     for level in levels:
         table, untold = _parts(run, results, level, marks)
@@ -72,7 +72,7 @@ def of_section(section: Section, id: str, title: str | None = None) -> Table:
 
 
 def kernels(names: Sequence[str]) -> list[Cell]:
-    """Kernels by their short names, which tell those of one table apart."""
+    """Kernels by their short names, which are unique within a table."""
     short = short_names(names)
     texts = [printable(short[name]) for name in names]
     return [Cell(t, full="" if t == (full := printable(n)) else full) for t, n in zip(texts, names, strict=True)]
@@ -132,7 +132,7 @@ def _why_untold(results: Results, unit: int) -> str:
 
 
 def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> tuple[Table, list[UnitRow]]:
-    """The costliest units of a level, figures that few ask for aside; and kernels that none accounts for."""
+    """The costliest units of a level, with rarely used figures hidden at first; and kernels that belong to none."""
     section, rest, untold = parts_table(run, results, level, MOST_ROWS, marks, ranked=True)
     found = of_section(section.printable(), level)
     metrics = {name for unit in results.units(level) for name in results.metrics(unit["id"])}

@@ -327,5 +327,5 @@ jt.Timeline = class {
   }
 };
 
-// Seconds since the beginning with as many digits as tell nanoseconds apart, no more than needed.
+// Seconds since the beginning with as many digits as distinguish nanoseconds, no more than needed.
 jt.seconds = (ns) => (ns / 1e9).toFixed(9).replace(/\.?0+$/, "");

@@ -1,7 +1,7 @@
 """What the timeline of the report draws: readings as lines, spans as boxes on lanes, packed small.
 
 All times are nanoseconds since ``origin_ns``. The browser thins them to its pixels at every zoom;
-here they are thinned only where there are more than a file can hold, and that is said.
+here they are thinned only where there are more than a file can hold, and a note states it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CHANNELS = {
     "power_memory_w": "power of the memory",
     "clock_sm_mhz": "clock",
     "temperature_c": "temperature",
-    "throttle_bits": "clocks held down",
+    "throttle_bits": "clocks throttled",
     "utilization_gpu_pct": "some kernel ran",
 }
 """Channels that are drawn, in this order, and what is written beside them; all others are in the Run."""
 
 KINDS = ("run", "phase", "window", "iteration", "range", "layer", "op", "kernel", "memcpy", "launch")
 MOST_READINGS = 150_000
-"""Readings of a channel that are kept; of more, the least and the most of each stretch are."""
+"""Readings of a channel that are kept; of more, the least and the largest of each segment."""
 
 MOST_SPANS = 1_200_000
 """Spans of a Run that are kept one by one; of more, neighbours on a lane are put together."""
@@ -119,7 +119,7 @@ def _line(
     unit = {"Cel": "°C", "1": ""}.get(CHANNEL_UNITS[name][0], CHANNEL_UNITS[name][0])
     kept_at, kept = thinned(at, values, MOST_READINGS)
     if len(kept) < len(values):
-        notes.append(f"{title}: {len(values)} readings, of which the least and the most of each stretch are drawn.")
+        notes.append(f"{title}: {len(values)} readings, of which the least and the largest of each segment are drawn.")
     step = float(np.median(np.diff(at)))
     return {
         "name": name,

@@ -54,7 +54,7 @@ def fit_response(
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
     known: each level has a constant, a drift and a settling that are fitted linearly, while the
-    three parameters of the response are found by least squares around them (variable projection,
+    three parameters of the response are estimated by least squares around them (variable projection,
     Golub and Pereyra 1973). Standard errors allow for correlated, heteroscedastic residuals
     (Newey and West 1987). The fit is done with the stamps as they are and with the regular grid
     behind them; what explains most is kept.
@@ -99,7 +99,7 @@ def fit_response(
 def _likeliest(errors: list[NDArray[np.float64]]) -> int:
     """Which of several fits errs least: by a Cauchy likelihood, in which no single reading decides.
 
-    A few late readings near edges are all that tells one grid from another: their errors must
+    A few late readings near edges are all that distinguishes one grid from another: their errors must
     count, but not as squares.
     """
     scale = min(float(np.median(np.abs(error))) for error in errors) + 1e-9

@@ -88,7 +88,7 @@ class Fitter:
         self.shape = min(solutions, key=lambda s: s[1])[0]
 
     def refine(self, shape: Floats) -> None:
-        """Least squares with weights by level, outliers held down."""
+        """Least squares with weights by level, robust against outliers."""
         self.shape = shape
         for _ in range(2):
             self._reweigh()
@@ -153,7 +153,7 @@ class Fitter:
         return np.asarray(bread @ meat @ bread * unit[:, None] * unit)
 
     def held_out(self) -> float:
-        """Share of variance explained in every other stretch by amplitudes fitted to the rest."""
+        """Share of variance explained in every other segment by amplitudes fitted to the rest."""
         design = self.read(self.shape)
         stretch = np.searchsorted(self.edges, self.time) // 4 % 2 == 0
         left = 0.0

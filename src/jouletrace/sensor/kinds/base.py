@@ -10,7 +10,7 @@ from jouletrace.sensor.response import Response as SampleResponse
 from jouletrace.sensor.windows.response import Response
 
 RATE_NEAR_HZ = 2.0
-"""Search range about a stored sample rate: a GPU's rate falls by about 0.3 Hz as its die warms."""
+"""Range around a stored sample rate in which a GPU's rate is searched: it falls by about 0.3 Hz as a die warms."""
 
 
 @dataclass(frozen=True)

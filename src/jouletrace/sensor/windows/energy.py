@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Z95 = 1.959963984540054
 
 T95 = 2.086
-"""Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration of some 45 s,
+"""Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration of about 45 s,
 are known to about a sixth, which is worth so many (GUM, JCGM 100:2008, equation G.3)."""
 
 _CHUNK = 128
@@ -85,8 +85,8 @@ def window_energy(
         start_ns: Starts in ns since the Unix epoch, shape (m,).
         end_ns: Ends, shape (m,).
         edges_ns: Times at which the load is known to change. None for the windows' own ends, which
-            is why windows that neighbour each other are best asked for together. A window amid a
-            load that goes on alike has none at its ends: there a jump would be looked for that isn't.
+            is why adjacent windows should be requested together. A window within a
+            steady load has no edges at its ends: there a jump would be fitted that doesn't exist.
 
     Returns:
         Energies in the order given. One is null, with a reason, where the record doesn't reach,
@@ -112,7 +112,7 @@ def window_energy(
         shared = _Edges(record, response, edges)
         found, crowded = shared.energies(a[ok], b[ok], response)
         mean[ok], misfit[ok] = found.mean, found.misfit
-        # Nobody knows what went on in a hole: anything from nothing to twice the mean power.
+        # The power in a hole is unknown: anything from nothing to twice the mean power.
         unseen = missing[ok] / (b - a)[ok] * np.abs(found.mean) / np.sqrt(3)
         statistical[ok] = np.hypot(np.sqrt(found.variance), unseen)
         model[ok] = shared.model_sd(a[ok], b[ok], response, found.mean)
@@ -164,7 +164,7 @@ class _Edges:
         if response.stamp_grid:
             grid = find_grid(record.time_ns, response.period_s)
             self.time = np.maximum.accumulate(grid.taken(response.stamp_grid))
-            # Of a stamp that is half a period late or more nobody knows to which slot it belongs.
+            # The slot of a stamp that is half a period late or more is ambiguous.
             self.time_sd[grid.late_s > 0.45 * response.period_s] = response.period_s / 4
         self.power = record.power_w
         edges = np.unique(record.seconds(edges_ns))

@@ -12,7 +12,7 @@ from jouletrace.sensor.windows.response import Response
 Floats = NDArray[np.float64]
 
 _USUAL_TAU_S, _TAU_SPREAD = 0.05, 0.5
-"""Correlation time that GPUs have, and its spread as a logarithm: a sensor that is slow can't tell."""
+"""Typical correlation time of GPUs, and its spread as a logarithm, for slow sensors, which can't determine it."""
 
 _PIECES = 64
 
@@ -138,7 +138,7 @@ def _noise_and_wander(
         tail, tail_seen = shape[1:][later], seen[1:][later]
         size = float(np.clip(tail @ tail_seen / max(tail @ tail, 1e-30), 0.0, scatter / shape[0]))
         noise = max(scatter - size * float(shape[0]), 0.0)
-        # Sampling error of an autocovariance is about variance / sqrt(n). A slow sensor hardly tells
+        # Sampling error of an autocovariance is about variance / sqrt(n). A slow sensor hardly distinguishes
         # noise from fast fluctuation: then the power fluctuates, rather than the sensor.
         misfit = part.sum() * float(np.sum((tail_seen - size * tail) ** 2)) / scatter**2
         usual = np.log(tau / _USUAL_TAU_S) / _TAU_SPREAD

@@ -126,8 +126,8 @@ def _shiftable(
 ) -> tuple[Floats, Floats]:
     """The design with one more column: what all readings change by if they come a little later.
 
-    The phase of a sensor's grid is not known as well in these few readings as the shape of its
-    response is from calibration. Free to shift, within a prior, they tell it themselves. The prior
+    The phase of a sensor's grid is less certain in these few readings than the shape of its
+    response from calibration. If it may shift, within a prior, the readings determine it. The prior
     is one more row of the design, with a reading of 0.
     """
     step = _SHIFT * response.period_s
@@ -140,7 +140,7 @@ def _shiftable(
 
 
 def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, Floats]:
-    """Ordinary least squares with Newey-West covariance; infinite where the design can't tell.
+    """Ordinary least squares with Newey-West covariance; infinite where the design is singular.
 
     Residuals are enlarged by their leverage, without which few readings look too good (MacKinnon
     and White 1985, HC3). Degrees of freedom, of each level its own, are those of the readings that
@@ -160,7 +160,7 @@ def _regress(design: Floats, power: Floats) -> tuple[Floats, Floats, Floats]:
         cross = score[lag:].T @ score[:-lag]
         meat += (1 - lag / (_HAC_LAGS + 1)) * (cross + cross.T)
     sandwich = bread @ meat @ bread
-    # Where one reading alone tells of a level its residual is naught: then the ordinary variance holds.
+    # Where a single reading determines a level its residual is zero: then the ordinary variance holds.
     ordinary = float(np.mean((power - design @ level) ** 2)) * len(power) / free * np.diag(bread)
     grown = np.sqrt(np.maximum(ordinary / np.maximum(np.diag(sandwich), 1e-30), 1.0))
     weight = (design @ bread) ** 2

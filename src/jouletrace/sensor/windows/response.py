@@ -6,7 +6,7 @@ A reading stamped ``t`` is the load's power, smoothed by a causal response ``r``
     r = delay(lag) * boxcar(window) * [(1 - tail_share) exp(rise) + tail_share exp(tail)]
 
 Rise and tail belong to the GPU as much as to its sensor (capacitors and regulators between the
-die and the shunt): software can't tell them apart, and does not have to.
+die and the shunt): software can't separate them, and does not have to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Response:
         tail_share: Share of the response that approaches with ``tail_s`` instead.
         tail_s: Time constant of that slower part.
         jitter_s: Standard deviation of what remains unknown of a reading's time.
-        stamp_grid: 0 if stamps tell when readings were taken; k if readings are taken at multiples
+        stamp_grid: 0 if stamps are the times of the readings; k if readings are taken at multiples
             of period / k and their stamps come late (``stamps.Grid``).
         noise_w: Standard deviation of independent noise of a reading, in watts.
         noise_relative: The same in proportion to the power; adds in quadrature.

@@ -14,10 +14,10 @@ from jouletrace.sensor.windows.response import Response
 Floats = NDArray[np.float64]
 
 _PRIOR_COUNT = 6.0
-"""The calibrated fluctuation weighs as much as so many readings of the stretch itself."""
+"""The calibrated fluctuation has the weight of so many readings of the segment itself."""
 
 _ALIKE = 0.1
-"""Stretches whose powers differ by a tenth fluctuate alike."""
+"""Segments whose powers differ by at most a tenth fluctuate alike."""
 
 _CHI2_80 = 1.642
 """Of a squared Gaussian a fifth is more than this over its mean."""
@@ -43,10 +43,10 @@ class Stretches:
 
     Attributes:
         edges_s: The edges, shape (m,).
-        level_w: Mean power of each stretch, shape (m + 1,).
+        level_w: Mean power of each segment, shape (m + 1,).
         wander_w: Standard deviation of the power's correlated fluctuation in each, shape (m + 1,).
         error_j2: Variance of a plain sum of readings from before the first edge to after each, shape (m,).
-        rate: Variance that such a sum gains in each stretch, in J²/s, shape (m + 1,).
+        rate: Variance that such a sum gains in each segment, in J²/s, shape (m + 1,).
         unseen_w: Standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,).
     """
 
@@ -63,7 +63,7 @@ class Stretches:
         return np.diff(self.level_w)
 
     def index(self, time_s: Floats) -> NDArray[np.intp]:
-        """Number of the stretch in which each time lies; same shape."""
+        """Number of the segment in which each time lies; same shape."""
         return np.searchsorted(self.edges_s, time_s, side="right")
 
     def sum_variance(self, start_s: Floats, end_s: Floats) -> Floats:
@@ -81,7 +81,7 @@ class Stretches:
 
 
 def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Response) -> Stretches:
-    """Level and fluctuation of each stretch, from the readings that saw nothing but it."""
+    """Level and fluctuation of each segment, from the readings that cover nothing else."""
     begin = np.append(-np.inf, edges_s)
     end = np.append(edges_s, np.inf)
     first = np.searchsorted(time_s, begin + response.memory_s, side="left")
@@ -97,7 +97,8 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
     noise = response.noise_sd(level)
     # What calibration saw of a quiet load is slow. What a busy one adds may be faster than readings
     # follow, and then it is noise of each of them, not power that the next one shows too.
-    calm = 2 * response.wander_relative * np.maximum(np.abs(level), 1e-9)
+    # The calibrated fluctuation counts twice, since a short stretch shows more by chance; a nominal one is no reading.
+    calm = (1 if response.origin == "nominal" else 2) * response.wander_relative * np.maximum(np.abs(level), 1e-9)
     unseen = np.sqrt(UNSEEN_SHARE * np.maximum(wander**2 - calm**2, 0.0))
     rate = wander**2 * sum_rate(time_s, response) + (noise**2 + unseen**2) * response.period_s
     jumps = np.diff(level)
@@ -111,8 +112,8 @@ def _wander(
 ) -> Floats:
     """Fluctuation from successive differences, which a drift or a slow settling hardly touches.
 
-    A stretch too short to tell borrows from others at like power, and they from the calibration: a
-    GPU that comes near its cap fluctuates as it doesn't below.
+    A segment too short for an estimate borrows from others at similar power, and they from the calibration: a
+    GPU near its cap fluctuates differently than below it.
     """
     size = np.maximum(np.abs(level), 1e-9)
     both = seen_correlation(np.array([0.0, response.period_s]), response.noise_tau_s, response)
@@ -132,11 +133,11 @@ def _wander(
 def _squared_differences(
     power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], alike: NDArray[np.intp]
 ) -> tuple[Floats, Floats]:
-    """Mean squared successive difference within each stretch, and of how many differences.
+    """Mean squared successive difference within each segment, and the number of differences.
 
-    None counts for more than five deviations of all at like power, as their largest fifth tells
+    No difference counts for more than five deviations of all at similar power, as their largest fifth gives
     these: near its cap a GPU dips now and then, and that is fluctuation; an edge that the response
-    puts in the wrong place is none, and left in would hide itself.
+    misplaces is none, and would conceal itself if it were included.
     """
     squares = np.asarray(np.diff(power_w) ** 2)
     number = np.arange(len(squares))
@@ -155,7 +156,7 @@ def _squared_differences(
 def sum_rate(time_s: Floats, response: Response) -> float:
     """Variance in s (J²/s for a fluctuation of 1 W) that a plain sum gains with its length.
 
-    Found on a piece of the record itself, since readings that come unevenly tile time unevenly:
+    It is computed on a piece of the record itself, since unevenly spaced readings tile time unevenly:
     the weight of each instant in the sum, less one, goes through the fluctuation's covariance. The
     difference between a long and a short sum leaves out what happens at their ends.
     """

@@ -1,7 +1,7 @@
-"""GPUs whose every joule is known: the truth that the rest of jouletrace is tested against.
+"""Simulated GPUs whose energy is known exactly, to test the rest of jouletrace.
 
-Nothing here is shared with what estimates (``energy``, ``experiments``), and the parameters of a
-GPU are drawn by its seed and hidden: sensors have to be calibrated as on a real GPU.
+This package shares no code with the packages that estimate (``sensor``, ``attribution``). The seed draws the
+parameters of a GPU, and they stay hidden: its sensors have to be calibrated as on a real GPU.
 """
 
 from jouletrace.simulator.boards.board import Board

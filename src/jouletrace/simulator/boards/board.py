@@ -1,4 +1,4 @@
-"""A simulated GPU to work on: run kernels, load it, wait, hold a context."""
+"""A simulated GPU: runs kernels and loads, waits, holds a context."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jouletrace.simulator.boards.states import States
 from jouletrace.simulator.boards.truth import Truth
 
 HISTORY_NS = 3_000_000_000
-"""How long a GPU has been idle when it is opened: its sensors have a past, as real ones do."""
+"""How long a GPU has been idle when it is opened: its sensors already have a history, as real ones do."""
 
 Work = Schedule | Sequence[SimKernel]
 
@@ -32,17 +32,17 @@ Work = Schedule | Sequence[SimKernel]
 class Board:
     """A GPU in virtual or real time.
 
-    In virtual time everything happens at once and the clock jumps. In real time what the GPU
-    does is computed when somebody looks; ``run``, ``load`` and ``wait`` take as long as they say.
-    While nobody works on it, it is idle or follows the plan of its spec (``load=``).
+    In virtual time every call returns at once and the clock jumps. In real time the GPU's state is
+    computed when it is read, and ``run``, ``load`` and ``wait`` take the time that they simulate.
+    Between calls the GPU is idle or follows the plan of its spec (``load=``).
 
     Args:
         preset: What kind of GPU.
         parameters: Its hidden parameters.
-        spec: The rest of what was asked for.
+        spec: The rest of the specification.
 
     Attributes:
-        clock: Its time; ``VirtualClock`` has timers too.
+        clock: Its time; ``VirtualClock`` also has timers.
         truth: The exact energies; for tests only.
         roofline: From operations and bytes to kernels on this GPU.
     """
@@ -53,7 +53,7 @@ class Board:
         self.cap_w = spec.cap_w(preset)
         real = RealClock()
         opened_ns = real.time_ns() if spec.realtime else virtual_start_ns()
-        # In real time all processes that open a GPU see one plan; in virtual time each run sees the same.
+        # In real time all processes that open a GPU see one plan; in virtual time every run sees the same plan.
         self._plan_from_ns = 0 if spec.realtime else opened_ns - PLAN_NS
         start_ns = opened_ns - HISTORY_NS
         rng = generator(preset, spec.seed, 1, spec.run)
@@ -76,11 +76,11 @@ class Board:
 
     @property
     def context_held(self) -> bool:
-        """Whether a context exists: clocks are up then, and idle power with them."""
+        """Whether a context exists, which raises the clocks and the idle power."""
         return self.engine.context
 
     def hold_context(self) -> None:
-        """Create a context, as any program does that uses the GPU. A new run of its own begins."""
+        """Create a context, as any program that uses the GPU does. This begins a new run."""
         self.catch_up()
         if not self.engine.context:
             self.engine.context = True
@@ -97,7 +97,7 @@ class Board:
         self.catch_up()
 
     def schedule(self, kernels: Sequence[SimKernel], eager: bool = False, slowdown: float = 1.0) -> Schedule:
-        """Kernels with this GPU's own gaps: as a graph, or launched one by one by the host."""
+        """Schedule kernels with this GPU's idle times between them: as a graph, or launched one by one by the host."""
         p = self._parameters
         host_s = p.host_launch_s if eager else 0.0
         return Schedule(kernels, p.kernel_gap_s, p.launch_gap_s, host_s, slowdown)
@@ -118,21 +118,21 @@ class Board:
         return self._work(Iterations(self._as_schedule(work), self._count(n)))
 
     def run_timed(self, work: Work, n: int) -> NDArray[np.float64]:
-        """Seconds of each of ``n`` iterations as events between them show them, shape (n,).
+        """Seconds of each of ``n`` iterations as CUDA events between them measure them, shape (n,).
 
         Raises:
             BadInputError: If ``n`` is less than 1 or there is nothing to run.
         """
         iterations = Iterations(self._as_schedule(work), self._count(n), timed=True)
         self._work(iterations)
-        # events resolve about half a microsecond, and now and then something gets in between
+        # events resolve about half a microsecond, and a few iterations are disturbed
         error = self._jitter.normal(0.0, 0.3e-6, n) + (self._jitter.random(n) < 0.01) * 8e-6
         return np.diff(iterations.ends_s()) + np.abs(error)
 
     def run_traced(self, work: Work, n: int) -> NDArray[np.int64]:
-        """When each kernel of ``n`` iterations ran, in ns since the Unix epoch, shape (n, kernels, 2).
+        """Start and end of each kernel of ``n`` iterations, in ns since the Unix epoch, shape (n, kernels, 2).
 
-        Within an iteration kernels are where they are at the highest clock, stretched to its length.
+        The positions of kernels within an iteration are those at the highest clock, scaled to its length.
 
         Raises:
             BadInputError: If ``n`` is less than 1 or there is nothing to run.
@@ -146,7 +146,7 @@ class Board:
         return start_ns + np.round(times_s * 1e9).astype(np.int64)
 
     def cycles(self) -> tuple[int, int]:
-        """Where an SM's cycle counter stands, and when: cycles, and nanoseconds since the Unix epoch.
+        """Value of an SM's cycle counter, and the time of the read in nanoseconds since the Unix epoch.
 
         It counts the real clock, whatever the driver reports. Reading it takes no time.
         """
@@ -154,7 +154,7 @@ class Board:
         return round(self.engine.cycles), self.engine.trace.end_ns
 
     def load(self, watts: float, seconds: float) -> tuple[int, int]:
-        """Keep the GPU at a plain load of ``watts`` of board power, cap permitting.
+        """Keep the GPU at a constant load of ``watts`` of board power, or less under a lower cap.
 
         Returns:
             Start and end in nanoseconds since the Unix epoch.
@@ -168,11 +168,11 @@ class Board:
         return self._work(Constant(watts, seconds))
 
     def run_load(self, load: Load) -> tuple[int, int]:
-        """Work on any load until it is done: start and end in nanoseconds since the Unix epoch."""
+        """Run any load to its end; returns start and end in nanoseconds since the Unix epoch."""
         return self._work(load)
 
     def catch_up(self) -> None:
-        """In real time: let the GPU live until now. Nothing to do in virtual time."""
+        """Simulate up to the present in real time; does nothing in virtual time."""
         if not self.clock.virtual:
             self._idle(self.clock.time_ns())
 
@@ -187,7 +187,7 @@ class Board:
         return start_ns, end_ns
 
     def _idle(self, until_ns: int) -> int:
-        """Let the GPU live as it does when nobody works on it: idle, or by the plan of its spec."""
+        """Simulate the GPU without work until ``until_ns``: idle, or by the plan of its spec."""
         reached = self.engine.trace.end_ns
         while reached < until_ns:
             piece_ns, load = self._planned(reached)
@@ -198,7 +198,7 @@ class Board:
         """End of the present piece of the plan, and its load.
 
         In real time the plan repeats from the Unix epoch on, so that all processes that open a GPU
-        see the same one.
+        see the same plan.
         """
         if not self._plan:
             return at_ns + HISTORY_NS, None

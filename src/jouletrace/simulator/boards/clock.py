@@ -1,4 +1,4 @@
-"""Virtual time: it passes only when somebody sleeps or works on the GPU."""
+"""Virtual time, which passes only during sleep and work on the GPU."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from jouletrace.errors import BadInputError
 NS = 1_000_000_000
 
 START = "JOULETRACE_SIMULATED_START"
-"""Environment variable: where virtual time starts, in whole seconds since the Unix epoch; the present if unset."""
+"""Environment variable: start of virtual time, in whole seconds since the Unix epoch; the present if unset."""
 
 PLAN_NS = 1_767_225_600_000_000_000
-"""In virtual time plans of load begin as if it started at 2026-01-01 00:00 UTC, whenever that is."""
+"""Plans of load in virtual time are laid out as if it started at 2026-01-01 00:00 UTC, whatever its start."""
 
 FOREVER_NS = 3 * 10**18
-"""A century: until the work itself ends."""
+"""A century, for work that ends by its own length."""
 
 Physics = Callable[[int], int]
-"""Lets the GPU live until a time, or until what it does is done; returns the time reached."""
+"""Simulates the GPU until a time, or until its work is done; returns the time reached."""
 
 
 def virtual_start_ns() -> int:
-    """Where virtual time starts, so that what was simulated is dated by when that was.
+    """Start of virtual time in nanoseconds since the Unix epoch, by default the present: Runs get a true date.
 
-    On a whole second: then readings differ from those of another start by nothing but that, to the last digit.
+    It is a whole second, so that Runs with different starts have bit-identical readings apart from the date.
 
     Raises:
         BadInputError: If the environment variable holds no number of seconds.
@@ -42,7 +42,7 @@ def virtual_start_ns() -> int:
 
 
 class Timer:
-    """A call that comes back at equal intervals until it is cancelled."""
+    """A call repeated at equal intervals until it is cancelled."""
 
     def __init__(self, interval_ns: int, call: Callable[[], object]) -> None:
         self.interval_ns = interval_ns
@@ -55,13 +55,13 @@ class Timer:
 
 
 class VirtualClock:
-    """A clock whose time passes by ``sleep`` and by work on the GPU, as fast as it can.
+    """A clock whose time passes by ``sleep`` and by work on the GPU, as fast as it can be computed.
 
     Args:
         idle: What the GPU does while time passes without work.
         start_ns: First reading, in nanoseconds since the Unix epoch.
-        cell_ns: Where the physics may stop without a trace: at whole multiples of this. It stops
-            there for the timers, so that recording a GPU doesn't change what it does.
+        cell_ns: The physics stops for timers at whole multiples of this only, where a stop leaves no trace.
+            Recording a GPU therefore doesn't change its behaviour.
     """
 
     virtual = True
@@ -76,7 +76,7 @@ class VirtualClock:
         self._firing = False
 
     def time_ns(self) -> int:
-        """Nanoseconds since the Unix epoch, on the GPU's time."""
+        """Nanoseconds since the Unix epoch, in the GPU's time."""
         return self._now_ns
 
     def monotonic_ns(self) -> int:
@@ -84,14 +84,14 @@ class VirtualClock:
         return self._now_ns - self._start_ns
 
     def sleep(self, seconds: float) -> None:
-        """Let ``seconds`` pass; the GPU is idle meanwhile and the timers that fall due are called."""
+        """Let ``seconds`` pass with the GPU idle, and call the timers that fall due."""
         if seconds > 0:
             self.advance(self._idle, self._now_ns + round(seconds * 1e9))
 
     def every(self, interval_s: float, call: Callable[[], object]) -> Timer:
-        """Call ``call`` every ``interval_s`` of virtual time from now on, the first time one interval from now.
+        """Call ``call`` every ``interval_s`` of virtual time, the first time one interval from now.
 
-        A call costs no virtual time, and must not sleep.
+        A call takes no virtual time and must not sleep.
 
         Raises:
             ValueError: If the interval isn't positive.
@@ -127,7 +127,7 @@ class VirtualClock:
         return self._due[0][0] if self._due else None
 
     def _fire(self, until_ns: int) -> None:
-        """Call what falls due up to ``until_ns``, each at its own time."""
+        """Call the timers that fall due up to ``until_ns``, each at its own time."""
         self._firing = True
         try:
             while (due_ns := self._next_due_ns()) is not None and due_ns <= until_ns:

@@ -1,4 +1,4 @@
-"""A simulated GPU as a ``Device``: opened by ``sim:NAME``, and SIMULATED in all it says."""
+"""A simulated GPU as a ``Device``: opened by ``sim:NAME``, marked as SIMULATED in all its information."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from jouletrace.simulator.boards.spec import parse
 from jouletrace.simulator.boards.truth import Truth
 
 SAMPLED_FAST_S = 20e-6
-"""By which power follows the load where samples see it: what other GPUs have there is the average's doing."""
+"""Time constant of power behind the load, for GPUs whose sensor samples: there the slower response of the record comes
+from the sensor's averaging alone."""
 
 
 class SimulatedGpu:
-    """A GPU whose every joule is known.
+    """A simulated GPU whose energy is known exactly.
 
     Args:
         spec: ``sim:NAME[?key=value&...]``.
 
     Attributes:
-        info: What a driver would tell, marked as simulated.
+        info: What a driver would report, marked as simulated.
         clock: The GPU's time.
         spec: As given.
         board: The GPU to work on.
@@ -65,9 +66,9 @@ class SimulatedGpu:
         return self.board.truth
 
     def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What a power channel says (W) of readings taken at given times of the past, shape as ``time_ns``.
+        """Readings (W) of a power channel at given times of the past, shape as ``time_ns``.
 
-        For holding a simulated GPU against a recording of a real one.
+        Compares a simulated GPU with a recording of a real one.
 
         Raises:
             NotPossibleError: If the GPU has no such power channel.
@@ -75,15 +76,15 @@ class SimulatedGpu:
         return self._sensors.read_at(channel, time_ns)
 
     def sampled(self) -> SampledStretch:
-        """A stretch of time in which the record sees kernels, by momentary samples."""
+        """A segment in which the record resolves kernels, by momentary samples."""
         return self._sensors.sampled()
 
     def sources(self) -> list[Source]:
-        """New sources over the GPU's instruments, the best power source first."""
+        """New sources that read the GPU's instruments, the best power source first."""
         return self._sensors.sources()
 
     def capabilities(self) -> list[Capability]:
-        """One line for each channel, with what a read costs here and now."""
+        """One entry per channel, with the cost of a read on this machine."""
         found = []
         for source in self.sources():
             start = time.perf_counter()
@@ -103,9 +104,9 @@ class SimulatedGpu:
         return found
 
     def processes(self) -> list[Process]:
-        """Nobody else uses a simulated GPU."""
+        """Empty: no other process uses a simulated GPU."""
         return []
 
     def close(self) -> None:
-        """End the context, if there is one."""
+        """End the context, if one exists."""
         self.board.release_context()

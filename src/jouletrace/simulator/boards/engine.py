@@ -1,12 +1,12 @@
 """The physics of a simulated GPU, in cells of at most a millisecond.
 
-In each cell the load gives a power over idle, at the clock that the governor holds and what the
-GPU's state makes of it. Board power follows it through two first-order lags (the settling that a
-real GPU shows for some 80 ms after a load ends), and idle power with its leakage comes on top.
-Power is constant within a cell, so every energy is exact by construction.
+In each cell the load sets a power over idle, at the governor's clock as modified by the GPU's state.
+Board power follows it through two first-order lags (a real GPU settles for about 80 ms after a load
+ends); idle power including leakage is added. Power is constant within a cell, so every energy is
+exact by construction.
 
-The lags are linear: they delay energy and lose none. What was caused but not drawn yet is their
-content times their time constant, kept as the trace's ``TAIL``.
+The lags are linear: they delay energy and lose none. Energy that was caused but not drawn yet is
+their content times their time constant, kept as the trace's ``TAIL``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEEP_LEAK = 0.35
 
 
 class Engine:
-    """A GPU from a moment on: ``run`` lets it live, idle or at work.
+    """The state of a GPU from ``start_ns`` on; ``run`` advances it, idle or at work.
 
     Args:
         preset: What kind of GPU.
@@ -39,9 +39,9 @@ class Engine:
         cap_w: Power limit in watts; None for none.
         start_ns: When it starts, in nanoseconds since the Unix epoch.
         rng: Source of all its noise.
-        states: The states of its own that it jumps between.
+        states: The states that it switches between by itself.
         noise: Scale of all noise and drift; 0 for none.
-        sharp: Whether cells end where kernels do, so that power within a millisecond is as it was.
+        sharp: Whether cells also end where kernels end, so that power is exact within a millisecond.
 
     Attributes:
         context: Whether some process holds a context.
@@ -94,12 +94,12 @@ class Engine:
         self.new_run()
 
     def new_run(self) -> None:
-        """Begin a run of its own: the load's power is off by a little from that of other runs."""
+        """Begin a new run, whose load power deviates slightly from that of other runs."""
         self._run_offset = self._parameters.run_spread * self._noise * next(self._normals)
         self._drift = self._parameters.drift * self._noise * next(self._normals)
 
     def idle_w(self, temperature_c: float | None = None, context: bool | None = None) -> float:
-        """Power with nothing running, leakage included; by default as things are now."""
+        """Idle power in watts, leakage included; by default at the present temperature and context."""
         p = self._parameters
         heat = (self._temperature_c if temperature_c is None else temperature_c) - REFERENCE_C
         leak = p.leak_w * (exp(heat / p.leak_scale_c) - 1)
@@ -108,7 +108,7 @@ class Engine:
         return p.deep_idle_w + _DEEP_LEAK * leak
 
     def run(self, until_ns: int, load: Load | None = None) -> int:
-        """Let the GPU live until a time, or until its load is done.
+        """Simulate the GPU until a time, or until its load is done.
 
         Returns:
             The time reached, in nanoseconds since the Unix epoch.
@@ -124,12 +124,12 @@ class Engine:
                 left_ns = load.left_s() * 1e9
                 if left_ns < 0.5:
                     break
-                if self._sharp:  # a nanosecond on, so that the edge is behind
+                if self._sharp:  # one nanosecond later, to pass the edge
                     edge_ns = self._now_ns + int(min(edge_ns - self._now_ns, load.edge_s() * 1e9 + 1))
                 if left_ns <= edge_ns - self._now_ns:
                     edge_ns, done = self._now_ns + max(round(left_ns), 1), True
             rows.append(self._cell(edge_ns, load))
-            # noise and clock change on the grid alone: the cuts that reading makes change nothing
+            # noise and clock change on the grid alone, so that a read within a cell changes nothing
             if edge_ns == grid_ns and self._whole_cell() and load is not None:
                 self._set_clock(load)
         self.trace.extend(rows)
@@ -147,7 +147,7 @@ class Engine:
         fast_to, slow_to = (1 - p.slow_share) * active_w, p.slow_share * active_w
         fast = fast_to + (self._fast_w - fast_to) * exp(-seconds / p.fast_s)
         slow = slow_to + (self._slow_w - slow_to) * exp(-seconds / p.slow_s)
-        # exact integral of a first-order lag: what went in, less what it holds more than before
+        # exact integral of a first-order lag: its input less the increase of its content
         energy_j = (idle_w + active_w) * seconds - p.fast_s * (fast - self._fast_w) - p.slow_s * (slow - self._slow_w)
         self._fast_w, self._slow_w = fast, slow
         self._energy_j += energy_j

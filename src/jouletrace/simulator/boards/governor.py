@@ -1,4 +1,4 @@
-"""The loop that holds a GPU under its power cap by lowering its clock."""
+"""The control loop that keeps a GPU under its power cap by lowering its clock."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _DELAY_TICKS = 2
 
 
 class Governor:
-    """Integrates the excess of power that it believes, seen late, into a lower clock.
+    """Integrates its delayed estimate of the excess power into a lower clock.
 
-    The delay is what lets a load that starts overshoot the cap for some 50 ms; the error of its
-    belief is why power under a cap wanders by several per cent while the mean stays at the cap.
+    Because of the delay a load that starts overshoots the cap for about 50 ms. Because of the error
+    of its estimate power under a cap wanders by several per cent while the mean stays at the cap.
 
     Args:
         parameters: The GPU's.
         cap_w: The power limit; None for none.
         clock_max_mhz: Clock without a limit.
         clock_min_mhz: Lowest clock that it may set.
-        noise: Scale of the error of its belief.
+        noise: Scale of the error of its estimate.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Governor:
         self._cap_w = cap_w
         self._clock_max_mhz = clock_max_mhz
         self._lowest = clock_min_mhz / clock_max_mhz
-        self._wish = 1.0
+        self._target = 1.0
         self._seen: deque[float] = deque([0.0] * (_WINDOW_TICKS + _DELAY_TICKS), maxlen=_WINDOW_TICKS + _DELAY_TICKS)
         self._error = 0.0
         self._keep = exp(-self.tick_s / parameters.governor_noise_s)
@@ -49,19 +49,19 @@ class Governor:
 
     @property
     def holding(self) -> bool:
-        """Whether the clock is down because of the cap."""
+        """Whether the cap lowers the clock."""
         return self.clock_mhz < self._clock_max_mhz
 
     def tick(self, mean_w: float, normal: float, other_normal: float) -> None:
-        """Set the clock after a tick of mean power ``mean_w``; the others are standard normal draws."""
+        """Set the clock after a tick of mean power ``mean_w``; the other arguments are standard normal draws."""
         if self._cap_w is None:
             return
         self._error = self._error * self._keep + self._fresh * normal
         self._seen.append(mean_w)
         believed = sum(list(self._seen)[:_WINDOW_TICKS]) / _WINDOW_TICKS / self._cap_w + self._error
-        self._wish = min(max(self._wish + self._gain * (1 - believed), self._lowest), 1.0)
-        if self._wish < 1.0:
-            ratio = min(max(self._wish + self._dither * other_normal, self._lowest), 1.0)
+        self._target = min(max(self._target + self._gain * (1 - believed), self._lowest), 1.0)
+        if self._target < 1.0:
+            ratio = min(max(self._target + self._dither * other_normal, self._lowest), 1.0)
             self.clock_mhz = round(ratio * self._clock_max_mhz / CLOCK_STEP_MHZ) * CLOCK_STEP_MHZ
         else:
             self.clock_mhz = self._clock_max_mhz

@@ -1,4 +1,4 @@
-"""The instruments on a board: they take readings whether or not anybody asks for them."""
+"""The instruments of a GPU, which take readings whether or not they are read out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jouletrace.simulator.boards.trace import ENERGY, Trace
 
 RING_SIZE = 119
 _LATE = ((0.25, 0.08, 0.25), (0.05, 0.62, 0.72))
-"""Share of the stamps that come late, and by how much of a period at least and at most."""
+"""Share of late stamps, and their least and greatest delay as shares of a period."""
 
 _SCATTER = 0.004
 _SLACK_PERIODS = 2
@@ -24,8 +24,8 @@ class PowerInstrument:
     Args:
         trace: The life of the GPU.
         period_s: Time between readings.
-        response: What a reading sees; a window shorter than the period leaves time unseen.
-        faults: What spoils it.
+        response: Response of a reading; a window shorter than the period leaves time unseen.
+        faults: Errors of the readings.
         rng: Source of phase, jitter and noise.
     """
 
@@ -40,21 +40,21 @@ class PowerInstrument:
         self._phase_ns = trace.start_ns + rng.uniform(0, 1) * self._period_ns
 
     def taken_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What readings taken at these times say (W), which must have been lived through."""
+        """Readings (W) taken at these times, which must have been simulated already."""
         power = self._response.power_w(self._trace, time_ns)
         return self._faults.apply(power, (time_ns - self._trace.start_ns) / 1e9, self._rng)
 
 
 class Ring(PowerInstrument):
-    """A record kept by the driver: the last 119 readings, each overwritten in its turn.
+    """A record kept by the driver: a ring of the last 119 readings.
 
-    A reading is due every period; most are stamped at once and some later, as on the recorded
-    H100, where stamps lie 8 to 35 ms apart. There a late stamp doesn't mean a late reading.
+    A reading is due every period. Most are stamped at once and some later, as on the recorded
+    H100, where stamps lie 8 to 35 ms apart. A late stamp there doesn't mean a late reading.
 
     Args:
-        trace, period_s, response, faults, rng: As those of ``PowerInstrument``.
-        parts: Readings are taken at multiples of period / ``parts`` only, the last before their
-            stamp; with 0 they are taken when they are stamped.
+        trace, period_s, response, faults, rng: As for ``PowerInstrument``.
+        parts: A reading is taken at the last multiple of period / ``parts`` before its stamp;
+            with 0 it is taken when it is stamped.
     """
 
     def __init__(
@@ -81,20 +81,20 @@ class Ring(PowerInstrument):
         self._record(now_ns - self._response.ahead_ns)
         if self._holding:
             return self._stamps[:0].copy(), self._values[:0].copy()
-        # what was held back comes as a whole, as if somebody had asked all the while
+        # what was held back comes as a whole, as if the record had been read all the time
         (stamps, values), self._instead = self._instead, (self._stamps[:0], self._values[:0])
         stamps, values = np.concatenate([stamps, self._stamps]), np.concatenate([values, self._values])
         first = int(np.searchsorted(stamps, stamp_ns, "right"))
         return stamps[first:].copy(), values[first:].copy()
 
     def hold(self, now_ns: int) -> None:
-        """Give no readings until ``release``; those there are kept, though the ring goes on."""
+        """Return no readings until ``release``; present ones are kept, although the ring goes on."""
         self._record(now_ns - self._response.ahead_ns)
         self._before = self._stamps.copy(), self._values.copy()
         self._holding = True
 
     def release(self, end_ns: int, stamp_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
-        """Give readings again, with these in place of its own of the time since ``hold``."""
+        """Return readings again, with these in place of the ring's own since ``hold``."""
         self._record(end_ns - self._response.ahead_ns)
         self._holding = False
         later = self._stamps > end_ns
@@ -111,7 +111,7 @@ class Ring(PowerInstrument):
         if count == 0:
             return
         due, self._ahead = self._ahead[:, :count], self._ahead[:, count:]
-        # the ring forgets all but its last readings, so there is no need to take the others
+        # the ring keeps only its last readings, so the others need not be taken
         due = due[:, -RING_SIZE * 2 :]
         taken, stamps = due[:, self._kept(due.shape[1])]
         self._stamps = np.concatenate([self._stamps, stamps])[-RING_SIZE:]
@@ -135,7 +135,7 @@ class Ring(PowerInstrument):
         self._next = last
 
     def _kept(self, count: int) -> NDArray[np.bool_]:
-        """Which readings are not dropped. Drops come alone and in runs."""
+        """Which readings are not dropped. Readings are dropped singly and in runs."""
         kept = np.ones(count, dtype=bool)
         if self._faults.dropped <= 0:
             return kept
@@ -146,7 +146,7 @@ class Ring(PowerInstrument):
 
 
 class Held(PowerInstrument):
-    """A reading that is updated now and then and stands still in between."""
+    """A reading that keeps its value between updates."""
 
     def __init__(
         self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
@@ -170,13 +170,13 @@ class Held(PowerInstrument):
 
 
 class Counter:
-    """A true integral of board power, shown in steps, in millijoules since the driver came up.
+    """A true integral of board power, updated in steps, in millijoules since the driver was loaded.
 
     Args:
         trace: The life of the GPU.
         period_s: Time between steps.
         faults: Its gain.
-        rng: Source of its phase and of what it stood at when the GPU was opened.
+        rng: Source of its phase and of its value when the GPU was opened.
     """
 
     def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
@@ -187,7 +187,7 @@ class Counter:
         self._base_j = float(rng.uniform(1e3, 1e7))
 
     def read(self, now_ns: int) -> tuple[int, float]:
-        """Number of the last step at ``now_ns``, and the energy shown since, in joules."""
+        """Number of the last step at ``now_ns``, and the counter's value there, in joules."""
         index = int((now_ns - self._phase_ns) / self._period_ns)
         step_ns = round(self._phase_ns + index * self._period_ns)
         energy = self._base_j + self._faults.gain * float(self._trace.reached(ENERGY, step_ns))

@@ -1,4 +1,4 @@
-"""Kernels with a true time and power, and their schedule in time at a given clock."""
+"""Kernels with a true time and power, and their schedule at a given clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SETTLING_ITERATIONS = 2
 class SimKernel:
     """A kernel whose time and power are known.
 
-    Time and power are those at the highest clock, in the middle of its step.
+    Both hold at the highest clock, with the kernel in the middle of its step.
 
     Attributes:
         name: Name of the kernel.
@@ -26,19 +26,19 @@ class SimKernel:
         op: Operator that launches it.
         shapes: Input shapes and types of the operator.
         module: Qualified name of the module.
-        call: Which call of the module in an iteration.
+        call: Number of the module's call in an iteration.
         clocked: Share of the time that is inversely proportional to the SM clock.
-        core: Share of the energy that goes with the square of the core's voltage.
+        core: Share of the energy that is proportional to the square of the core's voltage.
         repeat: Time and energy of an immediate repetition over those of the first launch: less
             than 1 where the data are still in the cache.
         flops: Floating-point operations.
         bytes_moved: Bytes read and written.
-        sources: Places in the step of the kernels whose output it reads; None means the one
-            before it.
-        in_place: Whether it writes over its input: without it the old values are there, while
-            without any other kernel its buffer holds what another one left in it.
-        host_calls: Operators that the host goes through in eager mode to launch it, views and
-            other operators without a kernel included.
+        sources: Positions in the step of the kernels whose output it reads; None means the previous
+            kernel.
+        in_place: Whether it overwrites its input. If such a kernel is left out, the buffer keeps the
+            old values; if any other kernel is left out, its buffer holds another kernel's data.
+        host_calls: Operators that the host calls in eager mode to launch it, including views and
+            other operators without a kernel.
         backward: Whether autograd launches it.
 
     Raises:
@@ -85,12 +85,12 @@ class SimKernel:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One iteration of a schedule in its steady state at one clock.
+    """One iteration of a schedule in its steady state at a fixed clock.
 
     Attributes:
         period_s: Seconds from one iteration to the next.
         active_j: Energy over context idle of an iteration.
-        busy_s: Seconds of it in which a kernel runs.
+        busy_s: Seconds of the period in which a kernel runs.
         kernel_s: Seconds of each kernel, shape (kernels,).
         kernel_active_j: Energy over context idle of each kernel, shape (kernels,).
         edges_s: Start and end of every kernel in turn, from 0 to ``period_s``, ascending.
@@ -109,10 +109,10 @@ class Timeline:
 class Schedule:
     """The kernels of one iteration and how they are launched.
 
-    A kernel starts when the one before it has ended and the gap between them is over, and not
-    before the host has launched it. The host runs ahead as far as it can, over iterations too,
-    so its time shows only where the GPU has to wait for it. What is modelled is the steady
-    state of iterations back to back: the first one has no transient of its own.
+    A kernel starts once the previous kernel has ended, the idle time between them is over and the
+    host has launched it. The host runs ahead as far as it can, across iterations too, so its time
+    shows only where the GPU has to wait for it. The model is the steady state of iterations back to
+    back: the first iteration has no transient.
 
     Args:
         kernels: Kernels in order; may be empty if ``launch_gap_s`` is positive.
@@ -148,14 +148,14 @@ class Schedule:
         self._timelines: dict[tuple[float, float], Timeline] = {}
 
     def at(self, ratio: float, voltage_squared: float) -> Timeline:
-        """The steady state at ``ratio`` of the highest clock, with that voltage squared."""
+        """The steady state at ``ratio`` of the highest clock and this squared voltage."""
         key = (ratio, voltage_squared)
         if key not in self._timelines:
             self._timelines[key] = self.timeline(ratio, voltage_squared)
         return self._timelines[key]
 
     def timeline(self, ratio: float, voltage_squared: float) -> Timeline:
-        """As ``at``, computed afresh: for clocks between the steps of the GPU."""
+        """As ``at``, but not cached: for clocks between the steps of the GPU."""
         time = self._time * (1 - self._clocked + self._clocked / ratio)
         energy = self._energy * (1 - self._core + self._core * voltage_squared)
         if not self.kernels:
@@ -167,11 +167,11 @@ class Schedule:
         return Timeline(period, float(energy.sum()), float(time.sum()), time, energy, edges.tolist(), reached.tolist())
 
     def _starts(self, time: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        """Start of each kernel after the end of the iteration before, and the period.
+        """Start of each kernel after the end of the previous iteration, and the period.
 
-        With d the time of a kernel and the gap before it, D the running sum of d, and L the time
-        at which the host has launched it: end = max(end of the one before, L - gap) + d, whose
-        solution is D + running maximum of (L - gap - D of the one before).
+        Let g be the idle time before a kernel, d the kernel's time plus g, D the running sum of d, and L the
+        time at which the host has launched it. Then end = max(end of the previous kernel, L - g) + d,
+        whose solution is D + running maximum of (L - g - D of the previous kernel).
         """
         rounds = _SETTLING_ITERATIONS + 1
         gap, span = np.tile(self._gap, rounds), np.tile(self._gap + time, rounds)

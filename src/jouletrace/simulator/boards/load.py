@@ -1,4 +1,4 @@
-"""What keeps a GPU busy: iterations of a schedule, or a plain load of a given power."""
+"""Loads of a GPU: iterations of a schedule, or a constant power."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jouletrace.simulator.boards.kernels import Schedule
 
 
 class Load(Protocol):
-    """Something that the GPU works on until it is done."""
+    """Work that the GPU does until it is done."""
 
     def set_clock(self, ratio: float, voltage_squared: float) -> None:
-        """Go on at another clock."""
+        """Continue at another clock."""
 
     def left_s(self) -> float:
         """Seconds until it is done, at this clock."""
@@ -25,7 +25,7 @@ class Load(Protocol):
         """Seconds until its power changes, at this clock; infinity if it doesn't."""
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
-        """Go on for ``seconds``: mean power over context idle, and the share of time with a kernel."""
+        """Continue for ``seconds``; returns mean power over context idle and the share of time with a kernel."""
 
 
 class Iterations:
@@ -33,7 +33,7 @@ class Iterations:
 
     Args:
         schedule: What to run.
-        count: How often.
+        count: Number of iterations.
         timed: Whether to keep the end of every iteration for ``ends_s``.
     """
 
@@ -48,7 +48,7 @@ class Iterations:
         self._marks: list[tuple[float, float]] | None = [] if timed else None
 
     def set_clock(self, ratio: float, voltage_squared: float) -> None:
-        """Go on at another clock, from the same point of the same kernel."""
+        """Continue at another clock, from the same point of the same kernel."""
         new = self._schedule.at(ratio, voltage_squared)
         old = self._timeline
         if new is old:
@@ -70,7 +70,7 @@ class Iterations:
         return edges[min(bisect_right(edges, self._at_s), len(edges) - 1)] - self._at_s
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
-        """Go on for ``seconds``: mean power over context idle, and the share of time with a kernel."""
+        """Continue for ``seconds``; returns mean power over context idle and the share of time with a kernel."""
         line = self._timeline
         period = line.period_s
         self._mark()
@@ -88,11 +88,11 @@ class Iterations:
         return energy / seconds, line.busy_s / period
 
     def ends_s(self) -> NDArray[np.float64]:
-        """When each iteration began and ended, seconds from the start, shape (count + 1,)."""
+        """Boundaries of the iterations in seconds from the start, shape (count + 1,)."""
         if not self._marks:
             return np.zeros(self._count + 1)
         elapsed, done = np.array(self._marks).T
-        # a change of clock moves the share of an iteration that is done by a hair, back too
+        # a change of clock moves the completed share of an iteration slightly, in either direction
         ends: NDArray[np.float64] = np.interp(np.arange(self._count + 1), np.maximum.accumulate(done), elapsed)
         return ends
 
@@ -102,7 +102,7 @@ class Iterations:
 
 
 class Constant:
-    """A plain load of a given board power, as long as it lasts; a lower clock lowers its power."""
+    """A load of constant board power for a given time; a lower clock lowers its power."""
 
     def __init__(self, watts: float, seconds: float = inf) -> None:
         self._watts = watts
@@ -110,7 +110,7 @@ class Constant:
         self._factor = 1.0
 
     def set_clock(self, ratio: float, voltage_squared: float) -> None:
-        """Power of the part over idle goes with the clock and the square of the voltage."""
+        """Power over idle is proportional to the clock and the square of the voltage."""
         self._factor = ratio * voltage_squared
 
     def left_s(self) -> float:
@@ -122,13 +122,13 @@ class Constant:
         return inf
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
-        """Go on for ``seconds``: power over the present idle power, and 1."""
+        """Continue for ``seconds``; returns the power over the present idle power, and 1."""
         self._left_s -= seconds
         return (self._watts - idle_w) * self._factor, 1.0
 
 
 def _between(edges: list[float], values: list[float], at: float) -> float:
-    """Linear interpolation of one point; numpy's costs ten times as much for one."""
+    """Linear interpolation of a single point, ten times as fast as numpy's."""
     edge = min(bisect_right(edges, at), len(edges) - 1)
     begin, end = edges[edge - 1], edges[edge]
     if end <= begin:

@@ -1,7 +1,7 @@
-"""A slice of a simulated GPU: its share of SMs, bandwidth, cache and memory, and no power of its own.
+"""A slice of a simulated GPU: its share of SMs, bandwidth, cache and memory, without a power sensor.
 
-A kernel does the same operations and moves the same bytes on a slice, in more time. Slices don't slow each
-other but by the power cap, which they share.
+A kernel does the same operations and moves the same bytes on a slice, in more time. Slices slow each other
+only through the power cap, which they share.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from jouletrace.simulator.boards.roofline import Roofline
 class SimulatedSlice(SimulatedGpu):
     """An instance of a simulated GPU; implements ``devices.base.MigInstance``.
 
-    Its sources are those of the whole board and named as the GPU's, as on a real one.
+    Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
 
     Args:
         gpu: The GPU, which other slices may share.
-        profile: What kind of slice.
-        uuid: How it is known.
+        profile: MIG profile of the slice.
+        uuid: UUID of the slice.
 
     Attributes:
         parent: Id of the GPU.
@@ -42,7 +42,7 @@ class SimulatedSlice(SimulatedGpu):
         preset = find(str(gpu.info.details["preset"]))
         self.spec = gpu.spec
         self.parent = gpu.info.id
-        self.board = copy(gpu.board)  # the same engine and clock, kernels of its own
+        self.board = copy(gpu.board)  # the same engine and clock, its own kernels
         self.board.roofline = Roofline(slice_preset(preset, profile), gpu.truth.parameters())
         self.clock = gpu.clock
         self._gpu = gpu
@@ -57,7 +57,7 @@ class SimulatedSlice(SimulatedGpu):
             details={
                 **gpu.info.details,
                 "no_power": "mig_no_power",
-                "no_power_note": f"a MIG instance has no power sensor of its own; its GPU is {gpu.info.id}",
+                "no_power_note": f"a MIG instance has no power sensor; its GPU is {gpu.info.id}",
                 "parent": gpu.info.id,
                 "parent_name": gpu.info.name,
                 "multiprocessors": profile.multiprocessors,
@@ -67,14 +67,14 @@ class SimulatedSlice(SimulatedGpu):
 
 
 class Together:
-    """Loads of several slices at once, each to its own end.
+    """Loads of several slices at once, each until its own end.
 
     Args:
-        loads: One a slice; None for one that does nothing.
+        loads: One per slice; None for an idle slice.
 
     Attributes:
-        caused_j: Energy over context idle that each asked for, before the GPU's noise, shape (n,).
-        busy_s: Seconds in which each had a kernel running, shape (n,).
+        caused_j: Energy over context idle that each load caused, before the GPU's noise, shape (n,).
+        busy_s: Seconds in which each slice had a kernel running, shape (n,).
     """
 
     def __init__(self, loads: Sequence[Iterations | None]) -> None:
@@ -83,20 +83,20 @@ class Together:
         self.busy_s: NDArray[np.float64] = np.zeros(len(loads))
 
     def set_clock(self, ratio: float, voltage_squared: float) -> None:
-        """Go on at another clock; all slices share it."""
+        """Continue at another clock; all slices share it."""
         for load in self._running():
             load.set_clock(ratio, voltage_squared)
 
     def left_s(self) -> float:
-        """Seconds until the last one is done."""
+        """Seconds until the last load is done."""
         return max((load.left_s() for load in self._running()), default=0.0)
 
     def edge_s(self) -> float:
-        """Seconds until a kernel of any begins or ends."""
+        """Seconds until a kernel of any load begins or ends."""
         return min((load.edge_s() for load in self._running() if load.left_s() > 0), default=inf)
 
     def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
-        """Go on: mean power over context idle of all of them, and the largest share of time with a kernel."""
+        """Continue for ``seconds``; returns the loads' mean power over context idle and the largest busy share."""
         busiest = 0.0
         before = float(self.caused_j.sum())
         for i, load in enumerate(self._loads):
@@ -114,7 +114,7 @@ class Together:
 
 
 def open_slice(spec: str, name: str) -> SimulatedSlice:
-    """The slice that ``sim:NAME?mig=PROFILE`` means, on a GPU of its own.
+    """The slice that ``sim:NAME?mig=PROFILE`` names, on a GPU that it alone uses.
 
     Raises:
         BadInputError: If the GPU has no such profile.
@@ -129,9 +129,9 @@ def open_slice(spec: str, name: str) -> SimulatedSlice:
 
 
 def slice_preset(preset: Preset, profile: Profile) -> Preset:
-    """A GPU as a slice's kernels see it.
+    """A preset with the resources of a slice.
 
-    Power limits scale with the SMs here: the roofline states energies as shares of the limit, and an
+    Power limits scale with the SMs: the roofline states energies as shares of the limit, and an
     operation takes as much energy on a slice as on the GPU.
     """
     sms = profile.multiprocessors / BOARD_SMS[preset.name]

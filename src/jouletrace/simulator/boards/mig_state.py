@@ -1,4 +1,4 @@
-"""How a simulated GPU is divided: the rules of the driver, its state in a file, its failures on demand."""
+"""MIG layout of a simulated GPU: the driver's rules, its state in a file, failures on demand."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from jouletrace.simulator.boards.spec import parse
 
 
 class SimulatedCrash(BaseException):
-    """The process dies here: for tests of what a crash leaves. Not an ``Exception``: nothing handles it."""
+    """A crash of the process, for tests of what a crash leaves. Not an ``Exception``: nothing handles it."""
 
 
 @dataclass
 class MigFailures:
-    """What goes wrong on demand.
+    """Failures on demand.
 
     Attributes:
         no_permission: Every change is refused as for a user without rights.
         reset_needed: Changing the mode waits for a reset of the GPU.
-        users: Processes that use the board: changes are refused.
-        crash_after: The process dies after so many more changes; None for never.
-        refuse_after: Changes are refused after so many more; None for never.
+        users: Processes that use the GPU: changes are refused.
+        crash_after: Number of further changes after which the process dies; None for never.
+        refuse_after: Number of further changes after which changes are refused; None for never.
     """
 
     no_permission: bool = False
@@ -45,11 +45,11 @@ class SimulatedMig:
     """A simulated GPU's partitioning; implements ``devices.mig.MigBackend``.
 
     Args:
-        spec: ``sim:NAME[?...]``; only board and seed matter here.
-        state: File that keeps the layout from process to process; None keeps it in this object.
+        spec: ``sim:NAME[?...]``; only the name and the seed matter here.
+        state: File that keeps the layout between processes; None keeps it in this object.
 
     Attributes:
-        failures: What goes wrong, on demand.
+        failures: Failures on demand.
     """
 
     def __init__(self, spec: str, state: Path | None = None) -> None:
@@ -77,17 +77,17 @@ class SimulatedMig:
         return self._mode
 
     def profiles(self) -> list[Profile]:
-        """What it can be divided into, with what is free now."""
+        """Profiles of the GPU, with the number of instances that are free now."""
         if not self._mode.current:
             return [replace(profile, free=None) for profile in self._profiles]
         return [replace(profile, free=self._room(profile)) for profile in self._profiles]
 
     def instances(self) -> list[GpuInstance]:
-        """What it is divided into, by placement."""
+        """Present instances, by placement."""
         return sorted(self._instances, key=lambda one: one.placement)
 
     def processes(self) -> list[Process]:
-        """Who uses it: those of ``failures.users``."""
+        """Processes that use the GPU: those of ``failures.users``."""
         return list(self.failures.users)
 
     def set_mode(self, on: bool) -> MigMode:
@@ -100,7 +100,7 @@ class SimulatedMig:
         return self._mode
 
     def reset(self) -> None:
-        """What a reset of the GPU does: a pending mode comes true. For tests."""
+        """Reset the GPU, which puts a pending mode into force. For tests."""
         self._mode = MigMode(self._mode.pending, self._mode.pending)
         self._save()
 
@@ -149,7 +149,7 @@ class SimulatedMig:
         index, found = self._find(instance)
         rest = tuple(one for one in found.compute if one.id != compute)
         if len(rest) == len(found.compute):
-            raise MigRefusedError("failed", f"{self.info.name}: there is no compute instance {compute}")
+            raise MigRefusedError("failed", f"{self.info.name}: no compute instance {compute}")
         self._instances[index] = replace(found, compute=rest)
         self._end()
 
@@ -175,7 +175,7 @@ class SimulatedMig:
                 raise SimulatedCrash
 
     def _room(self, profile: Profile) -> int:
-        """How many more of it there can be, each placed where nothing is."""
+        """Number of further instances of a profile that fit into free placements."""
         taken = [one.placement for one in self._instances]
         count = 0
         for place in profile.placements:
@@ -195,7 +195,7 @@ class SimulatedMig:
         for index, one in enumerate(self._instances):
             if one.id == instance:
                 return index, one
-        raise MigRefusedError("failed", f"{self.info.name}: there is no GPU instance {instance}")
+        raise MigRefusedError("failed", f"{self.info.name}: no GPU instance {instance}")
 
     def _uuid(self, parent: GpuInstance, place: Placement) -> str:
         return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.info.id} {parent.profile} {parent.placement} {place}')}"
@@ -208,7 +208,7 @@ class SimulatedMig:
             self._mode = MigMode(*stored["mode"])
             self._instances = [_instance(one) for one in stored["instances"]]
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BadInputError(f"{self._state}: the simulated GPU's division can't be read ({error})") from None
+            raise BadInputError(f"{self._state}: the simulated GPU's MIG layout can't be read ({error})") from None
 
     def _save(self) -> None:
         if self._state is None:

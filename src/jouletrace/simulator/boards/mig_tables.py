@@ -1,8 +1,7 @@
-"""What real GPUs can be divided into: the rows of ``nvidia-smi mig -lgip`` and ``-lgipp``.
+"""MIG profiles of real GPUs: the rows of ``nvidia-smi mig -lgip`` and ``-lgipp``.
 
-From NVIDIA's MIG user guide and listings of real GPUs. A placement is a stretch of the eight memory
-slices; instances may be created where they overlap nothing. Memory differs by some MiB from driver to
-driver.
+They come from NVIDIA's MIG user guide and listings of real GPUs. A placement is a range of the eight
+memory slices; placements of instances must not overlap. Memory differs by a few MiB between drivers.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from jouletrace.devices.mig import Placement, Profile
 
 
 class _Kind(NamedTuple):
-    """What the profiles of the same form have in common on all GPUs."""
+    """Properties that profiles of the same form share on all GPUs."""
 
     id: int
     slices: int
@@ -78,15 +77,15 @@ _ROWS: dict[str, tuple[_Row, ...]] = {
 }  # fmt: skip
 
 BOARD_SMS = {"a100-40": 108, "a100-80": 108, "h100-80": 132, "h200-141": 132}
-"""SMs of the undivided board: with MIG on, an A100 loses ten of its own."""
+"""SMs of the undivided GPU; with MIG on, an A100 loses ten of them."""
 
 MEMORY_SLICES = 8
 
 COMPUTE_SLICES = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}
-"""How many compute slices a compute instance may have, by those of its GPU instance."""
+"""Permitted compute slices of a compute instance, by the slices of its GPU instance."""
 
 _COMPUTE_STARTS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""A compute instance starts at multiples of this."""
+"""A compute instance starts at a multiple of this."""
 
 
 def profiles(preset: str) -> list[Profile]:
@@ -102,7 +101,7 @@ def profiles(preset: str) -> list[Profile]:
 
 
 def compute_placements(whole: int, slices: int) -> list[Placement]:
-    """Where a compute instance of so many slices can be in a GPU instance of ``whole`` slices."""
+    """Possible placements of a compute instance of ``slices`` slices in a GPU instance of ``whole`` slices."""
     if slices not in COMPUTE_SLICES.get(whole, ()):
         return []
     step = _COMPUTE_STARTS[slices]

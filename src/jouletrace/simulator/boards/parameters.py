@@ -1,4 +1,4 @@
-"""What a simulated GPU hides: drawn by its seed within the preset's ranges."""
+"""Hidden parameters of a simulated GPU, drawn by its seed within the preset's ranges."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from jouletrace.simulator.boards.presets import Preset
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The hidden truth of one GPU. Nothing outside ``simulator.GPUs`` may look at it.
+    """The hidden truth of one GPU. Nothing outside ``simulator.boards`` may read it.
 
-    Powers are in watts at 40 °C, times in seconds; shares are of the load's power or of the
+    Powers are in watts at 40 °C, times in seconds. Shares refer to the load's power or to the
     preset's power limit.
 
     Attributes:
         deep_idle_w: Power without a context.
         context_idle_w: Power with a context and nothing running.
         leak_w: Part of the idle power with a context that grows with heat.
-        leak_scale_c: Degrees in which leakage grows by a factor e.
+        leak_scale_c: Rise of temperature, in °C, over which leakage grows by a factor e.
         ambient_c: Temperature of a GPU that draws nothing.
         kelvin_per_w: Thermal resistance.
         thermal_s: Thermal time constant.
         fast_s: Time constant by which most of the GPU's power follows its load.
         slow_s: Time constant of the rest.
-        slow_share: That rest, as a share.
-        load_noise: Standard deviation of the load's own noise, as a share of the load.
+        slow_share: Share of the rest.
+        load_noise: Standard deviation of the load's noise, as a share of the load.
         load_noise_s: Its correlation time.
         idle_noise_w: Standard deviation of idle power.
         drift: Standard deviation of the slow wander of the load's power, as a share.
@@ -38,12 +38,12 @@ class Parameters:
         voltage_floor: Voltage at clock zero over that at the highest clock.
         governor_s: Tick of the loop that holds the power cap.
         governor_gain: Its gain: relative change of clock for a relative excess of power.
-        governor_noise: Standard deviation of the power that it believes, as a share of the cap.
+        governor_noise: Standard deviation of the governor's estimate of power, as a share of the cap.
         governor_noise_s: Correlation time of that.
-        governor_dither: Standard deviation of its clock around what it wants, from tick to tick, as a ratio.
+        governor_dither: Relative standard deviation of its clock around the clock that it computes, per tick.
         pipe_share: Power of busy arithmetic pipes, as a share of the limit.
         memory_share: Power of busy memory, as a share of the limit.
-        busy_share: Power of a kernel that does next to nothing, as a share of the limit.
+        busy_share: Power of a kernel that does hardly any work, as a share of the limit.
         pipe_efficiency: Share of the peak FLOP/s that large products reach.
         memory_efficiency: Share of the peak bandwidth that kernels reach.
         kernel_floor_s: Shortest time of a kernel.
@@ -53,13 +53,13 @@ class Parameters:
         record_period_s: Update period of the best power source.
         record_window_s: Its boxcar.
         record_lag_s: Time from the end of the boxcar to the stamp; negative if stamped early.
-        record_rise_s: Mean of an exponential delay on top.
+        record_rise_s: Mean of an additional exponential delay.
         record_noise_w: White noise of a reading.
         average_window_s: Boxcar of the long average.
-        instant_window_s: Boxcar of the instant reading, behind the record's rise as the average's is.
+        instant_window_s: Boxcar of the instant reading; the record's rise precedes it, as it does the average's.
         slow_period_s: Update period of those two and of the energy counter.
         slow_lag_s: Time from the end of their boxcar to their update.
-        sample_rate_hz: Samples per second, where the record is made of momentary ones.
+        sample_rate_hz: Samples per second, where the record consists of momentary samples.
     """
 
     deep_idle_w: float
@@ -110,13 +110,13 @@ class Parameters:
 
 
 def generator(preset: Preset, seed: int, *tags: int) -> np.random.Generator:
-    """A stream of random numbers of its own for each board and use."""
+    """A separate stream of random numbers for each GPU and use."""
     return np.random.default_rng([seed, zlib.crc32(preset.name.encode()), *tags])
 
 
 def draw(preset: Preset, seed: int, given: Iterable[tuple[str, float]] = ()) -> Parameters:
-    """The parameters of GPU number ``seed`` of its kind, uniform in the preset's ranges but for those given."""
-    # a stream for each name: a GPU stays what it is when a parameter is added
+    """Parameters of GPU number ``seed`` of its kind: those given, the others uniform in the preset's ranges."""
+    # a stream per name, so that a new parameter doesn't change the others
     streams = {field.name: generator(preset, seed, zlib.crc32(field.name.encode())) for field in fields(Parameters)}
     drawn = {name: float(rng.uniform(*preset.ranges[name])) for name, rng in streams.items()}
     return Parameters(**{**drawn, **dict(given)})

@@ -1,4 +1,4 @@
-"""The power limit of a simulated GPU: kept in a file, as a driver keeps it."""
+"""The power limit of a simulated GPU, kept in a file where a real driver would keep it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SimulatedPowerLimit:
 
     Args:
         device: ``sim:NAME[?...]``.
-        state: File that keeps the limit from process to process.
+        state: File that keeps the limit between processes.
 
     Attributes:
         permitted: Whether the user may change it; for tests.
@@ -40,7 +40,7 @@ class SimulatedPowerLimit:
         return self.info.power_limit_w
 
     def set_limit(self, watts: float) -> None:
-        """Change it."""
+        """Set the limit, in watts."""
         if not self.permitted:
             raise NotPossibleError(f"{self.info.name}: the power limit can't be set: this needs root (sudo)")
         self._state.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The GPUs that can be simulated: what their data sheets say, and the ranges of what they don't.
+"""The GPUs that can be simulated: figures of their data sheets, and ranges of what those don't state.
 
-What is public (name, memory, limits, clocks) is what a driver would tell. Everything in
+The public properties (name, memory, limits, clocks) are those that a driver reports. Everything in
 ``ranges`` is drawn for each GPU by its seed and stays hidden (``parameters``).
 
 Sources: NVIDIA's data sheets for peaks, bandwidths and limits; our recordings of an H100 and
@@ -21,23 +21,23 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Preset:
-    """What is known of a kind of GPU.
+    """Properties of a GPU model.
 
     Attributes:
         name: Name in ``sim:NAME``.
-        title: Name as a driver would give it.
+        title: Name as a driver reports it.
         memory_bytes: Total memory in bytes.
         cap_w: Default and highest power limit in watts.
         cap_min_w: Lowest power limit that can be set, in watts.
-        clock_max_mhz: SM clock with nothing holding it down.
+        clock_max_mhz: SM clock without throttling.
         clock_idle_mhz: SM clock without a context.
         clock_min_mhz: Lowest SM clock that the power cap can force.
         clock_memory_mhz: Memory clock.
         l2_bytes: Size of the second-level cache.
         bytes_per_s: Peak memory bandwidth.
         peak_flops: Peak FLOP/s by dtype, at the highest clock.
-        record: "gapless" for a record kept by the driver, "sparse" for a window now and then.
-        average: Whether there are a one-second average and an instant reading too.
+        record: "gapless" for a record kept by the driver, "sparse" for windows shorter than their period.
+        average: Whether the GPU also offers a one-second average and an instant reading.
         ranges: Range of each hidden parameter (see ``Parameters``).
     """
 
@@ -65,7 +65,7 @@ _COMMON: dict[str, Range] = {
     "ambient_c": (29.0, 33.0),
     "kelvin_per_w": (0.038, 0.046),
     "thermal_s": (5.0, 9.0),
-    # how board power follows the load
+    # response of board power to the load
     "fast_s": (0.0015, 0.0030),
     "slow_s": (0.013, 0.019),
     "slow_share": (0.08, 0.13),
@@ -133,7 +133,7 @@ _HOPPER = {
     **_COMMON,
     "deep_idle_w": (70.0, 78.0),
     "context_idle_w": (120.0, 130.0),
-    # behind the record's exponential next to nothing is left for the GPU itself
+    # the record's exponential accounts for nearly all of the delay
     "fast_s": (0.0005, 0.0015),
     "slow_share": (0.0, 0.01),
     "record_window_s": (0.0005, 0.003),
@@ -182,7 +182,7 @@ def find(name: str) -> Preset:
     """The preset called ``name``, or the usual one of a family ("h100").
 
     Raises:
-        BadInputError: If there is none; the text lists those there are.
+        BadInputError: If it doesn't exist; the message lists the presets.
     """
     preset = PRESETS.get(ALIASES.get(name, name))
     if preset is None:

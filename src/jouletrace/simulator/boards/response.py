@@ -1,4 +1,4 @@
-"""How a sensor sees power: a mean over time before its stamp, and what spoils its readings."""
+"""A sensor's response (a mean over time before its stamp) and the errors of its readings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORTEST_S = 1e-6
 _SAMPLES_AVERAGED = 16
 _SAMPLES_KEPT = 160
 _SAMPLE_NS = 160_000
-"""What a sample sees; a real one's response has the same standard deviation."""
+"""Window of a sample; the response of a real one has the same standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Response:
     """A weighted mean of the power over pieces of time before the stamp.
 
     Attributes:
-        bounds_s: Bounds of the pieces, as times before the stamp, increasing but for pieces of no
-            weight; negative where the stamp is early.
-        weights: Weight of the mean power of each piece; one less than there are bounds, of sum 1.
+        bounds_s: Bounds of the pieces, as times before the stamp, increasing except around pieces of
+            zero weight; negative where the stamp is early. Shape (n + 1,).
+        weights: Weight of the mean power of each piece; they sum to 1. Shape (n,).
     """
 
     bounds_s: tuple[float, ...]
@@ -35,13 +35,13 @@ class Response:
 
     @property
     def ahead_ns(self) -> int:
-        """How long after its stamp a reading can be known at the earliest."""
+        """Time from a stamp to the earliest moment at which its reading can be computed."""
         return max(0, -round(self.bounds_s[0] * 1e9))
 
     def echoed(self, share: float, delay_s: float) -> Response:
-        """A reading that is made of this one and, to a share, of the same some time before."""
+        """This response mixed with a share of itself delayed by ``delay_s``."""
         late = tuple(bound + delay_s for bound in self.bounds_s)
-        # Between both lies a piece of no weight; that it may run backwards in time changes no mean.
+        # A piece of zero weight separates the two; it may run backwards in time without any effect.
         weights = (*((1 - share) * w for w in self.weights), 0.0, *(share * w for w in self.weights))
         return Response(self.bounds_s + late, weights)
 
@@ -56,7 +56,7 @@ class Response:
 def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
     """A boxcar that ends ``lag_s`` before the stamp, smeared by an exponential of mean ``rise_s``.
 
-    The exponential goes by pieces in which it hardly changes, so that its step response is smooth.
+    The exponential is approximated by pieces in which it hardly changes, so that its step response is smooth.
     """
     window_s = max(window_s, _SHORTEST_S)
     if rise_s <= _SHORTEST_S:
@@ -72,14 +72,14 @@ def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Momentary samples by a clock of their own in a recursive average, as Hopper's record has them.
+    """Momentary samples in a recursive average, on a clock of their own, as in Hopper's record.
 
-    A reading is the average's state some time before its stamp. Nothing between two samples is seen.
+    A reading is the average's state ``lag_s`` before its stamp. Power between two samples has no effect.
 
     Attributes:
         rate_hz: Samples per second.
-        phase: Of the first sample after the trace's start, in samples.
-        lag_s: From the moment whose state is read to the stamp.
+        phase: Phase of the first sample after the trace's start, in samples.
+        lag_s: Time from the moment whose state is read to the stamp.
     """
 
     rate_hz: float
@@ -100,13 +100,13 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Faults:
-    """What spoils a reading after the response. All of it is hidden.
+    """Errors of a reading after the response. All of them are hidden.
 
     Attributes:
         gain: True factor on the power.
         noise_w: Standard deviation of white noise.
         drift: Amplitude of a slow wander of the gain; 0 on a sensor that a model can describe.
-        drift_w: Amplitude of a slow wander of the zero.
+        drift_w: Amplitude of a slow wander of the offset.
         drift_s: Period of both.
         phase: Their phase.
         dropped: Share of readings that go missing.
@@ -123,7 +123,7 @@ class Faults:
     def apply(
         self, power_w: NDArray[np.float64], time_s: NDArray[np.float64], rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        """Readings in whole milliwatts of true powers at times since some start."""
+        """Readings, rounded to whole milliwatts, of true powers at times since a start."""
         turn = 2 * pi * time_s / self.drift_s + self.phase
         gain = self.gain * (1 + self.drift * np.sin(turn))
         noisy = power_w * gain + self.drift_w * np.cos(0.7 * turn) + self.noise_w * rng.standard_normal(len(power_w))

@@ -2,8 +2,8 @@
 
 The roofline model (Williams, Waterman, Patterson 2009): a kernel takes as long as the slower of
 its arithmetic and its memory traffic, each at the share of the peak that real kernels reach, and
-at least as long as a kernel takes at all. Its energy over idle is that of its operations, of its
-bytes, and of a busy GPU for its time.
+at least the shortest time of a kernel. Its energy over idle is the sum of the energies of its
+operations, of its bytes, and of a busy GPU for its time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Roofline:
 
     Args:
         preset: Its peaks and cache.
-        parameters: What share of them its kernels reach, and what that costs.
+        parameters: Shares of the peaks that its kernels reach, and their power.
     """
 
     def __init__(self, preset: Preset, parameters: Parameters) -> None:
@@ -50,24 +50,24 @@ class Roofline:
         host_calls: int = 1,
         backward: bool = False,
     ) -> SimKernel:
-        """A kernel that does so many operations and moves so many bytes.
+        """A kernel with given operations and traffic.
 
         Args:
             name: Name of the kernel.
-            flops: Floating-point operations; those of products, others hardly count.
+            flops: Floating-point operations of products; others hardly matter.
             bytes_moved: Bytes read and written.
-            dtype: "fp16", "bf16", "tf32", "fp32" or "fp64": which pipes do it.
-            op: Operator, as of ``SimKernel``; so are the others.
+            dtype: "fp16", "bf16", "tf32", "fp32" or "fp64": selects the pipes.
+            op: Operator. The remaining arguments are those of ``SimKernel``.
             shapes: Input shapes.
             module: Module.
-            call: Which call of it.
+            call: Number of the module's call.
             sources: Kernels whose output it reads.
-            in_place: Whether it writes over its input.
-            host_calls: What the host goes through to launch it.
+            in_place: Whether it overwrites its input.
+            host_calls: Operators that the host calls to launch it.
             backward: Whether autograd launches it.
 
         Raises:
-            BadInputError: If the dtype has no pipes here.
+            BadInputError: If the GPU has no pipes for the dtype.
         """
         p, preset = self._p, self._preset
         if dtype not in preset.peak_flops:
@@ -83,8 +83,8 @@ class Roofline:
         memory_j = preset.cap_w * p.memory_share * memory
         busy_j = preset.cap_w * p.busy_share * time
         active = pipes_j + memory_j + busy_j
-        # repeated at once, the part of its data that is still in the cache costs less time where
-        # memory was the limit, and less energy anyhow
+        # in an immediate repetition the data still in the cache take less energy, and less time where
+        # memory was the limit
         cached = max(0.0, 1 - bytes_moved / preset.l2_bytes)
         warm_memory = memory * (1 - cached + cached / _CACHE_SPEEDUP)
         warm_time = floor + max(compute, warm_memory)

@@ -1,4 +1,4 @@
-"""A simulated record that samples: readings of a traced stretch, made of momentary samples of each kernel's power."""
+"""A simulated record that samples: readings of a traced segment from momentary samples of each kernel's power."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from jouletrace.simulator.power import Power
 from jouletrace.simulator.sensors import SamplingSensor
 
 _POLES_NS = (20_000.0,)
-"""Between the chip and the place where its power is sensed."""
+"""Time constants between the chip and the place where its power is sensed."""
 
 _AROUND_NS = 400_000_000
-"""Idle time before the first and after the last kernel that the samples see."""
+"""Idle time before the first and after the last kernel that the samples cover."""
 
 
 class SampledStretch:
-    """A stretch of time in which the record is that of a sensor that takes momentary samples, as Hopper's does.
+    """A segment in which the record comes from a sensor that takes momentary samples, as Hopper's does.
 
-    The physics of a GPU goes in cells of a millisecond; kernels are shorter. Here each kernel draws its own power,
-    in sum the energy that the GPU drew. The record holds its readings back until all is known.
+    The physics of a GPU advances in cells of a millisecond; kernels are shorter. Here each kernel draws its own
+    power, and the sum is the energy that the GPU drew. The record holds its readings back until all powers are known.
 
     Args:
         board: The GPU.
-        ring: Its record; None of a GPU whose sensor averages, which sees no kernels.
+        ring: Its record; None for a GPU whose sensor averages and resolves no kernels.
         rng: Draws the sensor and its noise.
-        rate_hz: Samples per second, a GPU's own.
+        rate_hz: The GPU's samples per second.
     """
 
     def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:
@@ -43,11 +43,11 @@ class SampledStretch:
         return self
 
     def saw(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> None:
-        """What ran in the stretch.
+        """Set the kernels that ran in the segment.
 
         Args:
             edges_ns: Start and end of each kernel in order, shape (n, 2).
-            active_w: About its power over idle, shape (n,).
+            active_w: Approximate power of each over idle, shape (n,).
         """
         power = self._power(edges_ns, active_w)
         sensor = replace(SamplingSensor.draw(self._rng, power.length_ns / 1e9), rate_hz=self._rate_hz)
@@ -59,7 +59,7 @@ class SampledStretch:
             self._ring.release(self._board.clock.time_ns(), self._rows[:, 0] * 1000, self._rows[:, 1] / 1e3)
 
     def _power(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> Power:
-        """Constant between edges; kernels that touch leave no gap."""
+        """Power that is constant between edges; adjacent kernels leave no idle time between them."""
         begin, finish = int(edges_ns[0, 0]), int(edges_ns[-1, 1])
         idle = self._board.truth.idle_w(begin)
         drawn = self._board.truth.caused_energy_j(begin, finish) - idle * (finish - begin) / 1e9

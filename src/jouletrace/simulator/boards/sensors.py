@@ -1,6 +1,6 @@
-"""The readings of a simulated GPU as ``Source``s: what its driver would offer.
+"""The readings of a simulated GPU as ``Source``s, as a driver would offer them.
 
-Channels say no more than a driver's documentation does; what a sensor really is stays hidden.
+Channels state no more than a driver's documentation does; the true properties of a sensor stay hidden.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jouletrace.simulator.boards.spec import SimSpec
 
 _ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
 _STATED_RATE_HZ = 1230.0
-"""What is said of a sensor that samples, as of real ones: each GPU has a rate of its own, which stays hidden."""
+"""Stated sample rate of a sensor that samples, as for real ones; the true rate of each GPU stays hidden."""
 
 _POLLED_POWER_S = 0.005
 _CONTEXT_BYTES = 620 << 20
@@ -38,24 +38,24 @@ _POWER_CAP_BIT = 0x4
 
 
 class Reader(Protocol):
-    """An instrument that holds one reading until the next."""
+    """An instrument that holds each reading until the next."""
 
     def read(self, now_ns: int) -> tuple[int, float]:
         """Number of the last update, and its reading."""
 
 
 class RingSource:
-    """The driver's record, read as a whole: misses what was overwritten since the last call."""
+    """The driver's record, read as a whole; misses readings that were overwritten since the last call."""
 
     def __init__(self, board: Board, ring: Ring, channel: ChannelInfo) -> None:
         self.channels: tuple[ChannelInfo, ...] = (channel,)
-        # half of what the ring holds, so that a late call loses nothing
+        # half of the ring's length, so that a late call loses nothing
         self.interval_s = 1.0
         self._board, self._ring = board, ring
         self._last_ns = board.clock.time_ns() - round(RING_SIZE * (channel.period_s or 0.0) * 1e9)
 
     def poll(self) -> list[Samples]:
-        """Readings newer than those of the last call, as far as the ring still has them."""
+        """Readings newer than those of the last call, as far as the ring still holds them."""
         self._board.catch_up()
         stamps, values = self._ring.newer_than(self._last_ns, self._board.clock.time_ns())
         if len(stamps) == 0:
@@ -65,7 +65,7 @@ class RingSource:
 
 
 class HeldSource:
-    """A reading that stands still between updates: stamped with the time at which it was first seen."""
+    """A reading that keeps its value between updates, stamped with the time at which it was first read."""
 
     def __init__(self, board: Board, reader: Reader, channel: ChannelInfo, interval_s: float) -> None:
         self.channels: tuple[ChannelInfo, ...] = (channel,)
@@ -119,9 +119,9 @@ class SensorSet:
 
     Args:
         board: The GPU.
-        preset: What kind it is.
+        preset: Its model.
         parameters: Its hidden parameters.
-        spec: Gain, noise and the kind of misfit that were asked for.
+        spec: The requested gain, noise and kind of misfit.
         device_id: For the channels.
     """
 
@@ -132,20 +132,20 @@ class SensorSet:
         # a GPU that is opened for another run keeps its faults, while phases and noise are new
         streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
         record = _record_response(p, spec, float(generator(preset, spec.seed, 6, spec.run).random()))
-        # the reading that hides a loss is the driver's to keep: only the best record drops any
+        # only the best record drops readings: the others are held values, which hide a loss
         whole = replace(faults, dropped=0.0)
         self._ring: Ring | None = None
         self._sampling_s = 1 / _STATED_RATE_HZ if spec.sensor == "sampled" else None
         self._rate_hz = p.sample_rate_hz
         self._sparse = self._average = self._instant = None
         if preset.record == "gapless":
-            # seen on Hopper: what is too late for its slot is read at the next half of it
+            # as on Hopper: a reading too late for its slot is taken half a slot later
             parts = 2 if preset.average else 0
             self._ring = Ring(trace, p.record_period_s, record, faults, streams[0], parts)
         else:
             self._sparse = Held(trace, p.record_period_s, record, faults, streams[0])
         if preset.average:
-            # behind the same filter as the record, whatever it is that the driver does afterwards
+            # behind the same filter as the record, whatever the driver does afterwards
             lag_s = p.slow_lag_s + p.record_lag_s
             average = smoothed(p.average_window_s, lag_s, p.record_rise_s)
             instant = smoothed(p.instant_window_s, lag_s, p.record_rise_s)
@@ -154,7 +154,7 @@ class SensorSet:
         self._counter = Counter(trace, p.slow_period_s, faults, streams[3])
 
     def sampled(self) -> SampledStretch:
-        """A stretch whose record, if there is one, is that of a sensor that samples."""
+        """A segment whose record, if one exists, is that of a sensor that samples."""
         rng = generator(self._preset, self._spec.seed, 7, self._spec.run)
         return SampledStretch(self._board, self._ring, rng, self._rate_hz)
 

@@ -1,4 +1,4 @@
-"""What ``sim:NAME?key=value&...`` asks for."""
+"""Specifications of simulated GPUs: ``sim:NAME?key=value&...``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jouletrace.simulator.boards.presets import Preset, find
 PREFIX = "sim:"
 _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
 _SHORTEST_STATE_S = 0.1
-"""States change on a grid of milliseconds, and real ones last seconds."""
+"""Changes of state lie on a grid of milliseconds, and real states last seconds."""
 
 _LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
-"""Beyond these the physics of a GPU means nothing: its die would boil."""
+"""Beyond these the model of a GPU has no meaning: its die would boil."""
 
 SENSORS = ("modelled", "echo", "drifting", "dropping", "sampled")
 
@@ -28,17 +28,17 @@ class SimSpec:
 
     Attributes:
         name: Full name of the preset.
-        seed: Which GPU of its kind: its hidden parameters.
-        run: Which run on that board: its noise.
-        realtime: Whether it lives in real time.
-        load: What it does while nobody works on it: (seconds, watts of board power), repeated.
-        noise: Scale of all noise and drift, of board and sensors.
+        seed: Number of the GPU, which draws its hidden parameters.
+        run: Number of the run on that GPU, which draws its noise.
+        realtime: Whether it runs in real time.
+        load: What it does between calls: (seconds, watts of board power), repeated.
+        noise: Scale of all noise and drift, of the GPU and its sensors.
         cap: Power limit in watts; None for the preset's, infinity for none.
         sensor: "modelled", or a way in which its power sensors fit no model.
         gain: Whether its power sensors have a gain error of up to 5 %.
-        states: Mean seconds that it stays in one of its two states; None for a GPU that has but one.
-        given: Hidden parameters that are given, by name, instead of drawn: those of a calibrated GPU.
-        mig: Profile of the MIG instance that is meant, "" for the whole GPU.
+        states: Mean seconds that it stays in one of its two states; None for a GPU with one state.
+        given: Hidden parameters given by name instead of drawn, such as those of a calibrated GPU.
+        mig: Profile of the MIG instance, "" for the whole GPU.
     """
 
     name: str
@@ -136,7 +136,7 @@ def _cap(text: str) -> float:
 def _states(text: str) -> float:
     value = _number(text)
     if not _SHORTEST_STATE_S <= value <= _LONGEST_S:
-        raise ValueError(f"a state lasts {_SHORTEST_STATE_S} to {_LONGEST_S:g} s in the mean")
+        raise ValueError(f"the mean time in a state must be {_SHORTEST_STATE_S} to {_LONGEST_S:g} s")
     return value
 
 

@@ -1,9 +1,9 @@
-"""The states of its own that a GPU jumps between, whatever runs: seconds in one, seconds in the other.
+"""States that a GPU switches between by itself every few seconds, whatever runs.
 
-Seen on several H100s: from two seconds to half a minute all that runs takes 0.35 to 0.7 % less time at 1 to 3 % more
+Several H100s show them: for two seconds to half a minute everything takes 0.35 to 0.7 % less time at 1 to 3 % more
 power, and the SMs' cycle counters show a clock 0.67 % higher (1974.2 or 1987.4 MHz), while the driver reports 1980 MHz
-throughout. Why isn't known. Here two states have a real clock and a voltage each, over those that belong to the
-governor's clock; time and power follow by the physics of any clock.
+throughout. The cause is unknown. Each of the two states here has a real clock and a voltage, relative to those of the
+governor's clock; time and power follow from them as from any clock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a GPU runs.
+    """A state of a GPU.
 
     Attributes:
-        clock: Its real clock over the governor's, which is what the driver reports.
+        clock: Its real clock over the governor's clock, which the driver reports.
         voltage_squared: Square of the core's voltage over that at the governor's clock.
     """
 
@@ -28,15 +28,15 @@ class State:
 
 
 STATES = (State(), State(1.0067, 1.009**2))
-"""The lower and the upper one; in proportion to its clock the voltage would make for less power than was seen."""
+"""The lower and the upper state; a voltage in proportion to the clock would give less power than was measured."""
 
 
 class States:
-    """Which state a GPU is in.
+    """The state of a GPU over time.
 
     Args:
-        mean_s: Mean time that it stays in one, distributed exponentially; None for a GPU that stays in the lower.
-        start_ns: From when on, in nanoseconds since the Unix epoch; it begins in either.
+        mean_s: Mean of the exponentially distributed time in a state; None for a GPU that stays in the lower one.
+        start_ns: Start in nanoseconds since the Unix epoch; the first state is drawn at random.
         rng: Source of its times.
     """
 
@@ -47,7 +47,7 @@ class States:
         self._until_ns = start_ns + self._stay_ns()
 
     def at(self, time_ns: int) -> int:
-        """Index in ``STATES`` of the state at a time, not before that of the last call."""
+        """Index in ``STATES`` of the state at a time, which must not lie before that of the last call."""
         while time_ns >= self._until_ns:
             self._index = 1 - self._index
             self._until_ns += self._stay_ns()

@@ -1,4 +1,4 @@
-"""The GPU's life as it was: power that is constant between edges, so that integrals are exact."""
+"""The history of a GPU: power that is constant between edges, so that integrals are exact."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FIRST_ROOM = 4096
 class Trace:
     """Everything that happened on a GPU, edge by edge.
 
-    ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are reached at the edge; ``CLOCK`` (MHz, as the driver
-    tells it), ``TEMPERATURE`` (°C), ``CAPPED`` (0 or 1) and ``STATE`` (of ``states``) held since the edge before.
+    ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz, as the driver
+    reports it), ``TEMPERATURE`` (°C), ``CAPPED`` (0 or 1) and ``STATE`` (of ``states``) hold since the previous edge.
 
     Args:
         start_ns: The first edge, in nanoseconds since the Unix epoch.
-        temperature_c: Temperature there.
+        temperature_c: Temperature at the first edge.
     """
 
     def __init__(self, start_ns: int, temperature_c: float) -> None:
-        # times from the start, so that they stay exact where numpy makes floats of them
+        # times from the start, so that they stay exact where numpy converts them to floats
         self.start_ns = start_ns
         self._time = np.zeros(_FIRST_ROOM, dtype=np.int64)
         self._data = np.zeros((_COLUMNS, _FIRST_ROOM))
@@ -38,7 +38,7 @@ class Trace:
         return self.start_ns + int(self._time[self._count - 1])
 
     def extend(self, rows: list[Row]) -> None:
-        """Append edges, oldest first; each a time since the epoch and the columns."""
+        """Append edges, oldest first; each is a time since the epoch and the columns."""
         if not rows:
             return
         count = self._count + len(rows)
@@ -53,7 +53,7 @@ class Trace:
         self._count = count
 
     def edges(self, start_ns: int, end_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The cells that touch a window: their edges in ns since the epoch, and the columns there."""
+        """The cells that overlap a window: their edges in ns since the epoch, and the columns there."""
         first = max(int(np.searchsorted(self._time[: self._count], start_ns - self.start_ns, "right")) - 1, 0)
         last = int(np.searchsorted(self._time[: self._count], end_ns - self.start_ns, "left")) + 1
         last = min(last, self._count)
@@ -75,7 +75,7 @@ class Trace:
         return float(self._data[column, min(at, self._count - 1)])
 
     def _span(self, at: NDArray[np.int64]) -> tuple[int, int]:
-        """The slice of edges that covers ``at``: interpolating over the whole past would cost its length."""
+        """The slice of edges that covers ``at``; interpolation over the whole history would be slow."""
         if at.size == 0:
             return 0, self._count
         times = self._time[: self._count]

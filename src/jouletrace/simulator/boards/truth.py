@@ -1,6 +1,6 @@
-"""What nobody but the simulator knows: true energies, and where they go.
+"""The truth of a simulation: exact energies, and how they divide.
 
-For tests and benchmarks. Nothing that estimates may look here.
+It serves tests and benchmarks. No code that estimates may read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HALVINGS = 40
 
 @dataclass(frozen=True, slots=True)
 class StepTruth:
-    """One iteration of a schedule, in the mean over a window or in a steady state.
+    """One iteration of a schedule: the mean over a window, or a steady state.
 
     Attributes:
         time_s: Seconds.
@@ -54,7 +54,7 @@ class StepTruth:
 
 
 class Truth:
-    """The exact word on one GPU. All windows are in nanoseconds since the Unix epoch."""
+    """Exact values for one GPU. All windows are in nanoseconds since the Unix epoch."""
 
     def __init__(self, engine: Engine, preset: Preset, parameters: Parameters, cap_w: float | None) -> None:
         self._engine = engine
@@ -72,11 +72,11 @@ class Truth:
         return self._difference(columns.ENERGY, start_ns, end_ns)
 
     def caused_energy_j(self, start_ns: int, end_ns: int) -> float:
-        """Energy that the time from start to end caused, the settling tail included.
+        """Energy that the work from start to end caused, the settling tail included.
 
-        That is the energy drawn in the window, plus what would still come after it if the load
-        stopped at its end, less what had been caused before its start. It is additive over
-        windows, and equals ``energy_j`` where the load is the same at both edges.
+        It is the energy drawn in the window, plus what would follow if the load stopped at its end,
+        less what was caused before its start. It is additive over windows, and equals ``energy_j``
+        where the load is the same at both edges.
 
         Raises:
             ValueError: If the window is not within what was simulated so far.
@@ -97,20 +97,20 @@ class Truth:
         return float(np.average(clock, weights=seconds))
 
     def real_mhz(self, start_ns: int, end_ns: int) -> float:
-        """Mean SM clock over a window as it really is: that of the GPU's states."""
+        """Mean real SM clock over a window: that of the GPU's states."""
         seconds, _, (clock, state) = self._cells(start_ns, end_ns)
         real = clock * np.array([one.clock for one in STATES])[state.astype(np.intp)]
         return float(np.average(real, weights=seconds))
 
     def parameters(self) -> Parameters:
-        """The hidden parameters, for a test to hold a calibration against."""
+        """The hidden parameters, for tests of a calibration."""
         return self._parameters
 
     def step(self, schedule: Schedule, start_ns: int, end_ns: int) -> StepTruth:
         """Mean iteration of a window that holds nothing but iterations of ``schedule``.
 
-        Kernels and gaps sum to the energy caused in the window exactly: the noise of the load
-        is shared over the kernels by their energy. States are those that the GPU was in.
+        Kernels and idle time sum exactly to the energy caused in the window: the noise of the load
+        is apportioned to the kernels by their energy. States are those that the GPU was in.
         """
         seconds, idle_w, clocks = self._cells(start_ns, end_ns)
         used = sorted(set(zip(*clocks.tolist(), strict=True)))
@@ -130,12 +130,12 @@ class Truth:
     def steady(
         self, schedule: Schedule, temperature_c: float | None = None, clock_mhz: float | None = None
     ) -> StepTruth:
-        """The noiseless iteration that a schedule settles to under the power cap, in the lower of its states.
+        """The noiseless iteration to which a schedule settles under the power cap, in the lower state.
 
         Args:
             schedule: What runs, back to back.
-            temperature_c: Temperature of the die; None for that of now.
-            clock_mhz: Fixed clock instead of what the cap leaves.
+            temperature_c: Temperature of the die; None for the present one.
+            clock_mhz: Fixed clock instead of the one that the cap allows.
         """
         idle_w = self._engine.idle_w(temperature_c, context=True)
         top = self._preset.clock_max_mhz
@@ -168,7 +168,7 @@ class Truth:
     def _cells(
         self, start_ns: int, end_ns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Of each cell that touches a window: seconds in it, idle power, and clock with state, shape (2, cells)."""
+        """Seconds, idle power, and clock and state (shape (2, cells)) of each cell within a window."""
         self._within(start_ns, end_ns)
         edges, data = self._engine.trace.edges(start_ns, end_ns)
         seconds = np.diff(np.clip(edges, start_ns, end_ns)).astype(np.float64) / 1e9

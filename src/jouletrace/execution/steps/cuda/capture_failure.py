@@ -1,4 +1,4 @@
-"""Why a workload couldn't be captured as a CUDA graph, in one line."""
+"""The reason why a workload couldn't be captured as a CUDA graph, in one line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class CaptureError(BadInputError):
-    """The workload does what a CUDA graph can't hold; ``--mode eager`` may do."""
+    """The workload does something that a CUDA graph can't contain; ``--mode eager`` may work."""
 
 
 class LastOperator:
-    """Notes the operator that torch ran last.
+    """Records the operator that torch ran last.
 
     Attributes:
         name: Such as "aten.item.default"; None before the first. In inference mode, composite
-            operators are seen whole.
+            operators appear as a whole.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class LastOperator:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Note the operators run inside the block."""
+        """Record the operators run inside the block."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         note = self
@@ -46,11 +46,11 @@ class LastOperator:
 
 @contextmanager
 def generator_kept(device: torch.device) -> Iterator[None]:
-    """Leave torch's random generator of the GPU usable, as it was, if the capture inside fails.
+    """Keep torch's random generator of the GPU usable and unchanged if the capture inside fails.
 
     A capture that breaks off leaves the generator's state marked as being captured: from then on
     every random number outside of a graph raises "Offset increment outside graph capture". The
-    mark can't be taken off, so the generator gets a new state with the seed and offset it had.
+    mark can't be removed, so the generator gets a new state with its earlier seed and offset.
     """
     import torch
 
@@ -68,7 +68,7 @@ def generator_kept(device: torch.device) -> Iterator[None]:
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """What went wrong first: ending a broken capture fails too, and hides it behind its own failure."""
+    """The first error: ending a broken capture fails too, and its error hides the first one."""
     while error.__context__ is not None:
         error = error.__context__
     return error
@@ -78,7 +78,7 @@ def explain(error: BaseException, operator: str | None) -> str:
     """``"can't be captured as a CUDA graph at OPERATOR (file, line 3: code): reason; use --mode eager"``.
 
     Args:
-        error: What came out of the capture.
+        error: The exception of the capture.
         operator: The operator that ran last, where known.
     """
     first = first_cause(error)

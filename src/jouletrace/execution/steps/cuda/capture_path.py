@@ -1,4 +1,4 @@
-"""Capturing what the plain workload runs, not what it would run while somebody captures it."""
+"""Keeps a capture on the path of the plain workload, which some libraries leave during captures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def plain_path() -> Iterator[None]:
-    """Let transformers take its ordinary path during a capture.
+    """Make transformers take its ordinary path during a capture.
 
-    While a stream captures, transformers builds explicit attention masks, which it leaves out
-    otherwise; with one, attention falls back to unfused fp32 kernels and a captured DeiT-B takes
-    three times as long as the eager one does on the GPU. A graph is meant to hold the kernels of
-    the step that it stands for.
+    While a stream captures, transformers builds explicit attention masks, which it omits
+    otherwise. With such a mask attention falls back to unfused fp32 kernels, and a captured DeiT-B
+    takes three times as long on the GPU as the eager one. A graph must contain the kernels of the
+    step that it represents.
     """
     utilities = sys.modules.get("transformers.utils.import_utils")
     asks = getattr(utilities, "is_cuda_stream_capturing", None)

@@ -1,6 +1,6 @@
-"""Reading the cycle counters of all SMs, by a kernel of a few instructions.
+"""Reads the cycle counters of all SMs with a kernel of a few instructions.
 
-It is written in PTX, which the driver compiles: nothing has to be built for it.
+The kernel is written in PTX, which the driver compiles, so no build step is needed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _PTX = b"""
 \0"""
 
 _BLOCKS_PER_SM = 4
-"""Blocks go to whichever SM is free: with as many as there are SMs, one may be left out."""
+"""Blocks go to any free SM: with only as many blocks as SMs, one SM may be left out."""
 
 
 class CycleCounter:
     """The kernel, loaded on one GPU.
 
     Raises:
-        OSError: If there is no driver, or it can't load the kernel.
+        OSError: If the driver is missing or can't load the kernel.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -65,7 +65,7 @@ class CycleCounter:
             self._rows = torch.zeros((self._blocks, 3), dtype=torch.int64, device=device)
 
     def read(self) -> Cycles:
-        """Wait for the GPU, then read them; returns when that is done, some 50 µs later.
+        """Wait for the GPU, then read the counters; this takes about 50 µs more.
 
         Raises:
             OSError: If the driver can't run the kernel.
@@ -91,12 +91,12 @@ class CycleCounter:
 
 @functools.cache
 def cycle_counter(device: torch.device) -> CycleCounter | None:
-    """The one of a GPU, made when first asked for; None where it can't be."""
+    """The counter of a GPU, created on first use; None where it can't be created."""
     import torch
 
     if not torch.cuda.is_available():
         return None
     try:
         return CycleCounter(device)
-    except (OSError, AttributeError, RuntimeError):  # torch has no error of its own for what it can't do
+    except (OSError, AttributeError, RuntimeError):  # torch has no specific error for unsupported calls
         return None

@@ -42,8 +42,8 @@ class CudaEagerStep(CudaStep):
             return super().latencies(n)
 
     def describe(self) -> dict[str, Any]:
-        """See ``CudaStep.describe``; a compiled workload says how it was compiled."""
+        """See ``CudaStep.describe``; includes the compilation of a compiled workload."""
         return {**super().describe(), **self._built.facts.get("compile", {})}
 
     def close(self) -> None:
-        """Only the workload holds anything on the device, and it isn't the step's."""
+        """Does nothing: only the workload has memory on the device, and the step doesn't own it."""

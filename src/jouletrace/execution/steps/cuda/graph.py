@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import torch
 
 _WARM_UP = 3
-"""Iterations on the capturing stream before capture: libraries set up and choose their kernels."""
+"""Iterations on the capturing stream before capture, in which libraries initialise and choose their kernels."""
 
 
 class CudaGraphStep(CudaStep):
     """A workload as one CUDA graph for each input set, replayed in rotation.
 
-    The graphs share a private memory pool, which is sound because they never run at the same time
-    and nothing reads one graph's outputs after another has run.
+    The graphs share a private memory pool. This is safe because they never run at the same time
+    and the outputs of one graph are never read after another has run.
     """
 
     mode = "graph"
@@ -41,11 +41,11 @@ class CudaGraphStep(CudaStep):
             built: A workload that has run once.
             device: The GPU.
             beside: A step whose stream and memory pool to use, so that the libraries' workspaces
-                and the memory are the same; nothing is warmed up then. The two never run at the
+                and the memory are the same; no warm-up is run then. The two never run at the
                 same time.
 
         Raises:
-            CaptureError: If it can't be captured; names the likely operator.
+            CaptureError: If it can't be captured; the message names the likely operator.
             NotPossibleError: If memory runs out.
         """
         import torch
@@ -125,7 +125,7 @@ class CudaGraphStep(CudaStep):
     def _record(self, graph: torch.cuda.CUDAGraph, i: int, stream: torch.cuda.Stream, pool: Any) -> Any:
         """Run iteration ``i`` into ``graph``.
 
-        The outer stream context puts the current stream back when a failed capture leaves the
+        The outer stream context restores the current stream when a failed capture leaves the
         inner one open. Other threads may use CUDA meanwhile ("thread_local").
         """
         import torch
@@ -139,11 +139,11 @@ class CudaGraphStep(CudaStep):
             return self._enqueue(i)
 
     def _enqueue(self, i: int) -> Any:
-        """Called while the stream captures: enqueue iteration ``i`` and return its outputs."""
+        """Enqueue iteration ``i`` during the capture and return its outputs."""
         return self._built.call(i)
 
     def _failing_operator(self, i: int, stream: torch.cuda.Stream) -> str | None:
-        """Try once more, watching operators, which the capture that counts must not do."""
+        """Repeat the capture with a watch on operators, which the real capture must not have."""
         import torch
 
         last = LastOperator()

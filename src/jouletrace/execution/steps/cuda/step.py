@@ -1,4 +1,4 @@
-"""What every step on a GPU shares: it enqueues iterations, and is timed in one way."""
+"""Common parts of every step on a GPU: it enqueues iterations, and is timed in one way."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CudaStep(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Mode, and how latencies are taken."""
+        """The mode, and the definition of the latencies."""
         return {
             "mode": self.mode,
             "l2": "warm",
@@ -60,7 +60,7 @@ class CudaStep(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds on the device."""
+        """Free its memory on the device."""
 
 
 def check_tf32(built: Built, device: torch.device) -> None:
@@ -72,4 +72,6 @@ def check_tf32(built: Built, device: torch.device) -> None:
     import torch
 
     if built.facts.get("dtype") == "tf32" and torch.cuda.get_device_capability(device) < (8, 0):
-        raise NotPossibleError(f"--dtype tf32: {torch.cuda.get_device_name(device)} has none; it came with Ampere")
+        raise NotPossibleError(
+            f"--dtype tf32: {torch.cuda.get_device_name(device)} has no TF32, which needs Ampere or later"
+        )

@@ -1,6 +1,6 @@
-"""How iterations on a GPU are timed: the one place where events and synchronisation are.
+"""Timing of iterations on a GPU: the only module with events and synchronisation.
 
-``launch`` everywhere is a function that enqueues one iteration on the current stream and returns.
+``launch`` is always a function that enqueues one iteration on the current stream and returns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AHEAD = 256
 
 
 def timed_replay(launch: Callable[[], None], n: int, device: torch.device) -> Interval:
-    """Enqueue ``n`` iterations between two synchronisations, nothing else attached."""
+    """Enqueue ``n`` iterations between two synchronisations, without any other work."""
     import torch
 
     with torch.cuda.device(device):
@@ -39,18 +39,18 @@ def iteration_seconds(
 ) -> NDArray[np.float64]:
     """Seconds of each of ``n`` iterations by CUDA events, shape (n,).
 
-    Events lie on the device's timeline. Without ``before``, the event that ends an iteration starts
-    the next, so that no time falls between and the latencies add up to the whole: where the
-    device waits for the host (eager mode at small batch), the wait is in the iteration whose
-    kernels it waited for, and the latency is what a caller sees, end to end. Where the host is
+    Events lie on the device's timeline. Without ``before``, the event that ends an iteration also starts
+    the next, so that no time is lost in between and the latencies add up to the whole. Where the
+    device waits for the host (eager mode at small batch), the wait belongs to the iteration whose
+    kernels it waited for, and the latency is the end-to-end time of a caller. Where the host is
     ahead, it is the device's own time.
 
     Args:
         launch: Enqueues one iteration.
-        n: How many to time. One more runs first, untimed, so that the first has a predecessor too.
+        n: Number of timed iterations. One more runs first, untimed, so that the first has a predecessor too.
         device: The GPU.
-        before: Enqueues work ahead of each iteration that doesn't count (a flush): each iteration
-            then has a start event of its own, after that work.
+        before: Enqueues untimed work ahead of each iteration (a flush): each iteration
+            then has its own start event, after that work.
     """
     import torch
 
@@ -67,7 +67,7 @@ def iteration_seconds(
                 starts[i].record()
             launch()
             ends[i].record()
-            # Looked at only now and then, and half a queue back: the device never runs dry.
+            # Queried rarely, and half a queue behind, so that the device never runs out of work.
             if i >= AHEAD and i % (AHEAD // 2) == 0:
                 ends[i - AHEAD // 2].synchronize()
         torch.cuda.synchronize()

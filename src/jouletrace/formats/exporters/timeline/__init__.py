@@ -1,4 +1,4 @@
-"""A Run as viewers of traces show it: processes, tracks of spans, lines, notes."""
+"""The layout of a Run in trace viewers: processes, tracks of spans, counters, notes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from jouletrace.run import Run
 
 @dataclass(frozen=True)
 class Timeline:
-    """What both trace formats write.
+    """The content of both trace formats.
 
     Attributes:
-        processes: The host and the devices that have something to show.
+        processes: The host, and the devices with content.
         lines: Counters, process by process.
         tracks: Tracks of spans, process by process.
         slices: The spans themselves.
-        base_ns: The earliest time in it, since the Unix epoch.
-        left_out: How many things could not be drawn, by reason.
+        base_ns: The earliest time, since the Unix epoch.
+        left_out: Number of items that can't be drawn, by reason.
     """
 
     processes: list[Process]
@@ -36,7 +36,7 @@ def timeline_of(run: Run) -> Timeline:
     """Lay out a Run.
 
     Raises:
-        BadInputError: If its times lie so far apart that no number of nanoseconds holds the distance.
+        BadInputError: If its times lie so far apart that 64 bits of nanoseconds can't hold the distance.
     """
     spans = spans_of(run)
     processes = processes_of(run)
@@ -67,7 +67,7 @@ def timeline_of(run: Run) -> Timeline:
 
 
 def notes(run: Run, timeline: Timeline) -> list[tuple[str, str]]:
-    """What a reader must know: the Run's warnings and what was left out, each a name and a sentence."""
+    """Notes for the reader: the Run's warnings and the items left out, each a name and a sentence."""
     found = [
         (warning.code, f"{warning.message} ({warning.where})" if warning.where else warning.message)
         for warning in run.warnings

@@ -1,4 +1,4 @@
-"""Arrows from a launch to what it launched, where the Run knows which launch it was."""
+"""Arrows from a launch to the work that it launched, where the Run identifies the launch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arrows:
     ambiguous: int
 
     def out_of(self, rows: NDArray[np.int64]) -> dict[int, list[int]]:
-        """Numbers of the arrows that begin at each of some rows, by place in ``rows``."""
+        """Numbers of the arrows that begin at some rows, by position in ``rows``."""
         first = np.searchsorted(self.sources, rows, "left")
         last = np.searchsorted(self.sources, rows, "right")
         return {int(i): self.numbers[first[i] : last[i]].tolist() for i in np.flatnonzero(last > first)}
@@ -38,7 +38,7 @@ def arrows_of(spans: Spans) -> Arrows:
     """Join launches to kernels and copies by correlation.
 
     Where several launches share a number (as those of several processes do), the one that names the
-    same device counts; one launch of a graph may start many kernels.
+    same device is taken; one launch of a graph may start many kernels.
     """
     n = len(spans.start_ns)
     into = np.zeros(n, np.int64)
@@ -62,7 +62,7 @@ def arrows_of(spans: Spans) -> Arrows:
         several &= source < 0
     found = np.flatnonzero(source >= 0)
     target, origin = launched[found], launches[source[found]]
-    # A launch comes before what it launched; two clocks that disagree by more are no join.
+    # A launch precedes its work; a pair that violates this by more than clocks differ is rejected.
     sound = spans.start_ns[origin] <= spans.start_ns[target]
     target, origin = target[sound], origin[sound]
     order = np.argsort(origin, kind="stable")

@@ -1,4 +1,4 @@
-"""Lines over time: what the sensors said, energy so far, and hardware counters while kernels ran."""
+"""Counters over time: readings of sensors, cumulative energy, and hardware counters while kernels ran."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ _METRICS = {
         "sm__warps_active.avg.pct_of_peak_sustained_active",
     ),
 }
-"""Counters that get a line, and what tools call them: headings of ncu's details page, by age, and the
-metric of its raw page behind them. Only in percent, since a throughput in bytes per second goes by the same name."""
+"""Counters that are drawn, and their names in the tools: headings of ncu's details page, by age, and the
+metric of its raw page behind them. Only in percent, since a throughput in bytes per second has the same name."""
 
 
 @dataclass(frozen=True)
 class Counter:
-    """A line of a process: each value holds until the next.
+    """A counter of a process: each value holds until the next.
 
     Attributes:
         process: ``Process.id``.
-        name: What it is called.
-        unit: Of its values, as people write it; "" for a plain number.
+        name: Title of the counter.
+        unit: Unit of its values, for readers; "" for a plain number.
         time_ns: Increasing stamps, shape (n,).
         value: Finite values, shape (n,).
-        left_out: Readings that are no numbers.
+        left_out: Number of readings that are not numbers.
     """
 
     process: int
@@ -82,7 +82,7 @@ class Counter:
 
 
 def counters_of(run: Run, spans: Spans, processes: list[Process]) -> Iterator[Counter]:
-    """All lines of a Run, process by process: power and energy first."""
+    """All counters of a Run, process by process: power and energy first."""
     readings = _Readings(run)
     kernels = _Counted(run, spans)
     for process in processes:
@@ -120,7 +120,7 @@ class _Readings:
         return sorted(self._place.get(device, {}), key=lambda name: known.index(name) if name in known else len(known))
 
     def line(self, process: Process, channel: str) -> Counter:
-        """A channel as the sensor stamped it."""
+        """A channel with the sensor's stamps."""
         rows = self._order[self._place[process.device][channel]]
         rows = rows[np.argsort(self._time[rows], kind="stable")]
         unit = self._units.get((process.device or "", channel)) or CHANNEL_UNITS.get(channel, ("", ""))[0]
@@ -131,7 +131,7 @@ class _Readings:
 
 
 def _energy_so_far(run: Run, process: Process) -> Iterator[Counter]:
-    """Integral of the power record, as is, since its first reading."""
+    """Integral of the power record, without corrections, since its first reading."""
     found = power_record(run, process.device) if process.device is not None else None
     if found is None or len(found[0]) < 2:
         return
@@ -142,7 +142,7 @@ def _energy_so_far(run: Run, process: Process) -> Iterator[Counter]:
 
 
 def _inside_an_iteration(run: Run, process: Process) -> Iterator[Counter]:
-    """The waveform of the first device, above the kernels of its iteration; 0 elsewhere and where it isn't known."""
+    """The waveform of the first device, above the kernels of its iteration; 0 elsewhere and where it is unknown."""
     found = waveform_of(run) if run.devices and process.device == run.devices[0].id else None
     if found is None:
         return
@@ -152,7 +152,7 @@ def _inside_an_iteration(run: Run, process: Process) -> Iterator[Counter]:
 
 
 class _Counted:
-    """Percentages of the ``counters`` table, with the spans that they belong to."""
+    """Percentages of the ``counters`` table, with their spans."""
 
     def __init__(self, run: Run, spans: Spans) -> None:
         table = tables.conform(run.counters, "counters")
@@ -169,14 +169,14 @@ class _Counted:
         kind = np.array([heading.get(name.lower(), -1) for name in [*metrics, ""]], np.int64)[metric]
         good = (kind >= 0) & (row >= 0) & np.isfinite(value) & np.isfinite(factor)
         good[good] = spans.drawn[row[good]]
-        # Both pages of ncu, and pages of two of its runs, tell the same of a kernel: one of them is drawn.
+        # Both pages of ncu, and pages of two of its runs, contain the same values of a kernel: one of them is drawn.
         rows = np.flatnonzero(good)
         _, first = np.unique(row[rows] * len(_METRICS) + kind[rows], return_index=True)
         rows = rows[np.sort(first)]
         self._row, self._kind, self._value = row[rows], kind[rows], (value * factor)[rows]
 
     def lines(self, process: Process) -> Iterator[Counter]:
-        """A line for each percentage that some kernel of the process has."""
+        """A counter for each percentage that a kernel of the process has."""
         device = self._devices.index(process.device) if process.device in self._devices else -1
         mine = self._device[self._row] == device if process.device is None or device >= 0 else None
         if mine is None:
@@ -192,16 +192,16 @@ class _Counted:
 def steps(
     start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], value: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The line of values that hold while their spans last, and 0 while none does.
+    """A counter of values that hold while their spans last, and 0 otherwise.
 
-    Where spans overlap, that of the last to start counts. A span without length leaves no mark.
+    Where spans overlap, the value of the last to start holds. A span without length has no effect.
 
     Returns:
-        Stamps, strictly increasing, and values, no two in turn equal.
+        Stamps, strictly increasing, and values, of which no two in succession are equal.
     """
     n = len(start_ns)
     time = np.concatenate([end_ns, start_ns])
-    order = np.lexsort((np.arange(2 * n), time)).tolist()  # at one time ends come first
+    order = np.lexsort((np.arange(2 * n), time)).tolist()  # at equal times ends come first
     running: dict[int, float] = {}
     stamps: list[int] = []
     values: list[float] = []
@@ -222,7 +222,7 @@ def steps(
 
 
 def _to_percent(metric: str, unit: str) -> float:
-    """What makes a percentage of a reading; NaN if it is something else."""
+    """The factor that turns a reading into a percentage; NaN if it is another quantity."""
     if unit == "%" or (not unit and ("[%]" in metric or "pct" in metric)):
         return 1.0
     return 100.0 if metric.lower() == "achieved_occupancy" else math.nan  # nvprof's is a fraction

@@ -1,4 +1,4 @@
-"""Sub-tracks: spans of one track that overlap are drawn one below another, as far as viewers can."""
+"""Sub-tracks: overlapping spans of one track are drawn one below another, as far as viewers support that."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 _BLOCK = 1 << 15
 _NEAR = 8
-"""Sub-tracks in which a parent is looked for: what overlaps more deeply gets a sub-track of its own."""
+"""Sub-tracks in which a parent is searched; a span that overlaps more deeply gets a new sub-track."""
 
 
 def sub_tracks(start: NDArray[np.int64], end: NDArray[np.int64], *, nest: bool) -> NDArray[np.int32]:
-    """Number the sub-track of each span so that two spans of one are nested or apart.
+    """Assign each span to a sub-track so that any two spans of one are nested or disjoint.
 
     Args:
         start: Starts, increasing, shape (n,).
@@ -29,7 +29,7 @@ def sub_tracks(start: NDArray[np.int64], end: NDArray[np.int64], *, nest: bool) 
     if np.all(start[1:] >= end[:-1]):
         return number
     stacks: list[list[int]] = []
-    """Ends of the spans that are open on each sub-track, outermost first."""
+    """Ends of the open spans on each sub-track, outermost first."""
     taken: list[tuple[int, int]] = []
     free: list[int] = []
     for i, (begin, finish) in enumerate(_pairs(start, end)):
@@ -47,13 +47,13 @@ def sub_tracks(start: NDArray[np.int64], end: NDArray[np.int64], *, nest: bool) 
 
 
 def _pairs(start: NDArray[np.int64], end: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Starts and ends as Python's numbers, of which only some are there at a time."""
+    """Starts and ends as Python numbers, of which only a part exists at a time."""
     for i in range(0, len(start), _BLOCK):
         yield from zip(start[i : i + _BLOCK].tolist(), end[i : i + _BLOCK].tolist(), strict=True)
 
 
 def _enclosing(stacks: list[list[int]], begin: int, finish: int) -> int | None:
-    """A sub-track whose innermost open span holds this one, which is put on it."""
+    """A sub-track whose innermost open span contains this one, to which it is added."""
     for k, stack in enumerate(stacks[:_NEAR]):
         while stack and stack[-1] <= begin:
             stack.pop()

@@ -1,4 +1,4 @@
-"""What is written at a span: its name and its args, figures of its unit and counters among them."""
+"""The text of a span: its name and its args, including figures of its unit and counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jouletrace.run import Estimate, Run, tables
 
 T = TypeVar("T")
 Encode = Callable[[str, str, Mapping[str, object]], T]
-"""From name, kind and args of a span to what a format writes of it."""
+"""Encodes name, kind and args of a span for a format."""
 
 _BATCH = 1 << 15
 _ENERGIES = ("energy_total_j", "energy_active_j", "energy_each_j")
@@ -32,11 +32,11 @@ _FIXED = (
 
 @dataclass(frozen=True)
 class Figure:
-    """An energy of a span's unit, for an iteration; or the mean of all spans of its name.
+    """An energy of a span's unit, per iteration; or the mean of all spans of its name.
 
     Attributes:
         estimate: Joules.
-        flags: Codes that qualify it.
+        flags: Codes that qualify the estimate.
     """
 
     estimate: Estimate
@@ -47,7 +47,7 @@ class Figure:
         return {**self.estimate.to_dict(), "flags": list(self.flags)}
 
     def __str__(self) -> str:
-        """One short text: value, interval, method, flags; or why there is none."""
+        """One short text: value, interval, method, flags; or why the value is missing."""
         e = self.estimate
         if e.value is None:
             words = [f"none: {e.reason}", e.method]
@@ -64,9 +64,9 @@ class Batch(Generic[T]):
     Attributes:
         rows: Their rows, shape (n,).
         start_ns, end_ns: Their edges, shape (n,).
-        body: What ``encode`` made of each, length n.
+        body: Result of ``encode`` for each, length n.
         into: Number of the arrow that ends at each, 0 for none, shape (n,).
-        out: Numbers of the arrows that begin at some of them, by place in the batch.
+        out: Numbers of the arrows that begin at some of them, by position in the batch.
     """
 
     rows: NDArray[np.int64]
@@ -78,7 +78,7 @@ class Batch(Generic[T]):
 
 
 class Slices:
-    """The spans of a Run as tracks of batches; memory goes by batch and by what differs."""
+    """The spans of a Run as tracks of batches; memory grows with the batch and the number of different spans."""
 
     def __init__(self, run: Run, spans: Spans) -> None:
         self._spans = spans
@@ -90,12 +90,12 @@ class Slices:
         units = pa.chunked_array([pa.array(unit, mask=unit == NONE)])
         self._columns = [units, *(spans.table[name] for name in _FIXED)]
         self._units = {unit["id"]: _unit_name(unit, unit["id"] in by_name) for unit in run.units.to_pylist()}
-        for number in by_name:  # what all of them took is no figure of one
+        for number in by_name:  # the total of all is no figure of a single span
             self._figures[number] = {name: e for name, e in self._figures[number].items() if name == _EACH}
         self._counters = _Counters(run)
 
     def batches(self, track: Track, encode: Encode[T]) -> Iterator[Batch[T]]:
-        """The spans of a track in its order; ``encode`` is called once for all that are alike."""
+        """The spans of a track in its order; ``encode`` is called once for all equal spans."""
         made: dict[tuple[Any, ...], T] = {}
         for first in range(0, len(track.rows), _BATCH):
             rows = track.rows[first : first + _BATCH]
@@ -113,7 +113,7 @@ class Slices:
             yield Batch(rows, start, end, body, self.arrows.into[rows], self.arrows.out_of(rows))
 
     def _keys(self, rows: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        """All that tells a span from others, for each row."""
+        """All properties that distinguish a span from others, for each row."""
         where = pa.array(rows)
         names, kinds = (self._spans.table[name].chunk(0).indices.take(where).to_pylist() for name in ("name", "kind"))
         values = [
@@ -155,7 +155,7 @@ class _Counters:
         self._span = self._table["span"].to_numpy()
 
     def of(self, spans: pa.Array) -> dict[int, dict[str, object]]:
-        """Args of the counted ones among some span ids, by place; "Duration (s)" is one's name."""
+        """Args for those of some spans that have counters, by position; "Duration (s)" is a name of a counter."""
         if not len(self._span):
             return {}
         known = np.flatnonzero(np.asarray(spans.is_valid()))
@@ -194,7 +194,7 @@ def _figures(run: Run) -> dict[int, dict[str, object]]:
 
 
 def _unit_name(unit: Mapping[str, Any], by_name: bool) -> str:
-    """Operator and module, which tell more than the unit's name; else that."""
+    """Operator and module, which are more informative than the unit's name; else that name."""
     if by_name:
         return f"all {unit['count']} of this name"
     return " in ".join(filter(None, [unit["op"], unit["module"]])) if unit["op"] else str(unit["name"])

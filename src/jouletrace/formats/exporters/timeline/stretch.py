@@ -1,4 +1,4 @@
-"""Which part of a timeline a picture shows: one iteration, where the Run knows iterations."""
+"""The part of a timeline that a picture shows: one iteration, where the Run has iterations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Stretch:
 
     Attributes:
         start_ns, end_ns: Its edges; the end is after the start.
-        what: What it is, in words.
-        device: The device that most of its kernels ran on; None if it has none.
-        kernels: Rows of ``Spans.table`` of that device's kernels that lie in it, by start, shape (n,).
+        what: Its description.
+        device: The device of most of its kernels; None without kernels.
+        kernels: Rows of ``Spans.table`` of that device's kernels within it, by start, shape (n,).
     """
 
     start_ns: int
@@ -30,7 +30,7 @@ class Stretch:
 
 
 def stretch_of(run: Run, spans: Spans) -> Stretch | None:
-    """The first iteration with kernels, one with hardware counters before one without; else all kernels; else all.
+    """The first iteration with kernels, preferably with hardware counters; else all kernels; else all of it.
 
     None if nothing in the Run has a time.
     """
@@ -58,7 +58,7 @@ def stretch_of(run: Run, spans: Spans) -> Stretch | None:
 def _iteration(
     run: Run, spans: Spans, kernels: NDArray[np.int64], iterations: NDArray[np.int64]
 ) -> tuple[int, int] | None:
-    """Number, from 1, and row of the iteration that is shown."""
+    """Number, from 1, and row of the iteration to show."""
     iterations = iterations[np.argsort(spans.start_ns[iterations], kind="stable")]
     counted = np.isin(spans.table["id"].fill_null(-1).to_numpy()[kernels], run.counters["span"].drop_null().to_numpy())
     for some in (kernels[counted], kernels):

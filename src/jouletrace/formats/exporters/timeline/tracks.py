@@ -1,4 +1,4 @@
-"""Which span is drawn where: a process a device, a track a kind and lane, sub-tracks where spans overlap."""
+"""The place of each span: a process per device, a track per kind and lane, sub-tracks where spans overlap."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _HEADINGS = {
     "op": "Operators",
     "launch": "Launches",
     "kernel": "Kernels",
-    "memcpy": "Kernels",  # copies take their turn with the kernels of their stream
+    "memcpy": "Kernels",  # copies run in turn with the kernels of their stream
 }
-"""What the spans of a kind are headed by, in the order of the tracks."""
+"""The heading of the spans of a kind, in the order of the tracks."""
 
 _SIDE_BY_SIDE = ("Kernels",)
-"""What overlaps here ran at the same time; elsewhere one span lies inside another."""
+"""Overlapping spans of these kinds ran at the same time; those of other kinds are nested."""
 
 Codes = NDArray[np.int32]
 
@@ -41,7 +41,7 @@ class Process:
 
     Attributes:
         id: From 1.
-        name: What it is called; says SIMULATED of a simulated GPU.
+        name: Its title; contains SIMULATED for a simulated GPU.
         device: Its ``DeviceInfo.id``; None for the host.
     """
 
@@ -52,12 +52,12 @@ class Process:
 
 @dataclass(frozen=True)
 class Track:
-    """Spans of which any two are nested or apart.
+    """Spans of which any two are nested or disjoint.
 
     Attributes:
         process: ``Process.id``.
-        name: What it is called, with its lane.
-        rows: Rows of ``Spans.table`` by start, of equal starts the longest first.
+        name: Its title, with its lane.
+        rows: Rows of ``Spans.table`` by start; among equal starts the longest first.
     """
 
     process: int
@@ -67,13 +67,13 @@ class Track:
 
 @dataclass(frozen=True)
 class Spans:
-    """The spans of a Run, fit for drawing.
+    """The spans of a Run, prepared for drawing.
 
     Attributes:
         table: The ``spans`` table in one piece.
-        start_ns, end_ns: Edges, the end never before the start, shape (n,).
+        start_ns, end_ns: Edges; the end is never before the start. Shape (n,).
         flaw: 0, or the number of a text of ``FLAWS``, shape (n,).
-        drawn: Whether the span has a place in time, shape (n,).
+        drawn: Whether the span has a position in time, shape (n,).
     """
 
     table: pa.Table
@@ -83,8 +83,8 @@ class Spans:
     drawn: NDArray[np.bool_]
 
 
-FLAWS = ("", "its end is not known", "it ends before it starts")
-"""What is wrong with the times of a span that is drawn without a length."""
+FLAWS = ("", "its end is unknown", "it ends before it starts")
+"""Flaws of the times of a span that is drawn without a length."""
 
 
 def spans_of(run: Run) -> Spans:
@@ -100,7 +100,7 @@ def spans_of(run: Run) -> Spans:
 
 
 def _of_waveform(run: Run) -> pa.Table:
-    """The iteration of the waveform with its kernels, unless the Run keeps them in full."""
+    """The iteration of the waveform with its kernels, unless the Run contains them in full."""
     found, kept = waveform_of(run), run.spans
     if found is None or not run.devices:
         return tables.empty("spans")
@@ -119,14 +119,14 @@ def _of_waveform(run: Run) -> pa.Table:
 
 
 def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array, its dictionary one too."""
+    """A column as one array, with a single dictionary."""
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def codes(column: pa.ChunkedArray) -> tuple[list[str], Codes]:
-    """The words of a dictionary column, and which of them each row has; -1 for none."""
+    """The words of a dictionary column, and the index of each row's word; -1 for none."""
     array = in_one_piece(column)
     return array.dictionary.to_pylist(), array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
@@ -147,7 +147,7 @@ def processes_of(run: Run) -> list[Process]:
 
 
 def tracks_of(spans: Spans, processes: list[Process]) -> Iterator[Track]:
-    """The tracks of all spans that have a place in time, process by process."""
+    """The tracks of all spans with a position in time, process by process."""
     if not spans.drawn.any():
         return
     devices, device = codes(spans.table["device"])
@@ -156,7 +156,7 @@ def tracks_of(spans: Spans, processes: list[Process]) -> Iterator[Track]:
     headings = list(dict.fromkeys([*_HEADINGS.values(), *sorted(map(_heading, kinds)), _heading(None)]))
     words = sorted(lanes, key=_natural)
     place = {process.device: process.id for process in processes}
-    # One number for process, heading and lane; where there is none, its code is -1: the last of each list.
+    # One number for process, heading and lane; a missing one has code -1, the last of each list.
     group = np.array([place[name] for name in [*devices, None]], np.int64)[device]
     group *= len(headings)
     group += np.array([headings.index(_heading(name)) for name in [*kinds, None]])[kind]
@@ -194,7 +194,7 @@ def _whole(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _heading(kind: str | None) -> str:
-    """The heading of a kind; one of a newer version is headed by its own name."""
+    """The heading of a kind; the kind's own name for a kind of a newer version."""
     return _HEADINGS.get(kind or "", (kind or "Other").capitalize())
 
 
@@ -205,7 +205,7 @@ def _track_name(heading: str, lane: str) -> str:
 
 
 def _natural(name: str) -> str:
-    """A key that puts stream 7 before stream 13."""
+    """A sort key that puts stream 7 before stream 13."""
     return re.sub(r"\d+", lambda digits: digits[0].zfill(20), name)
 
 

@@ -1,4 +1,4 @@
-"""The unit that each span belongs to: its own, or in an import the one that stands for all spans of its name."""
+"""The unit of each span: its own, or in an import the unit that represents all spans of its name."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ NONE = -1
 """No unit."""
 
 _LEVELS = {"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer", "range": "range", "iteration": "range"}
-"""Level of the units that an import makes of the names of each kind of span."""
+"""Level of the units that an import creates from the names of each kind of span."""
 
 
 def units_of(run: Run, spans: Spans, known: Collection[int]) -> tuple[NDArray[np.int64], frozenset[int]]:
-    """The unit of each span, shape (n,), ``NONE`` where there is none; and which units stand for a name.
+    """The unit of each span, shape (n,), ``NONE`` where it is missing; and the units that represent a name.
 
     Args:
         run: With units.
         spans: Of the Run.
-        known: Units that there is something to say of; names of others are left alone.
+        known: Units with figures; names of others are ignored.
     """
     own = spans.table["unit"].fill_null(NONE).to_numpy().astype(np.int64)
     if run.kind != "import":
@@ -47,7 +47,7 @@ def units_of(run: Run, spans: Spans, known: Collection[int]) -> tuple[NDArray[np
     for place, row in enumerate(free[first].tolist()):
         level = _LEVELS.get([*kinds, ""][kind[row]])
         called, where = [*names, ""][name[row]], [*devices, None][device[row]]
-        # Units say their device only where there are several.
+        # Units name their device only where a Run has several.
         found[place] = units.get((level, called, where), units.get((level, called, None), NONE))
     by_name = found[inverse.reshape(-1)]
     own[free] = np.where(by_name != NONE, by_name, own[free])

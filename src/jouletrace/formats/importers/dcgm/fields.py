@@ -1,4 +1,4 @@
-"""The fields of DCGM: which channel each is, and in what unit DCGM gives it."""
+"""The fields of DCGM: the channel of each, and DCGM's unit."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """What a field is here.
+    """The meaning of a field.
 
     Attributes:
-        short: What ``dcgmi dmon`` calls it in its header; "" if unknown.
+        short: Name in the header of ``dcgmi dmon``; "" if unknown.
         channel: Name of the channel.
-        unit: Printed unit, as ``units.unit`` knows it.
-        board: Whether it is the whole GPU's even where it is given for a MIG instance.
+        unit: Printed unit, as known to ``units.unit``.
+        board: Whether it belongs to the whole GPU even where it is listed for a MIG instance.
     """
 
     short: str
@@ -56,16 +56,16 @@ FIELDS: dict[str, Field] = {
     "PROF_NVLINK_TX_BYTES": Field("NVLTX", "nvlink_sent_bytes_per_s", "B/s", board=True),
     "PROF_NVLINK_RX_BYTES": Field("NVLRX", "nvlink_received_bytes_per_s", "B/s", board=True),
 }
-"""By name without its ``DCGM_FI_``; ratios lie between 0 and 1."""
+"""Fields by name without ``DCGM_FI_``; ratios lie between 0 and 1."""
 
 _SHORT = {one.short: name for name, one in FIELDS.items() if one.short}
 _OLD = {"power_usage": "DEV_POWER_USAGE", "total_energy_consumption": "DEV_TOTAL_ENERGY_CONSUMPTION"}
 
 
 def field(name: str) -> Field:
-    """A field by any of its names: ``DCGM_FI_DEV_...``, ``dcgm_...`` of old exporters, or dmon's short one.
+    """A field by any of its names: ``DCGM_FI_DEV_...``, ``dcgm_...`` of old exporters, or dmon's short name.
 
-    One that isn't in the table is a channel named after it.
+    A field outside the table becomes a channel with the field's name.
     """
     upper = name.upper()
     key = _SHORT.get(upper, upper.removeprefix("DCGM_FI_").removeprefix("DCGM_"))
@@ -76,5 +76,5 @@ def field(name: str) -> Field:
 
 
 def known(name: str) -> bool:
-    """Whether it is the name of a field, one that is in no table here too."""
+    """Whether it is the name of a field, including fields outside the table."""
     return name.upper() in _SHORT or name.upper().startswith("DCGM_")

@@ -1,4 +1,4 @@
-"""What both kinds of DCGM's logs share: GPUs and MIG instances, and to which of them a reading belongs."""
+"""Common parts of DCGM's logs: GPUs and MIG instances, and the assignment of readings to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DcgmLog(Log):
         self._seen: set[tuple[str, str, int]] = set()
 
     def board(self, index: str, uuid: str = "", name: str = "", **facts: str) -> str:
-        """Id of a GPU; what is told of it at its first occurrence counts."""
+        """Id of a GPU; its facts are taken from its first occurrence."""
         number = int(index) if index.isdecimal() and len(index) < 5 else None
         shown = name or self._name or f"device {index or 0}"
         return self.device(uuid or f"imported:{index or 0}", shown, index=number, **facts)
@@ -32,7 +32,7 @@ class DcgmLog(Log):
         return self.device(f"{board}/{number}", name, kind="mig", index=parent.index, details=about)
 
     def take(self, name: str, unit: str, board: str, instance: str | None, row: int, value: float) -> None:
-        """One reading of a field; the GPU's own, repeated for each instance, is taken once."""
+        """Add a reading of a field; the GPU's own reading, repeated for each instance, is added once."""
         what = field(name)
         if what.board and instance is not None:
             key = (board, what.channel, row)

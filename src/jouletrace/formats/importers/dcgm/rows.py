@@ -23,16 +23,16 @@ _STAMP_COLUMNS = ("timestamp", "time", "datetime", "date")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is either."""
+    """Whether the beginning of a file is that of either."""
     text = decode_text(head)
     return _DMON.search(text) is not None or _is_csv(text.lstrip("\ufeff\r\n ").partition("\n")[0])
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read either.
+    """Read either format.
 
     Raises:
-        BadInputError: If there is no reading in it, or the time zone is unknown.
+        BadInputError: If it holds no reading, or the time zone is unknown.
     """
     log = DcgmLog(path, options)
     text = read_text(path, log.left)
@@ -59,17 +59,17 @@ def _dmon(text: str, log: DcgmLog) -> None:
         elif found is None and re.match(r"^\s*.{0,40}?\bI[Dd]\b", row):
             stated = re.split(r"\bI[Dd]\b", row, maxsplit=1)[1].split()
         elif found is None:
-            log.left.add("broken_rows", "lines are no rows of dcgmi dmon", bool(row.strip()), f"line {line}")
+            log.left.add("broken_rows", "lines aren't rows of dcgmi dmon", bool(row.strip()), f"line {line}")
         elif len(cells := found["cells"].split()) != len(names):
             log.left.add("broken_rows", "rows do not fit their header", place=f"line {line}")
         elif found["kind"] in ("CPU", "Switch", "Link"):
-            log.left.add("other_entities", "rows are of no GPU", place=f"line {line}")
+            log.left.add("other_entities", "rows don't belong to a GPU", place=f"line {line}")
         else:
-            # dmon does not say whose instance it is; it lists them under their GPU.
+            # dmon doesn't state the GPU of an instance; it lists instances below their GPU.
             board = log.board(found["id"]) if found["kind"] == "GPU" else board or log.board("0")
             instance = None if found["kind"] == "GPU" else log.instance(board, f"{found['kind']} {found['id']}")
             number = log.row(found["stamp"].strip(), instance or board)
-            # Units stand under their columns, but ratios have none: only a full row of them can be distinguished.
+            # Units stand below their columns, but ratios have none, so only a full row of units can be recognised.
             units = stated if len(stated) == len(names) else [""] * len(names)
             for name, unit, cell in zip(names, units, cells, strict=True):
                 value = log.left.number(cell, ".", f"line {line}, column {name}")

@@ -1,4 +1,4 @@
-"""Scrapes of dcgm-exporter: Prometheus' text format, one after the other in a file."""
+"""Scrapes of dcgm-exporter in a file: a sequence of pages in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is such a scrape."""
+    """Whether the beginning of a file is that of such a scrape."""
     text = decode_text(head)
     return re.search(r"^(# (HELP|TYPE) )?(DCGM_FI|dcgm)_\w+[ {]", text, re.M) is not None and "{" in text
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read scrapes; a new one begins where a metric comes back, or after a line that is a time.
+    """Read scrapes; a new one begins where a metric is repeated, or after a line with a time.
 
     Raises:
-        BadInputError: If there is no metric in it, or the time zone is unknown.
+        BadInputError: If it holds no metric, or the time zone is unknown.
     """
     log = DcgmLog(path, options)
     seen: set[str] = set()
-    row, stamp = -1, ""  # of a line that is a time, for the scrape that follows
+    row, stamp = -1, ""  # the time on a line of its own, for the next scrape
     for line, text in enumerate(map(str.strip, read_text(path, log.left).split("\n")), start=1):
         found = _METRIC.match(text)
         if found is None:
@@ -61,7 +61,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _time(text: str) -> str | None:
-    """The stamp of a line that is nothing but one, as ``date`` prints between scrapes."""
+    """The stamp of a line that consists of one, as ``date`` prints between scrapes."""
     plain = text.lstrip("# ").strip()
     if not 10 <= len(plain) <= 40 or not any(c.isdigit() for c in plain):
         return None

@@ -1,4 +1,4 @@
-"""Traces of PyTorch's profiler (Kineto), as Chrome JSON, in all dialects since torch 1.8; also gzipped."""
+"""Traces of PyTorch's profiler (Kineto) as Chrome JSON, in all dialects since torch 1.8, also compressed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.forms import stated_facts
 
 _SINCE_EPOCH_NS = 9e17
-"""Stamps above this (1998) are Unix time; others count from the start of the machine."""
+"""Stamps above this (1998) are Unix time; others count from the boot of the machine."""
 
 _VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "roctracer_version", "hip_runtime_version")
 _FACTS = ("schemaVersion", "host_name", "trace_id", "record_shapes", "with_stack", "profile_memory")
@@ -37,7 +37,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read a trace: kernels, copies, runtime calls, operators, ranges and iterations become spans.
 
     Raises:
-        BadInputError: If it holds no event with a duration that can be read.
+        BadInputError: If it holds no readable event with a duration.
     """
     left = Left(path)
     frame = Frame(read_bytes(path, left), left)
@@ -62,7 +62,7 @@ def _times(events: Events, header: dict[str, Any], path: Path) -> tuple[NDArray[
     if isinstance(base, str) and base.isascii() and base.isdigit():
         base = int(base)
     if not isinstance(base, int) or not 0 <= base < 1 << 62:
-        raise BadInputError(f"{path}: baseTimeNanoseconds {str(base)[:40]!r} is no time")
+        raise BadInputError(f"{path}: baseTimeNanoseconds {str(base)[:40]!r} isn't a time")
     start = np.frombuffer(events.start, np.int64)
     if int(start.max()) + base + int(max(events.duration)) >= 1 << 63:
         raise BadInputError(f"{path}: times beyond the year 2262")
@@ -71,12 +71,12 @@ def _times(events: Events, header: dict[str, Any], path: Path) -> tuple[NDArray[
 
 
 def _instants(events: Events) -> int:
-    """Events without a duration that say something which isn't kept: not names, arrows or marks of the recording."""
+    """Events without a duration whose content isn't kept, except names, arrows and marks of the recording."""
     return sum(n for (ph, category), n in events.counts.items() if ph == "C" or (ph in "iI" and category))
 
 
 def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
-    """The ``spans`` table in order of start, its joins made, and what they found out in ``settings``."""
+    """The ``spans`` table in order of start, with its joins; ``settings`` receives their results."""
     order = np.lexsort((-end, start))
     start, end = start[order], end[order]
     kind, name, lane, correlation, external, device = (
@@ -121,7 +121,7 @@ def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[
 
 
 def _details(events: Events) -> NDArray[np.int64]:
-    """Launch shape and so on of all events, -1 where unknown, shape (n, ``DETAILS``)."""
+    """Launch shape and further details of all events, -1 where unknown, shape (n, ``DETAILS``)."""
     details = np.full((len(events), DETAILS), -1, np.int64)
     details[np.frombuffer(events.work, np.int64)] = np.frombuffer(events.details, np.int64).reshape(-1, DETAILS)
     return details
@@ -136,10 +136,10 @@ def _parents_by_id(
     end: NDArray[np.int64],
     slack_ns: int,
 ) -> int:
-    """Launches that no span of their thread encloses get the operator of their external id.
+    """Give launches that no span of their thread encloses the operator of their external id.
 
-    Ids of operators and of launches are numbered apart in several dialects, so a match is taken
-    only if the launch lies inside the operator in time; how many weren't is returned.
+    Several dialects number operators and launches separately, so a match is accepted
+    only if the launch lies within the operator in time; returns the number of rejected matches.
     """
     rows, ops = np.flatnonzero(launch & (external >= 0)), np.flatnonzero(op)
     found = match(external[rows].astype(np.int64), external[ops].astype(np.int64))
@@ -151,7 +151,7 @@ def _parents_by_id(
 
 
 def _lanes(events: Events) -> list[str]:
-    """Names of lanes: streams of work on a device, else threads; their process where there are several."""
+    """Names of lanes: streams for work on a device, else threads; with their process where there are several."""
     processes = {pid for pid, tid, stream in events.lanes if tid and pid.isdigit()}
     texts = []
     for pid, tid, stream in events.lanes:
@@ -163,7 +163,7 @@ def _lanes(events: Events) -> list[str]:
 
 
 def _devices(events: Events, header: dict[str, Any], options: ImportOptions) -> list[DeviceInfo]:
-    """The devices on which something ran."""
+    """The devices with work."""
     properties = {}
     for key in ("deviceProperties", "computeProperties"):
         for one in header.get(key) or []:

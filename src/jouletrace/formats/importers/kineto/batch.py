@@ -1,8 +1,8 @@
-"""The fast way through a Kineto trace: chunks of whole events, decoded by their types and made columns at once.
+"""The fast path through a Kineto trace: chunks of whole events, decoded by their types into columns at once.
 
-Where a chunk ends is guessed, and can't be guessed wrong: what begins with an event and is a valid
-list of events ends with one. The types are stricter than the slow way (``Events.take``): a
-chunk with anything odd in it is tried smaller and then left to that whole, with nothing of it added.
+The end of a chunk is a guess that is always checked: text that begins with an event and is a valid
+list of events ends with one. The types are stricter than the slow path (``Events.take``): a
+chunk with anything unusual is tried at a smaller size and then left to the slow path as a whole.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from jouletrace.formats.importers.kineto.events import LIMIT, Event, Events, Ints
 
 _CHUNK, _SMALLEST = 256 << 10, 4 << 10
-"""Bytes of a chunk: few enough that its events stay in the processor's cache; and of one that isn't tried smaller."""
+"""Bytes of a chunk, whose events then fit into the processor's cache, and the least size that is tried."""
 
 _SPACE = re.compile(rb"[\s,]*").match
 _BETWEEN = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s)"\s*:)').finditer
 _LAST = re.compile(rb"\}(?=\s*\])").finditer
 _ENDS = 3
-"""At how many places the end of the list is looked for, from the end of the file."""
+"""Number of places at which the end of the list is searched, from the end of the file."""
 
 _EXACT_US = 1 << 43
-"""Below this a double of microseconds, its whole part taken off, is exact to half a nanosecond."""
+"""Below this the fraction of a double of microseconds is exact to half a nanosecond."""
 
 
 class _Plain(Event, gc=False):
@@ -42,14 +42,14 @@ _exact = msgspec.json.Decoder(list[_Exact])
 
 
 class _TooLateError(ValueError):
-    """A time with a fraction is so late that a double doesn't hold its nanoseconds."""
+    """A fractional time so late that a double can't hold its nanoseconds."""
 
 
 def take_chunks(events: Events, data: bytes, at: int) -> tuple[int, int]:
     """Read the events from ``data[at]`` on, chunk by chunk.
 
     Returns:
-        Where the first chunk starts that has to be read another way, and where about it ends.
+        Start of the first chunk that must be read by the slow path, and its approximate end.
     """
     size = _CHUNK
     while True:
@@ -84,7 +84,7 @@ def _chunk_ends(data: bytes, at: int, stop: int) -> list[int]:
 
 
 def _take(events: Events, chunk: bytes) -> bool:
-    """Add the events of a chunk; False, and nothing added, if it can't be decoded."""
+    """Add the events of a chunk; False, with nothing added, if it can't be decoded."""
     text = b"[%b]" % chunk
     found: Sequence[_Plain | _Exact]
     try:
@@ -96,7 +96,7 @@ def _take(events: Events, chunk: bytes) -> bool:
             start, fraction = _exact_ns([event.ts for event in exact if event.ph == "X"]), True
         duration, fractions = _plain_ns([event.dur for event in found if event.ph == "X"])
         if len(duration) and duration.min() < 0:
-            raise ValueError("times that can't be")
+            raise ValueError("impossible times")
         events.add(found, start, duration)
         events.whole_us &= not (fraction or fractions)
         return True
@@ -105,17 +105,17 @@ def _take(events: Events, chunk: bytes) -> bool:
 
 
 def _plain_ns(times: Sequence[int | float | None]) -> tuple[Ints, bool]:
-    """Microseconds in nanoseconds, and whether some had a fraction.
+    """Microseconds in nanoseconds, and whether any has a fraction.
 
     Raises:
-        ValueError: If one is missing or beyond all bounds; ``_TooLateError`` if a double isn't exact enough.
+        ValueError: If one is missing or out of bounds; ``_TooLateError`` if a double isn't exact enough.
     """
     if not times:
         return np.empty(0, np.int64), False
     us = np.array(times)
     if us.dtype == np.int64:
         if not -LIMIT < int(us.min()) * 1000 <= int(us.max()) * 1000 < LIMIT:
-            raise ValueError("times that can't be")
+            raise ValueError("impossible times")
         return us * 1000, False
     if us.dtype != np.float64:
         raise ValueError("not all are times")

@@ -1,4 +1,4 @@
-"""The events of a Kineto trace as columns; those that are odd are read from JSON text one after the other."""
+"""The events of a Kineto trace as columns; unusual events are read singly from JSON text."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _NO_AXES = (NO_ID, NO_ID, NO_ID)
 _MOST_ODD = 4096
 
 DETAILS = 9
-"""How many numbers of each kernel or copy ``Events.details`` holds."""
+"""Number of values per kernel or copy in ``Events.details``."""
 
 Ints = NDArray[np.int64]
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
-    """What an event's ``args`` tell of it."""
+    """Details in an event's ``args``."""
 
     external: int = msgspec.field(name="External id", default=NO_ID)
     external_1_8: int = msgspec.field(name="external id", default=NO_ID)
@@ -55,7 +55,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """An event but for its start."""
+    """An event without its start."""
 
     ph: str = ""
     cat: str = ""
@@ -81,28 +81,28 @@ def _kind_of_category(category: str) -> str:
 
 
 def kind_of(category: str, name: str) -> str:
-    """The kind of span that events of a category are, in all dialects."""
+    """The kind of span for the events of a category, in all dialects."""
     if category == "user_annotation" and name.startswith("ProfilerStep#"):
         return "iteration"
     return _kind_of_category(category)
 
 
 def on_device(category: str) -> bool:
-    """Whether events of a category have a device for a process, and a stream for a thread."""
+    """Whether the process of a category's events is a device, and the thread a stream."""
     return _kind_of_category(category) in DEVICE_WORK or category.startswith("gpu_") or category == "cuda_sync"
 
 
 class Events:
-    """What the events with a duration say, column by column.
+    """The events with a duration, by columns.
 
     Attributes:
-        counts: How many events there are of each ``ph`` and category.
+        counts: Number of events of each ``ph`` and category.
         kind, name, lane: Codes of the texts in ``kinds``, ``names`` and ``lanes`` (pid, tid, stream).
         start, duration: Nanoseconds on the file's own clock.
-        correlation, external: Ids, -1 where there is none.
-        device: Device number of work on a device, -1 of others.
-        work: Row numbers of work on a device (kernels, copies) with ``details`` beside them.
-        details: grid and block (6), registers, bytes, graph node; -1 where unknown.
+        correlation, external: Ids, -1 where missing.
+        device: Device number of work on a device, -1 for others.
+        work: Row numbers of work on a device (kernels, copies), whose ``details`` are kept.
+        details: Grid and block (6), registers, bytes, graph node; -1 where unknown.
         whole_us: Whether every stamp is a whole number of microseconds.
     """
 
@@ -124,22 +124,22 @@ class Events:
     def __len__(self) -> int:
         return len(self.start)
 
-    def add(self, found: Sequence[Event], start: Ints, duration: Ints) -> None:
-        """Add events, those with a duration as columns; what can fail comes before anything is added.
+    def add(self, events: Sequence[Event], start: Ints, duration: Ints) -> None:
+        """Add events, those with a duration as columns; raises before anything is added.
 
         Args:
-            found: Of any kind, in order.
-            start: Nanoseconds of those with a duration, shape (n,).
-            duration: Nanoseconds too, shape (n,).
+            events: Events of any kind, in order.
+            start: Start in nanoseconds of those with a duration, shape (n,).
+            duration: Duration in nanoseconds of the same, shape (n,).
 
         Raises:
             OverflowError: If an id needs more than 64 bits.
         """
         self.flush()
-        self._add(found, start, duration)
+        self._add(events, start, duration)
 
     def flush(self) -> None:
-        """Add the odd events that wait."""
+        """Add the queued unusual events."""
         if self._odd:
             found, start, duration = zip(*self._odd, strict=True)
             self._odd = []
@@ -188,7 +188,7 @@ class Events:
         return self.kinds.setdefault(kind, len(self.kinds))
 
     def _lane(self, pid: int | str, tid: int | str, stream: str) -> int:
-        """The code of a lane; work on a device has a stream, and all else a thread."""
+        """The code of a lane: a stream for work on a device, else a thread."""
         return self.lanes.setdefault((str(pid), "" if stream else str(tid), stream), len(self.lanes))
 
     def take(self, text: str, at: int, offset: int) -> int:
@@ -197,18 +197,18 @@ class Events:
         ``offset`` is the place of ``text`` in the file, for messages.
 
         Raises:
-            ValueError: If it is no JSON.
-            RecursionError: If it is nested without end.
+            ValueError: If it isn't JSON.
+            RecursionError: If it is nested too deeply.
         """
         event, end = _SCAN(text, at)
         self._any(event, offset + at)
         return int(end)
 
     def repair(self, text: str, at: int, offset: int) -> int | None:
-        """Go on after an event that is no JSON: mend quotes in its name, or leave out its ``args``, or all of it.
+        """Continue after an event that isn't JSON: repair quotes in its name, or leave out its ``args``, or all of it.
 
         Returns:
-            Where to go on; None if no other event follows.
+            Where to continue; None if no other event follows.
         """
         following = _NEXT_EVENT(text, at)
         fragment = text[at : following.start() + 1] if following else text[at:]
@@ -222,22 +222,22 @@ class Events:
             return None
         args = _ARGS(fragment)
         if args and self._take_mended(fragment[: args.start()] + "}", offset + at) is not None:
-            self._drop("unreadable_args", "events have arguments that are no JSON; they are kept without", offset + at)
+            self._drop("unreadable_args", "events have arguments that aren't JSON; only these are lost", offset + at)
         else:
-            self._drop("unreadable_events", "events are no JSON", offset + at)
+            self._drop("unreadable_events", "events aren't JSON", offset + at)
         return following.end()
 
     def _take_mended(self, text: str, place: int) -> int | None:
-        """Take an event that was mended; returns where it ends, None if it still is no JSON."""
+        """Read a repaired event; returns where it ends, None if it still isn't JSON."""
         try:
             return self.take(text, 0, place)
         except (ValueError, RecursionError):
             return None
 
     def _any(self, event: Any, place: int) -> None:
-        """An event as the JSON parser gives it."""
+        """Add an event parsed as generic JSON."""
         if not isinstance(event, dict):
-            self._drop("no_events", "entries are no events", place)
+            self._drop("no_events", "entries aren't events", place)
             return
         ph, category, name, pid, tid = (as_utf8(str(event.get(key, ""))) for key in ("ph", "cat", "name", "pid", "tid"))
         if ph != "X":
@@ -249,9 +249,9 @@ class Events:
         try:
             start, duration = self.ns(event["ts"]), self.ns(event["dur"])
             if duration < 0 or not -LIMIT < start < LIMIT or duration > LIMIT:
-                raise ValueError("times that can't be")
+                raise ValueError("impossible times")
         except ValueError:
-            self._drop("bad_times", "events have times that can't be", place)
+            self._drop("bad_times", "events have impossible times", place)
             return
         args = event.get("args")
         known = _args(args if isinstance(args, dict) else {})
@@ -260,10 +260,10 @@ class Events:
             self.flush()
 
     def ns(self, text: Any) -> int:
-        """Microseconds, a decimal text or an integer, as exact nanoseconds.
+        """Microseconds, as decimal text or an integer, in exact nanoseconds.
 
         Raises:
-            ValueError: If it is no number.
+            ValueError: If it isn't a number.
         """
         if isinstance(text, str):
             if text[-4:-3] == ".":
@@ -291,14 +291,14 @@ def _decimal_ns(text: str) -> int:
 
 
 def integer(value: Any) -> int:
-    """An id, or -1 where there is none."""
+    """An id, or -1 where it is missing."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < LIMIT else NO_ID
 
 
 def as_utf8(text: str) -> str:
-    """Text whose UTF-8 bytes stand as Latin-1 characters, put right; as it is where it is no UTF-8."""
+    """Text whose UTF-8 bytes were read as Latin-1 characters, restored; unchanged where it isn't UTF-8."""
     if text.isascii():
         return text
     try:
@@ -329,7 +329,7 @@ def _axes(value: Any) -> tuple[int, int, int]:
 
 
 def _places(spans: Sequence[Event], of_device: set[str]) -> tuple[Ints, list[str]]:
-    """Device and stream of each event of these categories; -1 and "" of all others."""
+    """Device and stream of each event of these categories; -1 and "" for all others."""
     device = np.full(len(spans), NO_ID)
     streams = [""] * len(spans)
     for k in [k for k, span in enumerate(spans) if span.cat in of_device] if of_device else ():
@@ -341,7 +341,7 @@ def _places(spans: Sequence[Event], of_device: set[str]) -> tuple[Ints, list[str
 
 
 def _ids(values: Sequence[int]) -> Ints:
-    """Ids, -1 where there is none.
+    """Ids, -1 where missing.
 
     Raises:
         OverflowError: If one needs more than 64 bits.

@@ -1,4 +1,4 @@
-"""The frame of a Kineto trace: what stands beside its events, and the walk from event to event."""
+"""The frame of a Kineto trace: the members beside its events, and the iteration over events."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _KEY = re.compile(r'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*').match
 
 _WINDOW = 2 << 20
 _MARGIN = 64 << 10
-"""Text is looked at through a window that moves on before an event may reach out of it; none may be larger."""
+"""Text is read through a window that moves on this far before its end. No event may be larger than the margin."""
 
 _PATIENCE = 20
-"""How many times its own length a file may be read in vain before it is given up as damaged."""
+"""Multiple of its own length up to which a file may be read in vain before it counts as damaged."""
 
 
 class Frame:
-    """A trace, read: ``header`` holds the keys beside ``traceEvents``, ``events`` the rest.
+    """A trace: ``header`` holds the keys beside ``traceEvents``, ``events`` the rest.
 
-    Text is decoded as Latin-1, in which every byte is one character, so that places are bytes; the
-    few distinct texts that are kept are put right by ``as_utf8``.
+    Text is decoded as Latin-1, in which every byte is one character, so that positions are bytes. The
+    few distinct texts that are kept are restored by ``as_utf8``.
     """
 
     def __init__(self, data: bytes, left: Left) -> None:
@@ -36,7 +36,7 @@ class Frame:
         self._left = left
         self.events = Events(left, self._line)
         collecting = gc.isenabled()
-        gc.disable()  # events are millions of objects without cycles: looking for some takes a tenth of the time
+        gc.disable()  # events are millions of objects without cycles: searching those takes a tenth of the time
         try:
             self._read()
             self.events.flush()
@@ -56,7 +56,7 @@ class Frame:
             at = self._read_member(at)
 
     def _read_member(self, at: int) -> int | None:
-        """One key with its value; returns where it ends, None at the end of all."""
+        """Read one key with its value; returns where it ends, None at the end of the object."""
         key = _KEY(self._text(at, at + 4096))
         if key is None:
             if self._text(at, at + 4096).strip(" \t\r\n,")[:1] != "}":
@@ -78,13 +78,13 @@ class Frame:
                 return at + int(end)
 
     def _skip_member(self, at: int) -> int | None:
-        """A value beside the events is damaged: go on at the events, if they are yet to come."""
+        """Skip a damaged value beside the events: continue at the events, if they are still to come."""
         found = re.compile(rb'"traceEvents"\s*:\s*\[').search(self._data, at)
-        self._left.add("unreadable_header", "values beside the events are no JSON", 1, lambda: self._line(at))
+        self._left.add("unreadable_header", "values beside the events aren't JSON", 1, lambda: self._line(at))
         return self._read_events(found.end()) if found else None
 
     def _read_events(self, at: int) -> int | None:
-        """All events of the list; returns where it ends, None if the file ends before."""
+        """Read all events of the list; returns where it ends, None if the file ends before."""
         budget = _PATIENCE * (len(self._data) + _WINDOW)
         while True:
             at, reach = take_chunks(self.events, self._data, at)
@@ -113,7 +113,7 @@ class Frame:
             at += i
 
     def _cut_off(self, at: int) -> None:
-        self._left.add("cut_off", "place where the file breaks off; what was to follow is lost", 1, self._line(at))
+        self._left.add("cut_off", "place where the file breaks off; the rest is lost", 1, self._line(at))
 
     def _text(self, start: int, end: int) -> str:
         return self._data[start:end].decode("latin-1")
@@ -123,11 +123,11 @@ class Frame:
 
 
 def _failed_at(error: Exception) -> int:
-    """How far the parser came before it failed, in characters of the window."""
+    """Position at which the parser failed, in characters of the window."""
     return error.pos if isinstance(error, JSONDecodeError) else 0
 
 
 def _skip(text: str, at: int) -> int:
-    """Where the next thing starts after spaces and commas."""
+    """Start of the next element after spaces and commas."""
     found = _SPACE(text, at)
     return found.end() if found else at

@@ -22,26 +22,26 @@ _AXES = re.compile(r"^\(\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})\)$")
 _IDENTITY = ("Process Name", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device")
 _NO_METRICS = frozenset((*_IDENTITY, "ID", "Process ID", "Host Name", "Kernel Time", "Context", "CC", "Section Name"))
 _NVTX = "thread Domain:"
-"""How the columns begin that tell NVTX ranges."""
+"""Prefix of the columns with NVTX ranges."""
 
 _DOUBT = "(!)"
-"""What stands before readings that ncu doesn't vouch for."""
+"""Prefix of readings that ncu doesn't guarantee."""
 
 _LINES_OF_A_ROW = 100
 
 _BOARD = ("device__attribute_", "c2clink__", "numa__", "nvlink__")
-"""How columns of the raw page begin that tell of the board and its links: the same in every row of a device."""
+"""Prefixes of columns of the raw page about the GPU and its links, which are equal in every row of a device."""
 
 _BOARD_NAME = "device__attribute_display_name"
 
 _CURVE = re.compile(r"^(?:launch__occupancy|derived__pct_occupancy)_per_\w+$")
-"""Occupancy over another block size, number of registers and so on. The raw page tells the sum over such a
-curve, in a unit that its prefixes are put on the wrong way round (2,570 %/byte is also 2.57 %/Kbyte)."""
+"""Occupancy as a function of block size, number of registers and so on. The raw page contains the sum over such a
+curve, with the prefix of its unit inverted (2,570 %/byte is also 2.57 %/Kbyte)."""
 
 
 @dataclass
 class Counts:
-    """What a file says, row by row: launches in their order, the readings of each, and the GPUs by number."""
+    """The contents of a file by rows: launches in their order, the readings of each, and the GPUs by number."""
 
     launches: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     launch: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Counts:
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a header of ncu stands in it, perhaps after messages and the program's own output."""
+    """Whether the text contains a header of ncu, possibly after messages and the program's own output."""
     text = decode_text(head)
     return _HEADER.search(text) is not None or "==PROF== Connected to process" in text
 
@@ -62,8 +62,8 @@ def sniff(head: bytes) -> bool:
 def read(path: Path, options: ImportOptions) -> Run:
     """Read a page: each launch becomes a kernel span without times, with its metrics in ``counters``.
 
-    ncu runs launches one after the other and again and again, so that its order is told and its
-    times aren't: they belong to no timeline, and ``merge`` brings the metrics to the kernels of one.
+    ncu serialises and repeats launches. It therefore reports their order but not their
+    times: they belong to no timeline, and ``merge`` assigns the metrics to the kernels of one.
 
     Raises:
         BadInputError: If it holds no header of ncu or no launch.
@@ -72,12 +72,12 @@ def read(path: Path, options: ImportOptions) -> Run:
     text = read_text(path, left)
     found = _HEADER.search(text)
     if found is None:
-        raise BadInputError(f"{path}: no header of ncu in it: was it made with ncu --csv?")
+        raise BadInputError(f"{path}: no header of ncu: was it made with ncu --csv?")
     rows = _rows(text[found.start() :], left, text.count("\n", 0, found.start()) + 1)
     header = [name.strip() for name in next(rows, (0, []))[1]]
     counts = _details(header, rows, left) if "Metric Name" in header else _raw(header, rows, left)
     if not counts.launches:
-        raise BadInputError(f"{path}: no launch of a kernel in it{left.first()}")
+        raise BadInputError(f"{path}: no launch of a kernel{left.first()}")
     run = new_run(path, "ncu", NO_CLOCK)
     run.created_ns = path.stat().st_mtime_ns
     _add_launches(run, counts, options)
@@ -91,7 +91,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _rows(text: str, left: Left, first_line: int) -> Iterator[tuple[int, list[str]]]:
-    """Rows with their line numbers; what the tool and the program print among them is counted."""
+    """Rows with their line numbers; messages of the tool and output of the program are counted."""
     waiting: list[str] = []
     began = first_line
     for line, content in enumerate(text.split("\n"), start=first_line):
@@ -116,7 +116,7 @@ def _rows(text: str, left: Left, first_line: int) -> Iterator[tuple[int, list[st
 
 
 def _launch(counts: Counts, header: list[str], row: list[str]) -> int | None:
-    """The number of the launch that a row is about; None if the row is no data."""
+    """The launch of a row; None if the row isn't data."""
     if len(row) < len(header) - 6 or len(row) > len(header) or not row[0].isdigit():
         return None
     cells = dict(zip(header, row, strict=False))
@@ -129,7 +129,7 @@ def _launch(counts: Counts, header: list[str], row: list[str]) -> int | None:
 
 
 def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -> Counts:
-    """The page with a row for each metric; rows of rules have none."""
+    """The page with a row per metric; rows of rules have none."""
     counts = Counts()
     place = {name: k for k, name in enumerate(header)}
     metric, unit, value = (place.get(f"Metric {name}") for name in ("Name", "Unit", "Value"))
@@ -152,9 +152,9 @@ def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Lef
 
 
 def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -> Counts:
-    """The page with a row for each launch, a column for each metric and units in the second row.
+    """The page with a row per launch, a column per metric and units in the second row.
 
-    What it says of the GPU in each row goes to the device, once.
+    Facts about the GPU, which every row repeats, are added to the device once.
     """
     counts = Counts()
     units = [""] * len(header)
@@ -219,12 +219,12 @@ def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
 
 
 def _number(device: str) -> str:
-    """Which device of the process a launch ran on; older versions don't say."""
+    """The device of the process on which a launch ran; older versions don't report it."""
     return device if device.isdigit() else "0"
 
 
 def _add_counters(run: Run, counts: Counts, left: Left) -> None:
-    """Readings in SI units; where the tool has none, or one that can't be, they are null; texts are counted."""
+    """Add readings in SI units; missing and impossible ones become null, and texts are counted."""
     decimal = decimal_sign(text.removeprefix(_DOUBT) for text in counts.text)
     values = np.full(len(counts.text), np.nan)
     units = []
@@ -241,7 +241,7 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
             values[k] = value * factor
     impossible = (values < 0) & (np.array(units) == "%")
     values[impossible] = np.nan
-    left.add("below_zero", "percentages are below 0, which can't be", int(impossible.sum()))
+    left.add("below_zero", "percentages are below 0, which is impossible", int(impossible.sum()))
     left.add("text_metrics", "readings are text, not numbers", int(texts.sum()))
     keep = np.flatnonzero(~texts)
     run.counters = block(

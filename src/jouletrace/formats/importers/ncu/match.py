@@ -1,11 +1,11 @@
-"""Brings the counters that ncu took of launches to the kernels of a timeline of the same program.
+"""Assigns the counters that ncu measured for launches to the kernels of a timeline of the same program.
 
-ncu runs a program again, slowed down and one launch at a time, so its times and process ids are no
-use. What stays is which kernel was launched, on what grid and block, in what order: launches are
-matched by device (where there are several), base name, grid and block, in order of launch, and only
-where the launches that ncu saw stand in the timeline as one unbroken sequence, once; or where the
-timeline knows iterations that launch the same sequence each, and ncu saw it whole; or where there are
-equally many on both sides.
+ncu runs a program again, slowed down and one launch at a time, so its times and process ids are
+useless. What persists is the kernel, grid and block of each launch, and the order of launches. Launches are
+matched by device (if there are several), base name, grid and block, in order of launch, and only
+where the launches of ncu occur in the timeline exactly once, as one unbroken sequence; or where the
+timeline's iterations all launch the same sequence, and ncu contains it completely; or where both
+sides have equally many launches.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ Ints = NDArray[np.int64]
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _DEEPEST = 1000
-"""Spans on top of one another; a chain of parents beyond it is a circle."""
+"""Largest depth of nested spans; a longer chain of parents is a cycle."""
 
 _TELLING = 4
-"""Launches in a row that aren't taken for an iteration by chance."""
+"""Least number of consecutive launches that can't match an iteration by chance."""
 
 _GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Which kernel each launch of ncu is.
+    """The kernel of each launch of ncu.
 
     Attributes:
-        rows: Row of the timeline's spans for each launch, shape (n,); -1 where there is none.
-        ambiguous: Launches whose kernel is in the timeline, but not distinguished from others.
-        unknown: Launches of kernels that the timeline doesn't have on such a grid.
+        rows: Row of the timeline's spans for each launch, shape (n,); -1 where it is missing.
+        ambiguous: Launches whose kernel is in the timeline, but can't be distinguished from others.
+        unknown: Launches of kernels that the timeline lacks on such a grid.
     """
 
     rows: Ints
@@ -52,7 +52,7 @@ class Matching:
     unknown: int
 
     def facts(self) -> Match:
-        """As it is stated in the Run."""
+        """The counts that the Run states."""
         n, matched = len(self.rows), int((self.rows >= 0).sum())
         return {
             "launches": n,
@@ -91,7 +91,7 @@ def match_launches(launches: pa.Table, timeline: pa.Table) -> Matching:
 
 
 def base_name(name: str) -> str:
-    """The bare name of a kernel: no return type, namespace, template or parameters.
+    """The base name of a kernel: no return type, namespace, template or parameters.
 
     Demanglers differ in all of these ("void at::native::f<4>(int)" is "f").
     """
@@ -112,7 +112,7 @@ def base_name(name: str) -> str:
 
 
 def _kernels_in_launch_order(timeline: pa.Table) -> Ints:
-    """Rows of the kernels that have times, in the order in which they were launched, if it is known."""
+    """Rows of the kernels with times, in the order in which they were launched, if it is known."""
     kind = timeline["kind"]
     rows = np.flatnonzero(pc.and_(pc.equal(kind, "kernel"), pc.is_valid(timeline["start_ns"])).to_numpy())
     calls = timeline.filter(pc.and_(pc.equal(kind, "launch"), pc.is_valid(timeline["correlation"])))
@@ -138,7 +138,7 @@ def _codes(launches: pa.Table, kernels: pa.Table) -> tuple[Ints, Ints]:
         columns.append(_numbered(table["device"], places, str) if by_device else np.zeros(len(table), np.int64))
         columns += [pc.fill_null(table[axis], -1).to_numpy().astype(np.int64) for axis in _GEOMETRY]
         both.append(np.stack(columns, axis=1))
-    if any((part[:, 2:] < 0).all() for part in both):  # older versions of ncu don't tell, nor do simulated GPUs
+    if any((part[:, 2:] < 0).all() for part in both):  # old versions of ncu report no devices
         both = [part[:, :2] for part in both]
     _, codes = np.unique(np.concatenate(both), axis=0, return_inverse=True)
     codes = codes.reshape(-1).astype(np.int64)
@@ -148,17 +148,17 @@ def _codes(launches: pa.Table, kernels: pa.Table) -> tuple[Ints, Ints]:
 def _numbered(column: pa.ChunkedArray, known: dict[str, int], plain: Callable[[str], str]) -> Ints:
     codes, texts = tables.decoded(column)
     numbers = np.array([*(known.setdefault(plain(text), len(known)) for text in texts), -1], np.int64)
-    return numbers[codes]  # a missing text has code -1, which is the last
+    return numbers[codes]  # a missing text has code -1, the last
 
 
 def _unbroken(seen: Ints, there: Ints) -> int | None:
-    """Where all that ncu saw stands in the timeline in one piece; None if nowhere or more than once."""
+    """Position in the timeline of all launches of ncu in one piece; None if they occur nowhere or more than once."""
     found = list(islice(_places(seen, there), 2))
     return found[0] if len(found) == 1 else None
 
 
 def _places(part: Ints, whole: Ints) -> Iterator[int]:
-    """Where a sequence stands in another one."""
+    """Positions at which a sequence occurs in another one."""
     text, wanted = whole.astype(np.int64).tobytes(), part.astype(np.int64).tobytes()
     at = text.find(wanted) if wanted else -1
     while at >= 0:
@@ -168,7 +168,7 @@ def _places(part: Ints, whole: Ints) -> Iterator[int]:
 
 
 def _by_iteration(timeline: pa.Table, kernels: Ints) -> list[Ints]:
-    """Positions in ``kernels`` (rows of the timeline) of those of each iteration, by their chain of parents."""
+    """Positions in ``kernels`` (rows of the timeline) of the kernels of each iteration, by their chain of parents."""
     id, parent = (pc.fill_null(timeline[name], -1).to_numpy().astype(np.int64) for name in ("id", "parent"))
     iteration = pc.equal(timeline["kind"], "iteration").to_numpy()
     order = np.argsort(id, kind="stable")
@@ -187,9 +187,9 @@ def _by_iteration(timeline: pa.Table, kernels: Ints) -> list[Ints]:
 
 
 def _iterations(seen: Ints, there: Ints, groups: list[Ints]) -> Ints | None:
-    """Positions in ``there`` of launches of whole iterations, -1 for others; None if ncu saw no iteration whole.
+    """Positions in ``there`` of launches of whole iterations, -1 for others; None if ncu contains no whole iteration.
 
-    Iterations of one sequence are alike: the first that ncu saw is taken for the first of the timeline.
+    Iterations of one sequence are interchangeable: the first of ncu is matched with the first of the timeline.
     """
     if len(groups) == 0:
         return None

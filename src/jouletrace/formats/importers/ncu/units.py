@@ -1,4 +1,4 @@
-"""Units of ncu, spelt differently from version to version, as factors to SI."""
+"""Units of ncu, whose spelling depends on the version, as factors to SI."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PER = re.compile(r"^([numkKMGT]?)(second|sec|s)$")
 
 @cache
 def to_si(unit: str) -> tuple[float, str]:
-    """What a reading in ``unit`` is to be multiplied by, and the unit that it then has.
+    """The factor for a reading in ``unit``, and the resulting unit.
 
-    Seconds, hertz and bytes (thousands, as ncu counts them) and rates of them go to s, Hz, B and
-    B/s; cycles per time go to Hz; what has no unit is in 1; all else stays as it is ("%",
+    Seconds, hertz and bytes (decimal multiples, as in ncu) and rates of them become s, Hz, B and
+    B/s; cycles per time become Hz; a missing unit becomes 1; other units stay unchanged ("%",
     "inst/cycle", "register/thread").
     """
     plain = unit.strip()

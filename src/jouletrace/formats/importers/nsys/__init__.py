@@ -1,4 +1,4 @@
-"""SQLite exports of Nsight Systems (``nsys export --type sqlite``), in all schemas: what is there is looked up."""
+"""SQLite exports of Nsight Systems (``nsys export --type sqlite``), in all schemas: tables are looked up by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jouletrace.run import Run
 
 _MAGIC = b"SQLite format 3\0"
 _OF_NVPROF = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"
-"""A table of nvprof's own databases, which are SQLite files too."""
+"""A table of nvprof's databases, which are SQLite files too."""
 
 _READ = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -32,7 +32,7 @@ _READ = (
 
 
 def sniff(head: bytes) -> bool:
-    """Whether it is an SQLite file; which tables it holds is seen when it is read."""
+    """Whether it is an SQLite file; its tables are checked when it is read."""
     return head.startswith(_MAGIC)
 
 
@@ -40,7 +40,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read an export: kernels, copies, graphs, runtime calls, NVTX ranges and GPU metrics.
 
     Raises:
-        BadInputError: If it can't be read, is locked, or holds none of these.
+        BadInputError: If it can't be read, is locked, or contains none of these.
     """
     left = Left(path)
     database = Database(path, left)
@@ -67,7 +67,9 @@ def _read(database: Database, path: Path, options: ImportOptions, left: Left) ->
     samples = add_metrics(run, database, devices, base_ns)
     if not blocks and samples == 0:
         known = ", ".join(name for name in _READ if name in database.columns) or "no table of a profile"
-        raise BadInputError(f"{path}: no CUDA work, runtime call, NVTX range or metric in it ({known}){left.first()}")
+        raise BadInputError(
+            f"{path}: contains no CUDA work, runtime call, NVTX range or metric ({known}){left.first()}"
+        )
     if spans.counts["kernel"] == 0 and not spans.counts["graph"]:
         left.add("no_kernels", "table of kernels missing or empty: was CUDA traced?")
     left.add(

@@ -1,4 +1,4 @@
-"""Which GPU a CUDA device number of some process is, in an nsys export."""
+"""The GPU behind a CUDA device number of a process in an nsys export."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GPU = ("id", "name", "busLocation", "totalMemory", "uuid", "cuDevice", "chipNam
 
 
 class Devices:
-    """The GPUs of an export; those that something ran on are in ``used``."""
+    """The GPUs of an export; ``used`` contains those with work."""
 
     def __init__(self, database: Database, options: ImportOptions) -> None:
         self._gpus = {row[0]: dict(zip(_GPU, row, strict=True)) for row in database.rows("TARGET_INFO_GPU", _GPU)}
@@ -43,11 +43,11 @@ class Devices:
         return self._id(number, None if gpu is None else number)
 
     def used(self) -> list[DeviceInfo]:
-        """The devices on which something ran or was measured."""
+        """The devices with work or measurements."""
         return list(self._used.values())
 
     def _code_of_cuda(self, process: int, device: int) -> int:
-        pid = (process >> 24) & 0xFFFFFF  # as the export packs it
+        pid = (process >> 24) & 0xFFFFFF  # packed as in the export
         number = self._by_process.get((pid, device), self._by_number.get(device))
         return self._codes[self._id(device, number)]
 

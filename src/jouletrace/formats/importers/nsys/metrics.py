@@ -11,7 +11,7 @@ from jouletrace.run import ChannelInfo, Run
 
 
 def add_metrics(run: Run, database: Database, devices: Devices, base_ns: int) -> int:
-    """Add samples and channels, named as the tool names its metrics; returns how many samples."""
+    """Add samples and channels with the tool's names of metrics; returns the number of samples."""
     columns = database.numbers("GPU_METRICS", ["timestamp", "typeId", "metricId", "value"], "ORDER BY rowid")
     n = len(columns["timestamp"])
     if n == 0:
@@ -28,7 +28,7 @@ def add_metrics(run: Run, database: Database, devices: Devices, base_ns: int) ->
     for row in first:
         kind, metric = int(columns["typeId"][row]), int(columns["metricId"][row])
         name = names.get((kind, metric), f"metric {metric}")
-        device = devices.gpu(kind & 0xFF)  # the rest of typeId says what kind of GPU it is
+        device = devices.gpu(kind & 0xFF)  # the rest of typeId encodes the kind of GPU
         if run.channel(device, name) is None:
             unit = "%" if "%" in name else ""
             run.channels.append(ChannelInfo(device, name, unit, f"nsys GPU metric {name!r}"))

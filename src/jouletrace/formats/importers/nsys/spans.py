@@ -14,7 +14,7 @@ from jouletrace.formats.importers.nsys.devices import Devices
 from jouletrace.formats.importers.nsys.tables import Database, Ints
 
 _PUSH_POP, _START_END, _MARK = 59, 60, 34
-"""Types of NVTX events that say when something ran; others name categories and domains."""
+"""Types of NVTX events with a time; others name categories and domains."""
 
 _COPIES = {
     1: "Host-to-Device",
@@ -31,7 +31,7 @@ _COPIES = {
     12: "Unified Device-to-Host",
     13: "Unified Device-to-Device",
 }
-"""``copyKind``, as CUPTI numbers them."""
+"""``copyKind``, numbered as in CUPTI."""
 
 _AXES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _DEVICE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
@@ -42,11 +42,11 @@ _PROCESS = ~np.int64(0xFFFFFF)
 
 
 class Spans:
-    """Reads the tables in turn; ids go on from one to the next.
+    """Reads the tables in sequence; ids continue from one to the next.
 
     Attributes:
-        counts: Spans by what they are: kernel, memcpy, memset, graph, launch, range.
-        joins: What the joins found out.
+        counts: Number of spans by kind: kernel, memcpy, memset, graph, launch, range.
+        joins: Results of the joins.
     """
 
     def __init__(self, database: Database, devices: Devices, base_ns: int, left: Left) -> None:
@@ -87,7 +87,7 @@ class Spans:
         return [table for table in found if len(table)]
 
     def _timed(self, table: str, columns: tuple[str, ...], where: str = "") -> dict[str, Ints]:
-        """Columns of a table without the rows that have no sound start and end, which are counted."""
+        """Columns of a table without rows whose start or end is invalid, which are counted."""
         found = self._database.numbers(table, columns, where)
         good = (found["start"] >= 0) & (found["end"] >= found["start"]) & (found["end"] < 1 << 61)
         if good.all():
@@ -98,7 +98,7 @@ class Spans:
         return {column: values[good] for column, values in found.items()}
 
     def _ranges(self) -> dict[str, Ints]:
-        """NVTX ranges; those that were never closed, and marks, are counted."""
+        """NVTX ranges; marks, and ranges that were never closed, are counted."""
         database = self._database
         columns = ("rowid", "start", "end", "eventType", "globalTid", "textId")
         if not database.has("NVTX_EVENTS", "start", "end", "eventType"):
@@ -115,7 +115,7 @@ class Spans:
         return {column: values[good] for column, values in found.items()}
 
     def _range_names(self, ranges: dict[str, Ints]) -> Coded:
-        """Names of ranges: their own text, else one of the common strings."""
+        """Names of ranges: their own text, else one of the shared strings."""
         codes: dict[str, int] = {}
         found = np.full(len(ranges["start"]), -1, np.int32)
         shared = np.flatnonzero(ranges["textId"] >= 0)
@@ -136,7 +136,7 @@ class Spans:
         return Coded(np.where(found < 0, codes.setdefault("", len(codes)), found), list(codes))
 
     def _enclosing(self, calls: dict[str, Ints], ranges: dict[str, Ints]) -> Ints:
-        """For calls, then ranges: the id of the innermost push/pop range of their thread around them."""
+        """For calls, then ranges: the id of the innermost push/pop range of their thread that encloses them."""
         nested = ranges["eventType"] == _PUSH_POP
         thread = np.concatenate([calls["globalTid"], np.where(nested, ranges["globalTid"], -2)])
         _, lane = np.unique(thread, return_inverse=True)
@@ -147,7 +147,7 @@ class Spans:
     def _device_work(self, kind: str, rows: dict[str, Ints]) -> pa.Table:
         """Spans of work on devices, joined to the calls that launched them."""
         wanted, calls = rows["correlationId"], self._calls
-        if (rows["globalPid"] < 0).all():  # an export of old, taken to be of one process
+        if (rows["globalPid"] < 0).all():  # an old export, assumed to be of one process
             calls = calls._replace(keys=self._call_ids)
         else:
             wanted = self._keys(rows["globalPid"], wanted)
@@ -191,7 +191,7 @@ class Spans:
         return self._named(ids)
 
     def _named(self, ids: Ints) -> Coded:
-        """Names by their ids in ``StringIds``; those that aren't there are counted."""
+        """Names by their ids in ``StringIds``; missing ids are counted."""
         distinct, inverse = np.unique(ids, return_inverse=True)
         strings = self._database.strings(distinct)
         inverse = inverse.reshape(-1)
@@ -229,7 +229,7 @@ def _threads(tids: Ints) -> Coded:
 
 
 def _range_lanes(ranges: dict[str, Ints]) -> Coded:
-    """Threads; ranges that may start and end anywhere have lanes of their own, since they needn't nest."""
+    """Threads; start/end ranges have separate lanes, since they needn't nest."""
     threads = _threads(ranges["globalTid"])
     loose = ranges["eventType"] == _START_END
     names = [*threads.values, *(f"{name}, start/end ranges" for name in threads.values)]
@@ -242,6 +242,6 @@ def _coded(numbers: Ints, text: str) -> Coded:
 
 
 def _small(values: Ints) -> Partly:
-    """A column of 32 bits, in which a large export's kernels take half the memory."""
+    """A column of 32 bits, which halves the memory of a large export's kernels."""
     valid = (values >= 0) & (values < 1 << 31)
     return Partly(np.where(valid, values, 0).astype(np.int32), valid)

@@ -1,4 +1,4 @@
-"""Columns of an nsys SQLite export as NumPy arrays, whatever its version has and lacks."""
+"""Columns of an nsys SQLite export as NumPy arrays, whatever its version contains."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from jouletrace.run.files import open_regular
 Ints = NDArray[np.signedinteger[Any]]
 
 _ROWS = 16384
-"""Rows fetched at a time: what they take as Python objects is all that is held of them."""
+"""Rows fetched at a time, which bounds their memory as Python objects."""
 
 _BATCH = 1 << 17
-"""Rows in an array while a table is read: smaller arrays would leave the memory in snippets."""
+"""Rows per array while a table is read: smaller arrays would fragment the memory."""
 
 _WIDE = frozenset({"start", "end", "timestamp", "globalTid", "globalPid", "rowid", "value"})
 """Columns that need 64 bits; others take 32 where they fit."""
 
 _PATIENCE_S = 2.0
-"""How long to wait for a program that has the file locked."""
+"""How long to wait for a program that has locked the file."""
 
 _LONGEST_BYTES = 16 << 20
-"""Bytes of a cell, or of a row."""
+"""Largest size of a cell or a row in bytes."""
 
 _ERRORS = (sqlite3.Error, UnicodeError)
-"""What a damaged file leads to; its very names of tables may be no text."""
+"""Exceptions of a damaged file, whose very table names may not be text."""
 
 
 class Database:
     """An SQLite file, opened for reading; any table and any column may be missing.
 
     Attributes:
-        columns: Names of the columns of each table, as they are spelt there.
+        columns: Names of the columns of each table, in the file's spelling.
     """
 
     def __init__(self, path: Path, left: Left) -> None:
@@ -70,34 +70,34 @@ class Database:
         self._connection.close()
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table, with all these columns."""
+        """Whether such a table exists, with all these columns."""
         return set(columns) <= set(self.columns.get(table, ()))
 
     def count(self, table: str) -> int:
-        """How many rows a table has; 0 if it can't be read."""
+        """Number of rows of a table; 0 if it can't be read."""
         try:
             return int(self._connection.execute(f"SELECT COUNT(*) FROM {_quoted(table)}").fetchone()[0])
         except _ERRORS:
             return 0
 
     def numbers(self, table: str, columns: Sequence[str], where: str = "") -> dict[str, Ints]:
-        """Integer columns, -1 where null or where the table has no such column; of 32 bits where they fit.
+        """Integer columns, -1 where null or where the table lacks the column; of 32 bits where they fit.
 
-        Of a damaged table, the rows before the damage; the damage is counted.
+        Of a damaged table, the rows before the damage are returned; the damage is counted.
         """
         there = [column for column in columns if column in self.columns.get(table, ())]
         if not there:
             return {column: np.empty(0, np.int64) for column in columns}
         try:
             found = self._fetch(table, there, "COALESCE({}, -1)", where)
-        except (ValueError, TypeError, OverflowError):  # something in it is text, or larger than an integer
+        except (ValueError, TypeError, OverflowError):  # it contains text, or an integer that is too large
             found = self._fetch(table, there, "COALESCE(CAST({} AS INTEGER), -1)", where)
         arrays = dict(zip(there, found, strict=True))
         n = len(found[0])
         return {column: arrays[column] if column in arrays else _missing(n, column) for column in columns}
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[object, ...]]:
-        """Rows of a small table; None in the place of a column that it doesn't have."""
+        """Rows of a small table; None in the place of a column that it lacks."""
         there = self.columns.get(table)
         if there is None:
             return []
@@ -110,7 +110,7 @@ class Database:
         return rows
 
     def keyed_texts(self, table: str, column: str) -> tuple[Ints, list[str]]:
-        """The texts of a column that aren't null, with the ``rowid`` of each, in its order."""
+        """The texts of a column that aren't null, with the ``rowid`` of each, in that order."""
         keys: list[int] = []
         found: list[str] = []
         query = f"SELECT rowid, {_quoted(column)} FROM {_quoted(table)} WHERE {_quoted(column)} NOT NULL ORDER BY rowid"
@@ -150,11 +150,11 @@ class Database:
         return [column.whole() for column in found]
 
     def _damaged(self, table: str, error: Exception) -> None:
-        self._left.add("damaged_table", f"tables are damaged, and what follows in them is lost ({error})", 1, table)
+        self._left.add("damaged_table", f"tables are damaged, and the rest of them is lost ({error})", 1, table)
 
 
 class _Growing:
-    """A column of integers that grows by whole batches, of 32 bits where they fit."""
+    """A column of integers that grows by batches, of 32 bits where they fit."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -163,7 +163,7 @@ class _Growing:
         self._used = 0
 
     def extend(self, values: Sequence[int]) -> None:
-        """Add up to ``_ROWS`` values; a TypeError, ValueError or OverflowError for what is no integer."""
+        """Add up to ``_ROWS`` values; a TypeError, ValueError or OverflowError for a value that isn't an integer."""
         if self._used + len(values) > len(self._batch):
             self._put_by()
             self._batch = np.empty(_BATCH, np.int64)
@@ -171,7 +171,7 @@ class _Growing:
         self._used += len(values)
 
     def whole(self) -> Ints:
-        """The column; nothing can be added to it any more."""
+        """The column; nothing can be added to it afterwards."""
         self._put_by()
         full, self._full = self._full, []
         return np.concatenate(full) if full else _missing(0, self._name)

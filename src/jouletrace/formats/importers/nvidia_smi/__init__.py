@@ -1,1 +1,1 @@
-"""What ``nvidia-smi`` prints: ``dmon``, ``--query-gpu`` in CSV, and its table printed again and again."""
+"""Output of ``nvidia-smi``: ``dmon``, ``--query-gpu`` in CSV, and repeated printings of its table."""

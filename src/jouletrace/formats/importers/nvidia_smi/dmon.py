@@ -24,20 +24,20 @@ CHANNELS: dict[str, tuple[str, str]] = {
     "ofa": ("utilization_optical_flow_pct", "%"),
     "mclk": ("clock_memory_mhz", "MHz"),
     "pclk": ("clock_sm_mhz", "MHz"),
-    "fb": ("memory_used_bytes", "MiB"),  # printed as MB, meant as MiB
+    "fb": ("memory_used_bytes", "MiB"),  # printed as MB, but MiB
     "bar1": ("memory_bar1_bytes", "MiB"),
     "pviol": ("violation_power_pct", "%"),
     "tviol": ("violation_thermal", ""),
     "rxpci": ("pcie_received", "MB/s"),
     "txpci": ("pcie_sent", "MB/s"),
 }
-"""Channel of each column and what its unit is where the header has none."""
+"""Channel of each column, and its unit where the header has none."""
 
 _HEADER = re.compile(r"^#\s*(?:(?:date|time)[\s,]+){0,2}gpu[\s,]+(?!.*\bpid\b)\S", re.I | re.M)
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is a log of ``dmon``; ``pmon`` counts processes and isn't one."""
+    """Whether the beginning of a file is that of a log of ``dmon``; ``pmon``, which counts processes, is excluded."""
     return _HEADER.search(decode_text(head)) is not None
 
 
@@ -45,7 +45,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read a log of ``dmon``.
 
     Raises:
-        BadInputError: If there is no reading in it, or the time zone is unknown.
+        BadInputError: If it holds no reading, or the time zone is unknown.
     """
     log = Log(path, options)
     text = read_text(path, log.left)

@@ -48,7 +48,7 @@ _IDENTITY = {
     "driver_version": "driver",
     "vbios_version": "vbios",
 }
-"""Fields that say which GPU a row is of."""
+"""Fields that identify the GPU of a row."""
 
 _FIELD = re.compile(
     r"^\W*(timestamp|index|name|uuid|gpu_\w+|pstate|serial|count|pci\.\w+|fan\.speed|driver_version|"
@@ -58,7 +58,7 @@ _STAMPED = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\s*,")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is CSV of ``--query-gpu``."""
+    """Whether the beginning of a file is that of CSV of ``--query-gpu``."""
     text = decode_text(head)
     first = text.lstrip().split("\n", 1)[0]
     if _STAMPED.match(first):
@@ -73,7 +73,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read CSV of ``nvidia-smi --query-gpu``.
 
     Raises:
-        BadInputError: If there is no reading in it, or the time zone is unknown.
+        BadInputError: If it holds no reading, or the time zone is unknown.
     """
     log = Log(path, options)
     text = read_text(path, log.left).lstrip()
@@ -91,7 +91,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         log.row(cells[stamp] if stamp is not None else "", device)
         for k in readings:
             _take(log, device, names[k], table.header[k], cells[k], f"line {line}, column {names[k]}", decimal)
-    for device in log.devices:  # where power.draw itself wasn't asked for, energy rests on what was
+    for device in log.devices:  # if power.draw itself wasn't requested, energy is computed from a related field
         there = log.readings.channels(device)
         other = next((name for name in ("power_instant_w", "power_average_w") if name in there), None)
         if POWER not in there and other is not None:
@@ -104,7 +104,7 @@ def _name(header: str) -> str:
 
 
 def _without_header(text: str) -> list[str] | None:
-    """Columns of a file of ``--format=csv,noheader``: the units in its cells are all that names them."""
+    """Columns of a file of ``--format=csv,noheader``, identified by the units in its cells alone."""
     first = text.split("\n", 1)[0]
     if not _STAMPED.match(first):
         return None
@@ -116,7 +116,7 @@ def _without_header(text: str) -> list[str] | None:
 
 
 def _take(log: Log, device: str, name: str, header: str, cell: str, place: str, decimal: str) -> None:
-    """A cell: a number with or without its unit, a performance state ("P0") or bits ("0x04")."""
+    """Add a cell: a number with or without its unit, a performance state ("P0") or bits ("0x04")."""
     printed, stated = units.split(cell)
     if re.fullmatch(r"P\d{1,2}", cell):
         printed, stated = cell[1:], ""
@@ -127,16 +127,16 @@ def _take(log: Log, device: str, name: str, header: str, cell: str, place: str, 
         return
     unit = units.unit(stated or header.partition("[")[2].partition("]")[0])
     if unit is None:
-        log.left.add("unknown_units", "cells have a unit that is not known here", place=place)
+        log.left.add("unknown_units", "cells have an unknown unit", place=place)
         return
     channel = CHANNELS.get(name) or re.sub(r"\W+", "_", name).strip("_")
-    if channel.startswith("temperature") and unit is units.NO_UNIT:  # whose columns name no unit
+    if channel.startswith("temperature") and unit is units.NO_UNIT:  # the columns of temperatures name no unit
         unit = units.UNITS["C"]
     log.add(device, channel, value, unit, f"nvidia-smi --query-gpu={name}")
 
 
 class _Boards:
-    """The GPUs that rows are of, by their identity columns."""
+    """The GPUs of the rows, by their identity columns."""
 
     def __init__(self, log: Log, names: list[str], given: str | None) -> None:
         self._log = log

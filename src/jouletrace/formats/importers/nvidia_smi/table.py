@@ -24,7 +24,7 @@ _STATE = re.compile(
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is such a table."""
+    """Whether the beginning of a file is that of such a table."""
     return _BANNER.search(decode_text(head)) is not None
 
 
@@ -32,7 +32,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read tables of ``nvidia-smi``.
 
     Raises:
-        BadInputError: If there is no GPU's power in it, or the time zone is unknown.
+        BadInputError: If it holds no power of a GPU, or the time zone is unknown.
     """
     log = Log(path, options)
     date, begun, driver, board = "", False, "", ""
@@ -59,7 +59,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             if found := _STATE.match(row):
                 _take(log, log.devices[board], found)
             else:
-                log.left.add("missing_cells", "lines of readings have none of the power", place=f"line {line}")
+                log.left.add("missing_cells", "lines of readings lack the power", place=f"line {line}")
             board = ""
     return log.run("nvidia_smi", "tables", dialect="table")
 
@@ -77,6 +77,6 @@ def _take(log: Log, device: DeviceInfo, found: re.Match[str]) -> None:
         "fan_pct": (found["fan"].removesuffix("%"), "%"),
     }
     for channel, (digits, unit) in readings.items():
-        value = plain_number(digits)  # "N/A" where the GPU has none
+        value = plain_number(digits)  # "N/A" where the GPU reports none
         if value is not None:
             log.add(device.id, channel, value, units.unit(unit) or units.NO_UNIT, "nvidia-smi, table")

@@ -1,4 +1,4 @@
-"""What ``nvprof`` prints, as text or CSV: summaries, traces of the GPU and the API, metrics, system profiling."""
+"""Output of ``nvprof`` as text or CSV: summaries, traces of the GPU and the API, metrics, system profiling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADERS = (
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is output of ``nvprof``."""
+    """Whether the beginning of a file is that of output of ``nvprof``."""
     text = decode_text(head)
     return _BANNER.search(text) is not None or any(header.search(text) for header in _HEADERS)
 
@@ -31,7 +31,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read output of ``nvprof``: traces become spans, summaries and metrics units with figures.
 
     Raises:
-        BadInputError: If it holds nothing of that.
+        BadInputError: If it holds none of these.
     """
     left = Left(path)
     text = read_text(path, left)

@@ -1,4 +1,4 @@
-"""Metrics and events of ``nvprof`` by kernel, and what its system profiling comes to."""
+"""Metrics and events of ``nvprof`` by kernel, and the results of its system profiling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SYSTEM_METRICS = {
 
 
 def take(section: Section, stated: Stated, left: Left) -> None:
-    """Add metrics: the mean of each is a figure of its kernel, with its least and most beside it."""
+    """Add metrics: the mean of each is a figure of its kernel, with its minimum and maximum."""
     units_of: dict[tuple[str, str], int] = {}
     device = kernel = ""
     for line, text, row in section.rows(_METRIC, _EVENT):
@@ -63,19 +63,19 @@ def _metric(
     if not (place[0] or metric):
         return
     if not count.isdecimal() or len(count) > 15 or None in values.values():
-        left.add("not_a_number", "metrics have values that are no numbers", place=f"line {line}")
+        left.add("not_a_number", "metrics have values that aren't numbers", place=f"line {line}")
         return
     if place not in units_of:
         units_of[place] = stated.unit("kernel", place[1], module=place[0] or None, count=int(count))
     for key, value in values.items():
         if value is not None:
-            # The unit goes last, by which a metric is printed.
+            # The unit comes last in the printed form of a metric.
             suffix = "" if key == "avg" else f"_{key}"
             stated.add(units_of[place], f"{metric}{suffix}{value[1].suffix}", value[0], int(count))
 
 
 def _si(text: str) -> tuple[float, units.Unit] | None:
-    """A value in SI units, with its unit; of "Mid (5)" the number."""
+    """A value in SI units, with its unit; for "Mid (5)" the number."""
     level = re.fullmatch(r"\w+ \((\d+)\)", text)
     digits, printed = (level[1], "") if level else units.split(text)
     unit = units.unit(printed)
@@ -84,7 +84,7 @@ def _si(text: str) -> tuple[float, units.Unit] | None:
 
 
 def take_system(section: Section, stated: Stated, left: Left) -> None:
-    """Add what system profiling comes to: mean, least and most of clocks, temperature and power of a GPU."""
+    """Add the results of system profiling: mean, minimum and maximum of a GPU's clocks, temperature and power."""
     unit: int | None = None
     device = ""
     for line, text in section.lines:
@@ -97,7 +97,7 @@ def take_system(section: Section, stated: Stated, left: Left) -> None:
             kind = units.unit(found["unit"].partition("/")[0]) or units.NO_UNIT
             values = {key: _si(found[key]) for key in ("avg", "min", "max")}
             if any(value is None for value in values.values()):
-                left.add("not_a_number", "readings are no numbers", place=f"line {line}")
+                left.add("not_a_number", "readings aren't numbers", place=f"line {line}")
                 continue
             for key, suffix in (("avg", ""), ("min", "_min"), ("max", "_max")):
                 metric = f"{_SYSTEM_METRICS[found['name']]}{suffix}{kind.suffix}"

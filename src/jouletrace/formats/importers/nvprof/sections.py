@@ -1,4 +1,4 @@
-"""The parts of what ``nvprof`` prints, each under a header of its own, between lines of its messages."""
+"""The parts of the output of ``nvprof``, each under its own header, between lines of messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MESSAGE = re.compile(r"^=+\d*=+ ")
 
 @dataclass
 class Section:
-    """A header and what stands under it.
+    """A header and the lines under it.
 
     Attributes:
         kind: "summary", "metrics", "trace" or "system".
@@ -40,10 +40,10 @@ class Section:
     lines: list[tuple[int, str]] = field(default_factory=list)
 
     def rows(self, *forms: re.Pattern[str]) -> Iterator[tuple[int, str, dict[str, str] | None]]:
-        """Line, text and cells of each row, by the names of the columns in lower case; None for what is no row.
+        """Line, text and cells of each row, by the names of the columns in lower case; None for other lines.
 
         Cells of CSV get their unit from the row of units; those of text are the groups of the first of ``forms``
-        that fits.
+        that matches.
         """
         if not self.csv:
             for line, text in self.lines:
@@ -64,7 +64,7 @@ class Section:
 
 
 def sections(text: str) -> Iterator[Section]:
-    """The sections of a file, in its order."""
+    """The sections of a file, in order."""
     section: Section | None = None
     title = ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -96,7 +96,7 @@ def _is_units(cells: list[str]) -> bool:
 
 
 def _with_unit(cell: str, unit: str) -> str:
-    """A cell with the unit of its column; of "295702/300000", the draw and the limit, both get it."""
+    """A cell with the unit of its column; for "295702/300000", the draw and the limit, both get it."""
     if not unit or not cell:
         return cell
     if "/" in cell:
@@ -110,7 +110,7 @@ def seconds(cell: str) -> float | None:
 
 
 def quantity(cell: str, wanted: str, usual: str = "") -> float | None:
-    """A printed quantity in the SI unit ``wanted``; None if it is no number or of another kind.
+    """A printed quantity in the SI unit ``wanted``; None if it isn't a number or is of another kind.
 
     ``usual`` is the unit of a number without one.
     """

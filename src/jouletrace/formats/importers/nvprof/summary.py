@@ -1,4 +1,4 @@
-"""Summaries of ``nvprof``: time, calls, mean, least and most of each kernel and API call."""
+"""Summaries of ``nvprof``: time, calls, mean, minimum and maximum of each kernel and API call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_ROWS = ("No kernels", "No API", "API calls:", "GPU activities:")
 
 
 def take(section: Section, stated: Stated, left: Left) -> None:
-    """Add the rows of a summary: kernels and copies of the GPU, other calls as ranges."""
+    """Add the rows of a summary: kernels and copies of the GPU, and other calls as ranges."""
     group = section.title.rstrip(":")
     for line, text, found in section.rows(_ROW):
         row = found or {}

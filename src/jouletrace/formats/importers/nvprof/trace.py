@@ -1,4 +1,4 @@
-"""Traces of ``nvprof``: one row a kernel, copy or API call; with system profiling, power and clocks beside them."""
+"""Traces of ``nvprof``: one row per kernel, copy or API call; with system profiling also power and clocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SENSORS = {
     "fan": ("fan_pct", "%", "%"),
     "fan speed": ("fan_pct", "%", "%"),
 }
-"""Channel, printed unit where none is, and SI unit of the columns of ``--system-profiling on``."""
+"""Channel, default printed unit, and SI unit of the columns of ``--system-profiling on``."""
 
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _BYTES = {
@@ -105,7 +105,7 @@ class Trace:
                 self._counter(line, number, name, cell)
 
     def _sample(self, line: int, row: dict[str, str], device: str, start: float) -> bool:
-        """Take the readings of a row; whether there were any."""
+        """Add the readings of a row; returns whether it has any."""
         found = False
         for column, (channel, usual, si) in _SENSORS.items():
             draw, _, limit = row.get(column, "").partition("/")
@@ -113,7 +113,7 @@ class Trace:
                 continue
             value = quantity(draw, si, usual)
             if value is None:
-                self._left.add("not_a_number", "readings are no numbers", place=f"line {line}, column {column}")
+                self._left.add("not_a_number", "readings aren't numbers", place=f"line {line}, column {column}")
                 continue
             if not found:
                 self._times.append(round(start * 1e9))
@@ -130,14 +130,14 @@ class Trace:
         kind = units.unit(unit) or units.NO_UNIT
         value = plain_number(digits)
         if value is None:
-            self._left.add("not_a_number", "metrics are no numbers", place=f"line {line}, column {name}")
+            self._left.add("not_a_number", "metrics aren't numbers", place=f"line {line}, column {name}")
             return
         self._counters.append({"span": span, "metric": name, "value": value * kind.factor, "value_unit": kind.si})
 
     def _device(self, text: str) -> str:
         if text not in self._devices:
             index = _INDEX.search(text)
-            # Text cuts names short and has no index: GPUs are then distinguished by order only.
+            # Text output truncates names and has no index: GPUs can then be distinguished by order only.
             self._devices[text] = f"imported:{index[1] if index else len(self._devices)}" if text else ""
         return self._devices[text]
 
@@ -145,12 +145,12 @@ class Trace:
         self._left.add("broken_rows", "rows of a trace can't be read", place=f"line {line}")
 
     def _pack(self) -> None:
-        """Rows as they come take ten times the memory of a table: never many of them."""
+        """Pack the rows into a table: unpacked rows take ten times the memory, so they must stay few."""
         self._blocks.append(tables.from_rows(self._spans, "spans"))
         self._spans = []
 
     def write(self, run: Run, options: ImportOptions) -> None:
-        """Put spans, counters and samples into a Run."""
+        """Add spans, counters and samples to a Run."""
         infos = {
             id: DeviceInfo(id, options.device or _INDEX.sub("", text).strip(), index=int(id.partition(":")[2]))
             for text, id in self._devices.items()
@@ -169,7 +169,7 @@ class Trace:
 
 
 def _as_csv(cells: dict[str, str]) -> dict[str, str]:
-    """A row of text, told as one of CSV."""
+    """A row of text in the form of a CSV row."""
     row = {name.replace("_", " "): "" if cell == "-" else cell for name, cell in cells.items()}
     for kind in ("grid", "block"):
         sizes = row.pop(kind, "").strip("()").split()

@@ -1,4 +1,4 @@
-"""Any table with a time and readings: external meters, BMC and PDU logs, by a column mapping if need be."""
+"""Any table with a time and readings: external meters, BMC and PDU logs, if necessary with a column mapping."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
 _PREAMBLE_LINES = 100
 
 MOST_OF_A_BOARD_W = 1500.0
-"""No GPU board draws more in the long run."""
+"""No GPU board draws more for long."""
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is a table: a header, and rows of as many cells with numbers in them."""
+    """Whether the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
     text = decode_text(head)
     return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and _header(text) is not None
 
@@ -51,13 +51,13 @@ def read(path: Path, options: ImportOptions) -> Run:
     """Read a table: readings become samples; rows with a start and an end become spans.
 
     Raises:
-        BadInputError: If there is no time or no reading in it, or a column of the mapping isn't there.
+        BadInputError: If no time or no reading is in it, or a column of the mapping is missing.
     """
     log = Log(path, options)
     text = read_text(path, log.left)
     start = _header(text)
     if start is None:
-        raise BadInputError(f"{path}: this is no table: no header with rows of as many cells under it")
+        raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
     devices = _Devices(log, meaning, options.device)
@@ -72,7 +72,7 @@ def _left_out(log: Log, names: Sequence[str]) -> None:
 
 
 def _header(text: str) -> int | None:
-    """Where the header begins: the first line that the next one, with numbers, fits. None if nowhere."""
+    """Index of the header: the first line with as many cells as the next line, which has numbers; None without it."""
     at = 0
     for _ in range(_PREAMBLE_LINES):
         end = text.find("\n", at)
@@ -91,15 +91,15 @@ def _header(text: str) -> int | None:
 
 
 def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
-    """The column of the time, once it is clear that there are readings too."""
-    there = f"there are {', '.join(table.header)[:200]}"
+    """The column of the time, after a check that readings exist too."""
+    there = f"the columns are {', '.join(table.header)[:200]}"
     if not table.rows:
-        raise BadInputError(f"{path}: a header and not one row that fits it")
+        raise BadInputError(f"{path}: a header without a row that fits it")
     if "time" not in meaning.times:
-        raise BadInputError(f"{path}: which column is the time? Say --map time_s=COLUMN (or time_ms, ...); {there}")
+        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
     if not meaning.values:
         raise BadInputError(
-            f"{path}: which column is the power? Say --map power_w=COLUMN if it is in watts, "
+            f"{path}: which column is the power? Give --map power_w=COLUMN if it is in watts, "
             f"--map power_mw=COLUMN if in milliwatts; {there}"
         )
     return meaning.times["time"]
@@ -125,7 +125,7 @@ def _samples(
                 )
     if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
         names = "+".join(table.header[i] for _, i in meaning.maybe_device)
-        log.note("one_device_assumed", f"rows share times: if they are of several devices, say --map device={names}")
+        log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
     _choose_power(log)
     _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
     _left_out(log, meaning.unknown)
@@ -133,63 +133,61 @@ def _samples(
 
 
 def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
-    """The decimal sign of the readings; a warning where they leave it open."""
+    """The decimal sign of the readings, with a warning where it is ambiguous."""
     texts = [units.split(row[value.column])[0] for row in table.rows for value in meaning.values]
     texts = [text for text in texts if "," in text or "." in text]
     sign = decimal_sign(texts)
     if not texts or not all(_OPEN.match(text) for text in texts):
         return sign
     # "1,234" in every cell is 1234 or 1.234. Programs that separate cells by semicolons do so
-    # since the comma is their decimal sign.
+    # because the comma is their decimal sign.
     if all("," in text for text in texts) and table.delimiter == ";":
         sign = ","
     elif table.delimiter == ",":
         return sign
     assumed = "comma" if sign == "," else "point"
-    text = f"numbers such as {texts[0]} leave their decimal sign open: {assumed} was assumed"
+    text = f"numbers such as {texts[0]} are ambiguous in their decimal sign: {assumed} was assumed"
     log.note("decimal_assumed", text)
     return sign
 
 
 def _choose_power(log: Log) -> None:
-    """Where one column alone is power, whatever it is called, energy rests on it."""
+    """Compute energy from the only column of power, whatever its name."""
     for device in log.devices.values():
         powers = [channel for channel in log.readings.channels(device.id) if channel.endswith("_w")]
         if POWER not in powers and len(powers) == 1:
             log.readings.rename(device.id, powers[0], POWER)
         elif POWER not in powers and powers:
-            text = f"powers of {device.name} and none named as the one for energy: say --map power_w=COLUMN"
+            text = f"powers of {device.name} without a choice of one for energy: give --map power_w=COLUMN"
             log.left.add("which_power", text, len(powers))
 
 
 def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
-    """Warn of power that is beyond a GPU board's: milliwatts read as watts are the usual slip.
+    """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
 
     Raises:
-        BadInputError: If power is beyond what a GPU draws and nothing says in which unit it is, or beyond
-            what anything draws.
+        BadInputError: If power is above that of any GPU and its unit isn't stated, or above that of
+            anything with a single meter.
     """
     for device in log.devices:
         typical = log.readings.median(device, POWER)
         if typical is None or typical <= MOST_OF_A_BOARD_W:
             continue
         source = log.readings.source(device, POWER).removeprefix("column ")
-        slip = f"if {source!r} is in milliwatts, say --map power_mw={source}"
+        slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
         if source in values and not values[source].stated:
             raise BadInputError(
-                f"{path}: nothing states the unit of {source!r}, and {typical:.6g} W is more than any GPU board "
+                f"{path}: the unit of {source!r} isn't stated, and {typical:.6g} W is more than any GPU board "
                 f"draws: {slip}; if it is in watts, --map power_w={source}"
             )
         if typical > MOST_W:
-            raise BadInputError(
-                f"{path}: {typical:.3g} W is more than anything draws that is read by one meter: {slip}"
-            )
+            raise BadInputError(f"{path}: {typical:.3g} W is more than anything behind a single meter draws: {slip}")
         text = f"power of {typical:.6g} W (median) is more than any GPU board draws: {slip}"
         log.note("power_implausible", f"{text}; of a whole server it may be right", device)
 
 
 def _spans(path: Path, table: Delimited, meaning: Columns, log: Log, devices: _Devices, options: ImportOptions) -> Run:
-    """Rows with a start and an end: layers, phases or iterations that somebody timed."""
+    """Rows with a start and an end: timed layers, phases or iterations."""
     found = read_times(path, table, meaning.times, options)
     start, end = found["start"], found["end"]
     use: NDArray[np.bool_] = start.valid & end.valid & (end.time_ns >= start.time_ns)
@@ -220,7 +218,7 @@ def _spans(path: Path, table: Delimited, meaning: Columns, log: Log, devices: _D
 
 
 class _Devices:
-    """Which device each row is of: another one if its host, its UUID, its number or its MIG instance is another."""
+    """The device of each row: distinguished by host, UUID, number and MIG instance."""
 
     def __init__(self, log: Log, meaning: Columns, name: str | None) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Which column of a table is what: by the user's mapping, or by what headers are usually called."""
+"""The meaning of a table's columns: by the user's mapping, or by common names of headers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEVICE = {
     NUMBER: re.compile(r"^(gpu|gpu ?(id|index)|device|device ?(id|name)|index|outlet|socket|psu)$", re.I),
     INSTANCE: re.compile(r"^((mig|gpu|gi) ?(instance|profile|device)( ?id)?|mig|gi ?id|gpu ?i ?(id|profile))$", re.I),
 }
-"""What columns say of the device that a row is of: all that a table has of them count together."""
+"""Properties of a row's device that columns state; all columns of a table are used together."""
 
 _NUMBERED = re.compile(r"\b(?:gpu|device|dev|outlet|socket|psu|node|ch|channel)[ _#-]*(\d{1,4})(?![\d.])", re.I)
 _POWER = re.compile(r"power|watt|\bpwr\b|^p$|\bdraw\b", re.I)
@@ -38,13 +38,13 @@ _POWERS = ("", "power", "watts", "watt", "pwr", "powerdraw", "draw", "p", "power
 
 _BRACKETS = re.compile(r"[(\[]\s*([^)\]]{1,14}?)\s*[)\]]")
 _UNKNOWN_UNIT = re.compile(r"[A-Za-zµμ]?[WJ]")
-"""What brackets hold that is a unit and none that is known: "MW"."""
+"""A bracketed text that is an unknown unit: "MW"."""
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
 _LAST = re.compile(r"^(.*[^\s_.,/-])[\s_.,/-]+([A-Za-zµμ%]+)$")
 _UNIT_NAMES = {name.lower(): name for name in units.UNITS if "/" not in name}
 _BESIDE_SPACE = 2
-"""A unit of fewer letters needs an underscore before it: "Phase A" isn't in amperes. Watts, joules, seconds may."""
+"""A unit of fewer letters needs an underscore before it, since "Phase A" isn't in amperes; W, J and s don't."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Times:
     """Times of rows.
 
     Attributes:
-        places: Indices of the columns that together are the time, in order (a date, a time of day).
-        unit: Of numeric times, as the heading or the user states it; "" if neither does.
+        places: Indices of the columns that together form the time, in order (a date, a time of day).
+        unit: Unit of numeric times, as stated by the heading or the user; "" if it isn't stated.
     """
 
     places: tuple[int, ...]
@@ -66,10 +66,10 @@ class Value:
 
     Attributes:
         column: Its index.
-        channel: Name of the channel that it becomes.
+        channel: Name of its channel.
         unit: Unit of its cells, where they have none of their own.
-        device: Which device it is of, where one row holds several; "" otherwise.
-        stated: Whether heading or user state the unit.
+        device: Its device, where one row holds several; "" otherwise.
+        stated: Whether the heading or the user states the unit.
     """
 
     column: int
@@ -85,11 +85,11 @@ class Columns:
 
     Attributes:
         times: "time" of rows that are readings; "start" and "end" of rows that are spans.
-        device: Columns that say which device a row is of, each with what it says: its host, its number, ...
-        maybe_device: Columns that are named so, and that the user's mapping leaves out.
+        device: Columns that identify the device of a row, each with its property: its host, its number, ...
+        maybe_device: Columns with such names that the user's mapping leaves out.
         values: Columns of readings.
         name: Index of the column of names of spans.
-        unknown: Headers that mean nothing here.
+        unknown: Headers without a known meaning.
     """
 
     times: dict[str, Times] = field(default_factory=dict)
@@ -101,19 +101,19 @@ class Columns:
 
 
 def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> Columns:
-    """What each column is.
+    """The meaning of each column.
 
     Args:
         header: Names of the columns.
-        mapping: Target -> column, as given by the user; empty to go by the names alone. Targets are
+        mapping: Target -> column, as given by the user; empty to use the names alone. Targets are
             "time", "start" and "end", with the unit of numbers as a suffix ("time_ms"; two columns are
             joined by "+"), "device", "name", or a channel with the unit of the cells as its suffix
-            ("power_w", "power_mw"), with ":1" behind it for the second of several devices in one row.
-            What it says nothing of is told from the names; devices only if it leaves out times or readings.
-        path: Named in errors.
+            ("power_w", "power_mw"), followed by ":1" for the second of several devices in one row.
+            Other columns are recognised by their names; devices only if the mapping omits times or readings.
+        path: Path of the file, for errors.
 
     Raises:
-        BadInputError: If a column of the mapping isn't there, or a target has no unit.
+        BadInputError: If a column of the mapping is missing, or a target has no unit.
     """
     guessed = _guessed(header)
     return _mapped(header, mapping, guessed, path) if mapping else guessed
@@ -138,10 +138,10 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
             wrong = (
                 f"{path}: --map {target}={wanted}: a target is time_s, start_s, end_s (or _ms, _us, _ns), device, name"
             )
-            raise BadInputError(f"{wrong}, or a channel with its unit behind it such as power_w or power_mw")
+            raise BadInputError(f"{wrong}, or a channel followed by its unit, such as power_w or power_mw")
         else:
             cells = units.unit(_printed_unit(header[places[0]])[1]) if unit in ("W", "J", "C") else None
-            if cells is not None and cells.si == kind.si:  # the header's own word on its unit
+            if cells is not None and cells.si == kind.si:  # the header's own statement of its unit
                 kind = cells
             found.values.append(Value(places[0], _channel(name, kind), kind, device))
     _fill(found, guessed, used)
@@ -151,7 +151,7 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
 
 
 def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
-    """What the user says nothing of, by the names of columns that the user doesn't name."""
+    """Add the meanings that the mapping omits, by the names of columns outside the mapping."""
     devices = [(role, place) for role, place in guessed.device if place not in used]
     whole = "time" in found.times and bool(found.values)
     free = {name: times for name, times in guessed.times.items() if not used & set(times.places)}
@@ -163,14 +163,14 @@ def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
     if not found.values:
         found.values = [value for value in guessed.values if value.column not in used]
     if not found.device and not any(value.device for value in found.values):
-        # A column "GPU" may hold the power of one: whoever names time and power would name devices too.
+        # A column "GPU" may hold the power of one: users who name time and power would name devices too.
         found.device, found.maybe_device = ([], devices) if whole else (devices, [])
     if found.name is None and guessed.name not in used:
         found.name = guessed.name
 
 
 def _places(columns: Columns) -> set[int]:
-    """Columns that mean something."""
+    """Columns with a known meaning."""
     places = {place for times in columns.times.values() for place in times.places}
     places |= {place for _, place in columns.device} | {value.column for value in columns.values}
     return places if columns.name is None else places | {columns.name}
@@ -187,7 +187,7 @@ def _place(header: Sequence[str], wanted: str, path: Path) -> int:
     if wanted.isdecimal() and 1 <= int(wanted[:6]) <= len(names):
         return int(wanted) - 1
     shown = ", ".join(name or f"({i})" for i, name in enumerate(header, start=1))
-    raise BadInputError(f"{path}: no column {wanted!r}; there are {shown[:200]}")
+    raise BadInputError(f"{path}: no column {wanted!r}; the columns are {shown[:200]}")
 
 
 def _guessed(header: Sequence[str]) -> Columns:
@@ -218,12 +218,12 @@ def _guessed(header: Sequence[str]) -> Columns:
 
 
 def _role(heading: str) -> str | None:
-    """What a column says of a device, by its name."""
+    """The property of a device that a column states, by its name."""
     return next((role for role, form in _DEVICE.items() if form.match(_plain(heading))), None)
 
 
 def _one_time(header: Sequence[str], times: Sequence[tuple[int, str]]) -> Times:
-    """A date and a time of day are one time; of several whole times the first counts."""
+    """A date and a time of day form one time; the first of several complete times is used."""
     dates = [i for i, _ in times if header[i].strip().lower() == "date"]
     clocks = [(i, unit) for i, unit in times if i not in dates]
     if dates and clocks:
@@ -232,7 +232,7 @@ def _one_time(header: Sequence[str], times: Sequence[tuple[int, str]]) -> Times:
 
 
 def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | None:
-    """A column of readings, if its name or its unit says of what."""
+    """A column of readings, if its name or its unit identifies the quantity."""
     stated = kind is not None
     if kind is None and not unit:
         kind = units.UNITS["W"] if _POWER.search(plain) else units.UNITS["J"] if _ENERGY.search(plain) else None
@@ -248,12 +248,12 @@ def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | Non
 
 
 def _plain(name: str) -> str:
-    """A heading as words: "gpu_id", "gpuId" and "GPU-ID" are one."""
+    """A heading as words: "gpu_id", "gpuId" and "GPU-ID" are equal."""
     return " ".join(re.sub(r"[_.-]", " ", _CAMEL.sub(" ", name)).split())
 
 
 def _printed_unit(header: str) -> tuple[str, str]:
-    """A header in two: "Power (mW)", "Power mW" and "power_mw" are all power, in mW."""
+    """The two parts of a header: "Power (mW)", "Power mW" and "power_mw" are all power, in mW."""
     for found in _BRACKETS.finditer(header):
         if units.unit(found[1]) is not None or _UNKNOWN_UNIT.fullmatch(found[1]):
             return f"{header[: found.start()].strip()} {header[found.end() :].strip()}".strip(), found[1]

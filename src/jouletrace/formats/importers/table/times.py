@@ -1,4 +1,4 @@
-"""The times of a table: their unit is stated or asked for, since a wrong one makes all energies wrong by thousands."""
+"""The times of a table. Their unit is stated or queried, since a wrong one changes all energies by factors of 1000."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from jouletrace.formats.importers.stamps import Stamps, read_stamps
 from jouletrace.formats.importers.table.headings import Times
 
 _DAY_NS = 86_400 * 10**9
-"""Rows that are farther apart, and spans that last longer, are in another unit."""
+"""Rows with a larger distance, and longer spans, must be in another unit."""
 
 _IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
 
 
 def read_times(path: Path, table: Delimited, times: Mapping[str, Times], options: ImportOptions) -> dict[str, Stamps]:
-    """Read columns of times, all of one clock.
+    """Read columns of times that share one clock.
 
     Args:
-        path: Named in errors.
+        path: Path of the file, for errors.
         table: Its rows.
-        times: By what they are: "time", or "start" and "end".
+        times: Times by role: "time", or "start" and "end".
         options: Time zone of stamps without one.
 
     Raises:
-        BadInputError: If nothing states the unit of numbers that don't count from 1970, or one column counts
+        BadInputError: If the unit of numbers that don't count from 1970 isn't stated, or one column counts
             from 1970 and another doesn't.
     """
     cells = {name: [" ".join(row[i] for i in one.places) for row in table.rows] for name, one in times.items()}
     stated = {one.unit for one in times.values()}
-    if len(stated) == 1:  # what one column leaves open, the other may settle; row by row, as time goes on
+    if len(stated) == 1:  # one column may resolve another's ambiguity; row by row, in order of time
         found = read_stamps(
             [cell for row in zip(*cells.values(), strict=True) for cell in row], options.time_zone, *stated
         )
@@ -48,7 +48,7 @@ def read_times(path: Path, table: Delimited, times: Mapping[str, Times], options
     _check_unit(path, table.header, times, by_name)
     if len({stamps.clock for stamps in by_name.values()}) > 1:
         names = " and ".join(f"{table.header[one.places[0]]!r}" for one in times.values())
-        raise BadInputError(f"{path}: {names} do not count from the same moment: are their units right?")
+        raise BadInputError(f"{path}: {names} do not count from the same time: are their units right?")
     return by_name
 
 
@@ -62,11 +62,11 @@ def _check_unit(path: Path, header: Sequence[str], times: Mapping[str, Times], f
         say = " ".join(f"--map {name}_s={column}" for name, column in named.items())
         columns = " and ".join(repr(column) for column in named.values())
         others = ", ".join(f"{next(iter(named))}_{unit}" for unit in ("ms", "us", "ns"))
-        raise BadInputError(f"{path}: nothing states the unit of {columns}: say {say} (or {others})")
+        raise BadInputError(f"{path}: the unit of {columns} isn't stated: give {say} (or {others})")
     for name, unit in assumed.items():
         if unit in _IN_WORDS:
             text = f"{named[name]!r} is taken for {_IN_WORDS[unit]} since 1970, by the size of its numbers"
-            found[name].notes["time_unit_assumed"] = f"{text}: if that is wrong, say --map {name}_ns={named[name]}"
+            found[name].notes["time_unit_assumed"] = f"{text}: if that is wrong, give --map {name}_ns={named[name]}"
 
 
 def _too_far_apart(found: Mapping[str, Stamps]) -> bool:

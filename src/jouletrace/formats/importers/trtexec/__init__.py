@@ -1,1 +1,1 @@
-"""What TensorRT's ``trtexec`` writes: its log, and its exported times, profile and layer information."""
+"""Files of TensorRT's ``trtexec``: its log, and its exported times, profile and layer information."""

@@ -1,4 +1,4 @@
-"""Layers as ``trtexec`` writes them: time of each (``--exportProfile``), or what each is (``--exportLayerInfo``)."""
+"""Layers as exported by ``trtexec``: times (``--exportProfile``) or descriptions (``--exportLayerInfo``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNT = re.compile(r'\{\s*"count"\s*:\s*(\d{1,15})\s*\}')
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is either file."""
+    """Whether the beginning of a file is that of either file."""
     text = decode_text(head)
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("["):
@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read either file: every layer becomes a unit, its times figures.
+    """Read either file: every layer becomes a unit, its times become figures.
 
     Raises:
         BadInputError: If it holds no layer.
@@ -50,7 +50,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _profile(text: str, stated: Stated, left: Left) -> int:
-    """Times a layer. Line by line: layer names are not escaped, so that a reader of JSON may fail on them."""
+    """Times per layer, read by lines: layer names are not escaped, so that a JSON parser may fail on them."""
     counted = _COUNT.search(text)
     count = int(counted[1]) if counted else 0
     found, total = 0, 0.0
@@ -76,12 +76,12 @@ def _profile(text: str, stated: Stated, left: Left) -> int:
 
 
 def _element_lines(text: str) -> list[str]:
-    """One element a line, however the file was laid out."""
+    """One element per line, whatever the layout of the file."""
     lines = text.split("\n")
     named = [line.count('"name"') for line in lines]
     if max(named) <= 1 and all(line.count('"timeMs"') == n for line, n in zip(lines, named, strict=True)):
         return lines
-    # Laid out anew by another program, which has escaped the names too.
+    # Reformatted by another program, which has escaped the names too.
     try:
         return [json.dumps(element) for element in json.loads(text, strict=False)]
     except (ValueError, RecursionError, TypeError):
@@ -102,7 +102,7 @@ def _layer_info(text: str, path: Path, stated: Stated, left: Left) -> int:
         raise BadInputError(f"{path}: this JSON has no list of Layers")
     count = 0
     for number, layer in enumerate(layers, start=1):
-        if isinstance(layer, str):  # as written without --profilingVerbosity=detailed
+        if isinstance(layer, str):  # the form without --profilingVerbosity=detailed
             stated.unit("layer", layer, count=1)
         elif isinstance(layer, dict) and isinstance(layer.get("Name"), str):
             op = layer.get("LayerType")

@@ -1,4 +1,4 @@
-"""The log of ``trtexec``: averages of some runs each, the performance summary, the totals, and layers."""
+"""The log of ``trtexec``: averages over several runs, the performance summary, the totals, and layers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _METRICS = {
     "D2H Latency": "d2h_latency",
     "Host Latency": "latency",
 }
-"""By what the summary calls it; "Host Latency" is what older versions say."""
+"""Metrics by their names in the summary; older versions write "Host Latency"."""
 
 _TOTALS = {
     "Throughput": "queries_per_s",
@@ -49,7 +49,7 @@ _AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", 
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is such a log, or the part of one that holds its figures."""
+    """Whether the beginning of a file is that of such a log, or of its part with the figures."""
     text = decode_text(head)
     return (
         re.search(
@@ -62,10 +62,10 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a log: its averages become windows without a place in time, the rest figures of the model and its layers.
+    """Read a log: averages become windows without a time; the rest becomes figures of the model and its layers.
 
     Raises:
-        BadInputError: If it holds none.
+        BadInputError: If it holds none of them.
     """
     left = Left(path)
     stated, averages = Stated("trtexec"), list[dict[str, object]]()
@@ -112,7 +112,7 @@ def _known(facts: dict[str, str]) -> dict[str, str | int]:
 
 
 def _average(found: re.Match[str], order: int, left: Left, place: str) -> list[dict[str, object]]:
-    """One row of ``windows`` for each latency that the line averages."""
+    """A row of ``windows`` for each latency that the line averages."""
     runs = int(found["runs"][:9])
     rows: list[dict[str, object]] = []
     for group, name in _AVERAGED.items():
@@ -126,18 +126,18 @@ def _summary(found: re.Match[str], stated: Stated, left: Left, place: str) -> No
     metric = _METRICS.get(found["name"]) or re.sub(r"\W+", "_", found["name"].lower())
     figures = list(_FIGURE.finditer(found["figures"]))
     if len(figures) < found["figures"].count(" = "):
-        left.add("not_a_number", "figures are no numbers", found["figures"].count(" = ") - len(figures), place)
+        left.add("not_a_number", "figures aren't numbers", found["figures"].count(" = ") - len(figures), place)
     for figure in figures:
         if (ms := _number(figure["value"], left, place)) is None:
             continue
         name = f"p{figure['percent'].replace('.', '_')}" if figure["percent"] else figure["name"]
-        # The median is what "latency_s" is throughout.
+        # "latency_s" is always the median.
         stated.add(MODEL_UNIT, f"{metric}_s" if name == "median" else f"{metric}_{name}_s", ms / 1e3)
 
 
 def _number(text: str, left: Left, place: str) -> float | None:
     value = plain_number(text)
     if value is None or value < 0:
-        left.add("not_a_number", "figures are no numbers", place=place)
+        left.add("not_a_number", "figures aren't numbers", place=place)
         return None
     return value

@@ -15,13 +15,13 @@ BEGINS = r"=== Profile \((?P<count>\d{1,15}) iterations ?\) ==="
 _BEGINS = re.compile(BEGINS)
 _COLUMNS = ("time", "average", "median", "share")
 LONGEST = 20_000
-"""Characters of a line that can be a layer."""
+"""Longest line, in characters, that can be a layer."""
 
 
 class PrintedProfile:
-    """Lines as they come; those of the table become layers with their times.
+    """Lines in the course of reading; those of the table become layers with their times.
 
-    TensorRT 10 prints names last, versions before it first; before 8.4 there were no medians.
+    TensorRT 10 prints names last, earlier versions first; versions before 8.4 print no medians.
     """
 
     def __init__(self, stated: Stated, left: Left) -> None:
@@ -31,7 +31,7 @@ class PrintedProfile:
         self._row: re.Pattern[str] | None = None
 
     def take(self, text: str, place: str) -> bool:
-        """Take a line, without what the log puts before it; whether it is one of the table."""
+        """Read a line, without the log's prefix; returns whether it belongs to the table."""
         if begins := _BEGINS.match(text):
             self._count, self._row = int(begins["count"]), None
             return True
@@ -63,7 +63,7 @@ class PrintedProfile:
 
 
 def add_layer(stated: Stated, name: str, times: Mapping[str, float | None], count: int) -> None:
-    """A layer with its times in ms and its share in %, as far as they are known; ``count`` is of iterations."""
+    """Add a layer with its times in ms and its share in %, as far as known; ``count`` is the number of iterations."""
     unit = stated.unit("layer", name, count=1)
     for key, metric, per in (
         ("average", "time_s", 1e3),
@@ -76,7 +76,7 @@ def add_layer(stated: Stated, name: str, times: Mapping[str, float | None], coun
 
 
 def _form(header: str) -> re.Pattern[str]:
-    """What rows look like under a header: names may end in numbers, so that it counts how many figures there are."""
+    """The pattern of rows under a header: names may end in numbers, so the number of figures matters."""
     columns = [name for name in _COLUMNS if name != "median" or "Median" in header]
     figures = r"\s+".join(rf"(?P<{name}>[\d.]+)" for name in columns)
     if header.startswith("Layer"):

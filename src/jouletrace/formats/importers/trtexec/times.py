@@ -14,7 +14,7 @@ from jouletrace.formats.importers.json_text import as_float, load_list
 from jouletrace.run import DeviceInfo, Run
 
 WARM_UP_MS = 200.0
-"""Queries whose computation starts before this are warm-up: trtexec's default, which its summary leaves out."""
+"""Queries whose computation starts before this are warm-up: trtexec's default, which its summary excludes."""
 
 _FIELDS = (
     "startEnqMs",
@@ -30,32 +30,32 @@ _FIELDS = (
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is such a file."""
+    """Whether the beginning of a file is that of such a file."""
     text = decode_text(head)
     return '"startEnqMs"' in text and '"computeMs"' in text
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read times: every query becomes an iteration, its copies and its computation spans below it.
+    """Read times: every query becomes an iteration, with its copies and its computation as spans below it.
 
-    Durations are those that the file states, not ends less starts, which have fewer digits.
+    Durations are those stated in the file, since ends less starts have fewer digits.
 
     Raises:
-        BadInputError: If not one query is whole.
+        BadInputError: If no query is complete.
     """
     left = Left(path)
     queries = load_list(read_text(path, left), path, left)
     rows = [_row(query, i, left) for i, query in enumerate(queries, start=1)]
     ms = np.array([row for row in rows if row is not None], np.float64).reshape(-1, len(_FIELDS))
     if not len(ms):
-        raise BadInputError(f"{path}: not one query of it has all its times{left.first()}")
+        raise BadInputError(f"{path}: no query has all its times{left.first()}")
     run = new_run(path, "trtexec", RELATIVE)
     about(run)["dialect"] = "times"
     run.devices.append(DeviceInfo("imported:0", options.device or "device 0", index=0))
     _add_spans(run, dict(zip(_FIELDS, ms.T, strict=True)))
     early = int((ms[:, _FIELDS.index("startComputeMs")] < WARM_UP_MS).sum())
     if 0 < early < len(ms):
-        text = f"{early} queries of the first {WARM_UP_MS:g} ms are taken for warm-up, as trtexec does by default"
+        text = f"{early} queries of the first {WARM_UP_MS:g} ms are counted as warm-up, as trtexec does by default"
         run.warn("warm_up_assumed", text, path.name)
     left.warn(run)
     return run
@@ -74,7 +74,7 @@ def _add_spans(run: Run, ms: dict[str, NDArray[np.float64]]) -> None:
     n = len(ms["startEnqMs"])
     number = np.arange(n)
     measured = ms["startComputeMs"] >= WARM_UP_MS
-    if not measured.any():  # a file without its warm-up, or nothing but it: all that there is
+    if not measured.any():  # a file without its warm-up, or with nothing else: use all
         measured[:] = True
     lanes = columns.Coded(np.where(measured, 0, 1), ["latency", "warm-up"])
     every = np.ones(n, bool)

@@ -1,0 +1,44 @@
+"""Figures of a whole program: its energy, and where it went by the regression on its kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jouletrace.analysis.monitor import add_device
+from jouletrace.analysis.power import no_power_reason, power_record, window_estimate
+from jouletrace.analysis.recording import has_recording
+from jouletrace.analysis.rows import Figures
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.stats.interval import total
+
+
+def add_program(run: Run, figures: Figures) -> None:
+    """Add the figures of the program, of its devices where there are several, and of its parts."""
+    name = str(run.workload.get("name", "program"))
+    figures.unit(MODEL_UNIT, "model", name, count=1)
+    edges = run.spans.filter(np.array([kind == "phase" for kind in run.spans["kind"].to_pylist()], bool)).to_pylist()
+    span = next((row for row in edges if row["name"] == "program"), None)
+    if span is None:
+        return
+    begin, end = int(span["start_ns"]), int(span["end_ns"])
+    seconds = (end - begin) / 1e9
+    whole = [_energy(run, device.id, begin, end) for device in run.devices]
+    energy = whole[0] if len(whole) == 1 else total(whole)
+    figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "trace"))
+    figures.add(MODEL_UNIT, "energy_total_j", energy)
+    figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
+    if has_recording(run):
+        from jouletrace.analysis.attributed import add_attributed  # scipy takes a second to import
+
+        add_attributed(run, figures)
+    if len(run.devices) > 1:
+        for device in run.devices:
+            unit = figures.unit(figures.last_unit() + 1, "device", device.name, MODEL_UNIT, module=device.id)
+            add_device(run, figures, unit, device)
+
+
+def _energy(run: Run, device: str, begin_ns: int, end_ns: int) -> Estimate:
+    """Energy of a device while the program ran, J."""
+    if power_record(run, device) is None:
+        return Estimate.null(no_power_reason(run, device), "record")
+    return window_estimate(run, device, begin_ns, end_ns)

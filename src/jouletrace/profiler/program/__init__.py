@@ -1,0 +1,1 @@
+"""``run``: where the energy of any program goes, unchanged."""

@@ -1,0 +1,65 @@
+"""The verdict of a program: what it took, the largest causes, and whether to trust them."""
+
+from __future__ import annotations
+
+from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.report.results import Results
+from jouletrace.report.scale import figure, quantity
+from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.forms import Recording
+from jouletrace.run.names import short_names
+from jouletrace.run.tables import UnitRow
+
+CAUSES = 3
+
+
+def verdict(run: Run, results: Results) -> list[str]:
+    """Three lines: energy, power and time; the largest causes; trust."""
+    energy, power = results.get("energy_total_j"), results.get("power_w")
+    time = quantity(results.get("iteration_time_s").value, "s")
+    if energy.value is None:
+        lines = [f"{time}; energy unknown: {energy.reason or 'not measured'}"]
+    else:
+        lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
+    if causes := _causes(run, results):
+        lines.append("mostly " + ", ".join(causes))
+    return [*lines, _trust(run, results)]
+
+
+def _causes(run: Run, results: Results) -> list[str]:
+    """The ranges or modules, or else operators, and idle with the largest shares of the energy."""
+    tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
+    parts = tops if len(tops) > 1 else [unit for unit in results.units("kernel") if unit["name"] != IDLE_NAME]
+    idle = [unit for unit in results.units("op") if unit["name"] == IDLE_NAME]
+    shares = [(results.get("share", unit["id"]).value or 0.0, unit) for unit in [*parts, *idle]]
+    best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:CAUSES] if share > 0]
+    short = short_names((unit["name"] or "?" for _, unit in best), 40)
+    return [f"{short[unit['name'] or '?']} {100 * share:.0f} %{_of_idle(run, unit)}" for share, unit in best]
+
+
+def _of_idle(run: Run, unit: UnitRow) -> str:
+    """The largest cause of idle time, behind its share."""
+    by = run.workload.get(PHASE, Recording()).get("idle_by", {})
+    if unit["name"] != IDLE_NAME or not by:
+        return ""
+    cause = max(by, key=lambda one: by[one])
+    return f" ({100 * by[cause]:.0f} % of it {_CAUSES[cause]})"
+
+
+_CAUSES = {
+    "data loading": "waiting for the data loader",
+    "between launches": "between launches",
+    "host": "waiting for the host",
+}
+
+
+def _trust(run: Run, results: Results) -> str:
+    """Whether energies of parts can be trusted, and why."""
+    closure, left = results.get("closure_kernels"), results.get("residual_w")
+    if closure.value is None:
+        why = next((w.message for w in run.warnings if w.code in ("not_attributed", "not_traced")), "no kernels")
+        return f"parts: no energies ({why})"
+    about = run.workload.get(PHASE, Recording())
+    unmatched = about.get("unmatched")
+    named = "" if unmatched is None else f", {100 * (1 - unmatched):.1f} % of the kernels have an operator"
+    return f"trust: parts are {figure(closure, '')} of the whole, residual {quantity(left.value, 'W')}{named}"

@@ -1,0 +1,111 @@
+"""Operators and modules of a program, sampled while it runs."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fake_kernels
+from jouletrace.profiler.program import operators
+from jouletrace.profiler.program.operators import OperatorSampler
+from jouletrace.profiler.program.timeline import Marks, operators_of
+
+
+@torch.library.custom_op("jouletrace_test::gemm", mutates_args=())
+def gemm(x: torch.Tensor) -> torch.Tensor:
+    """An operator with two kernels."""
+    fake_kernels.launch("split", 0)
+    fake_kernels.launch("gemm", 0)
+    return x.clone()
+
+
+@torch.library.custom_op("jouletrace_test::norm", mutates_args=())
+def norm(x: torch.Tensor) -> torch.Tensor:
+    """An operator whose kernel an other one has too."""
+    fake_kernels.launch("split", 0)
+    return x.clone()
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix, self.scale = Mix(), Scale()
+
+    def forward(self, x):
+        return self.scale(self.mix(x))
+
+
+class Mix(nn.Module):
+    def forward(self, x):
+        return gemm(x)
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        fake_kernels.launch("triton", 0)  # of no operator
+        return norm(x)
+
+
+@pytest.fixture
+def log(monkeypatch):
+    monkeypatch.setattr(operators, "FIRST_S", 0.0)
+    monkeypatch.setattr(operators, "WATCHED_S", 0.0)
+    return fake_kernels.FakeLog()
+
+
+def sampled(log, step, iterations=30):
+    sampler = OperatorSampler(log.mark, "cpu")
+    sampler.look()
+    for _ in range(iterations):
+        step()
+    sampler.end()
+    work, number, meaning = log.launched()
+    return sampler, work, Marks(number, np.array(meaning, np.int64), sampler.labels, [], 1 << 20)
+
+
+def test_kernels_of_all_iterations_are_named_by_those_of_a_few(log):
+    model, x = nn.Sequential(Block(), Block(), Block()), torch.randn(3)
+    sampler, work, marks = sampled(log, lambda: model(x))
+    assert sampler.problem == ""
+    found = operators_of(work, marks)
+    named = [sampler.labels[code] if code >= 0 else None for code in found]
+    iteration = [("jouletrace_test.gemm", "*.mix")] * 2 + [None, ("jouletrace_test.norm", "*.scale")]
+    assert named[12:-12] == (iteration * 90)[: len(named) - 24]
+
+
+def test_the_outermost_module_is_found_from_amid_a_call(log, monkeypatch):
+    """Hooks come while an inner module runs; a module within it is called again before the outermost one."""
+    monkeypatch.setattr(operators, "WATCHED_S", 0.1)
+    model, x = nn.Sequential(Block(), Block()), torch.randn(3)
+    sampler = OperatorSampler(log.mark, "cpu")
+    inner = nn.Identity()
+    model[0].mix.register_forward_hook(lambda *_: (sampler.look(), inner(x), inner(x))[0])
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until:
+        model(x)
+    for _ in range(20):
+        model(x)
+    assert {module for _, module in sampler.labels} >= {"*.mix", "*.scale"}
+
+
+def test_a_program_under_a_mode_of_its_own_is_left_alone(log):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Own(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    model, x = Block(), torch.randn(3)
+    with Own():
+        sampler, work, marks = sampled(log, lambda: model(x))
+    assert "mode of its own" in sampler.problem
+    assert (operators_of(work, marks) < 0).all()
+
+
+def test_a_fault_of_the_sampler_does_not_reach_the_program(log, monkeypatch):
+    monkeypatch.setattr(OperatorSampler, "_begin", lambda *_: 1 / 0)
+    model, x = Block(), torch.randn(3)
+    sampler, _, _ = sampled(log, lambda: model(x))
+    assert "ZeroDivisionError" in sampler.problem
