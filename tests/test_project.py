@@ -147,7 +147,7 @@ def test_files_that_pages_for_contributors_name_are_there():
 def test_tables_that_contributors_add_a_line_to_are_there():
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`([A-Za-z_]+)` (?:in|of) `((?:src/jouletrace/)?[\w/]+\.py)`", text)
-    assert {name for name, _ in named} >= {"MODELS", "_OWN", "FORMATS", "NOMINAL", "CHANNEL_UNITS"}
+    assert {name for name, _ in named} >= {"MODELS", "_OWN", "FORMATS", "KINDS", "VENDORS", "CHANNEL_UNITS"}
     for name, path in named:
         source = (ROOT / "src" / "jouletrace" / path.removeprefix("src/jouletrace/")).read_text()
         assert re.search(rf"^(?:def |class )?{name}\b", source, re.MULTILINE), (name, path)

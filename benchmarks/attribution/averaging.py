@@ -20,7 +20,7 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
-from jouletrace.sensor.observer import BOXCAR, COUNTER, PART_TIME, SECOND
+from jouletrace.sensor.kinds.base import BOXCAR, COUNTER, PART_TIME, SECOND
 from jouletrace.sensor.readout import of_counter, on_grid
 from jouletrace.simulator import draw, simulate
 from jouletrace.simulator.power import Board

@@ -22,8 +22,8 @@ from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import IDLE, by_operator, rows
 from jouletrace.errors import JouletraceError
+from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import GROUPS, draw
 
 

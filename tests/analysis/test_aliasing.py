@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.aliasing import FLAG
-from jouletrace.sensor.windows.response import NOMINAL
+from jouletrace.sensor.kinds import KINDS
 from live_runs import marked, unit
 from records import channel, iterations, make_run, phases, readings, windows
 
@@ -110,7 +110,7 @@ def test_where_the_samples_are_not_known_nothing_is_said():
 @pytest.mark.parametrize(("step_s", "aliased"), [(0.02, True), (0.0137, False)])
 def test_steps_in_step_with_the_readings_are_flagged_too(step_s, aliased):
     spans = [("iteration", "step", at, at + step_s) for at in (1.0 + step_s * np.arange(100)).tolist()]
-    hopper = [channel(response=NOMINAL["hopper"].to_dict())]
+    hopper = [channel(response=KINDS["hopper"].response.to_dict())]
     assert range_flagged(marked(spans, 300.0, 5.0, channels=hopper), "step") == aliased
 
 

@@ -12,9 +12,10 @@ from boards import recording
 from covering import fewest
 from jouletrace.analysis import polled, window_estimate
 from jouletrace.analysis.polled import published
-from jouletrace.analysis.power import join, no_power_reason, power_record, response_of, tail_s
+from jouletrace.analysis.power import join, no_power_reason, power_record, tail_s
 from jouletrace.run import ChannelInfo
-from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.sensor.kinds import KINDS, response_of
+from jouletrace.sensor.windows.response import Response
 from jouletrace.simulator.boards import SimKernel, open_simulated
 from make_runs import monitor_run
 from records import DEVICE, START, channel, make_run, ns, readings
@@ -35,7 +36,7 @@ def test_a_calibrated_response_goes_before_documentation():
 
 def test_a_gapless_driver_record_keeps_the_shape_that_was_measured_on_such_a_board():
     found = response_of(nominal(period_s=0.0201, window_s=0.025))
-    assert shape(found) == shape(NOMINAL["hopper"])
+    assert shape(found) == shape(KINDS["hopper"].response)
     assert found.period_s == 0.0201
     assert found.origin == "nominal"
 
@@ -63,8 +64,8 @@ def test_differences_of_a_counter_are_the_mean_since_the_reading_before():
     ],
 )
 def test_sensors_are_known_by_how_they_are_read(facts, kind):
-    assert shape(response_of(nominal(**facts))) == shape(NOMINAL[kind])
-    assert response_of(nominal(**facts)).covariance == NOMINAL[kind].covariance
+    assert shape(response_of(nominal(**facts))) == shape(KINDS[kind].response)
+    assert response_of(nominal(**facts)).covariance == KINDS[kind].response.covariance
 
 
 def test_the_end_of_a_window_needs_as_much_record_as_the_sensor_remembers():

@@ -17,8 +17,8 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts, by_kernel
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import Run, load, tables
+from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
 
 pytestmark = pytest.mark.usefixtures("fits_once")

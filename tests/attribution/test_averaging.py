@@ -10,7 +10,8 @@ from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.observer import BOXCAR, COUNTER, PART_TIME, SECOND, Averaged
+from jouletrace.sensor.kinds.base import BOXCAR, COUNTER, PART_TIME, SECOND
+from jouletrace.sensor.observer import Averaged
 from jouletrace.sensor.readout import of_counter, on_grid
 from jouletrace.simulator import draw, simulate
 from jouletrace.simulator.power import Board

@@ -9,8 +9,8 @@ from jouletrace.attribution import fit as fitting
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts, by_operator, rows
+from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import simulate
 from jouletrace.simulator.power import Board
 from jouletrace.simulator.programs import from_timeline

@@ -12,8 +12,8 @@ from jouletrace.attribution.checks import EVIDENCE, checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
 from jouletrace.sensor.acquire import search
+from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.sampler import HOPPER_SENSOR
 from jouletrace.simulator import draw
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0)}

@@ -5,9 +5,10 @@ import uuid
 import pytest
 
 from fake_nvml import LIBRARY_NOT_FOUND, FakeNvml, h100
-from jouletrace.devices import cuda_order, list_devices, open_device, open_devices, registry
+from jouletrace.devices import cuda_order, list_devices, open_device, open_devices
 from jouletrace.devices.cuda_order import cuda_index, cuda_uuids
 from jouletrace.devices.nvml import api
+from jouletrace.devices.nvml.vendor import no_gpu_reason
 from jouletrace.errors import BadInputError, NotPossibleError
 
 ONE = "GPU-11111111-0000-0000-0000-000000000001"
@@ -182,9 +183,9 @@ def test_what_is_here_is_listed_with_slices_after_their_board(machine):
     machine.boards[0].migs = [MIG]
     assert [(i.id, i.kind) for i in list_devices()] == [(ONE, "gpu"), (MIG, "mig"), (TWO, "gpu"), ("cpu", "cpu")]
     assert machine.opened == 0
-    assert registry.no_gpu_reason() is None
+    assert no_gpu_reason() is None
 
 
 def test_the_reason_for_no_gpu_is_told(no_driver):
-    assert "driver is not installed" in registry.no_gpu_reason()
+    assert "driver is not installed" in no_gpu_reason()
     assert [i.kind for i in list_devices()] == ["cpu"]

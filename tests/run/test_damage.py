@@ -141,6 +141,11 @@ def test_a_broken_header_is_named(run_folder, content):
         ("workload", {"generation": {"tokens": 0, "steps": 1, "prompt": 1, "cache": "x", "segments": []}}),
         ("workload", {"items": "many"}),
         ("workload", {"items": -3}),
+        ("workload", {"name": 5}),
+        ("workload", {"a": {"items": "many"}}),
+        ("settings", {"block": 0}),
+        ("settings", {"first_stage": "8"}),
+        ("calibration", {"GPU-1": 3}),
     ],
 )
 def test_a_field_of_the_wrong_form_is_named(run_folder, field, value):

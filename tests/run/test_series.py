@@ -10,8 +10,9 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis import power as power_module
 from jouletrace.analysis.power import power_record
 from jouletrace.run import Run, model, tables
+from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.windows import segments as steady
-from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.sensor.windows.response import Response
 from records import DEVICE, channel, log_of_gpus, make_run, phases, readings
 
 ROWS = [
@@ -117,8 +118,11 @@ def test_threads_read_series_while_newer_samples_come():
 
 @pytest.mark.parametrize(
     "response",
-    [*NOMINAL.values(), Response(0.02, 0.025, rise_s=0.01, tail_share=0.2, tail_s=0.3, lag_s=-0.01)],
-    ids=[*NOMINAL, "tail"],
+    [
+        *(kind.response for kind in KINDS.values()),
+        Response(0.02, 0.025, rise_s=0.01, tail_share=0.2, tail_s=0.3, lag_s=-0.01),
+    ],
+    ids=[*KINDS, "tail"],
 )
 def test_what_a_sum_sees_is_as_if_every_reading_saw_every_bin(response):
     rng = np.random.default_rng(1)

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.response import BINS_S, HOPPER, Response
-from jouletrace.sensor.sampler import Sensor, Track, read_out
+from jouletrace.sensor.kinds.base import Sensor
+from jouletrace.sensor.kinds.hopper import HOPPER
+from jouletrace.sensor.response import BINS_S, Response
+from jouletrace.sensor.sampler import Track, read_out
 
 
 def test_a_response_sums_to_one_and_its_density_is_its_change():
@@ -43,7 +45,7 @@ def test_a_track_passes_through_given_samples():
 
 
 def test_a_reading_is_the_recursive_average_some_time_before():
-    sensor = Sensor(averages=16, delay_s=3.4e-3)
+    sensor = Sensor(HOPPER, averages=16, delay_s=3.4e-3)
     at = np.arange(2000) / 1225.0
     seen = np.where(at < 0.8, 100.0, 500.0)
     time = np.array([0.5, 0.79, 0.81, 0.85, 1.2])

@@ -9,7 +9,9 @@ import pytest
 
 from jouletrace.analysis import regressed
 from jouletrace.attribution.lock import lock
-from jouletrace.sensor.sampler import HOPPER_SENSOR
+from jouletrace.sensor.kinds import samples
+from jouletrace.sensor.kinds.base import RATE_NEAR_HZ
+from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.simulator.boards.sampled import SampledStretch
 
 
@@ -56,17 +58,20 @@ def known_rates():
         rates.append(rate_hz)
         begin(self, board, ring, rng, rate_hz)
 
-    def samplers(_):
-        span = (rates[-1] - regressed.RATE_NEAR_HZ, rates[-1] + regressed.RATE_NEAR_HZ)
-        return [replace(HOPPER_SENSOR, rates_hz=span)]
+    nominal = regressed.models
+
+    def models(run, channel):
+        if not samples(channel):
+            return nominal(run, channel)
+        return [replace(HOPPER_SENSOR, rates_hz=(rates[-1] - RATE_NEAR_HZ, rates[-1] + RATE_NEAR_HZ))]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SampledStretch, "__init__", began)
-        patch.setattr(regressed, "samplers", samplers)
+        patch.setattr(regressed, "models", models)
         yield
 
 
 def first_range_only(monkeypatch):
     """The sample rate is looked for where it is looked for first: a recording that is refused is refused there."""
-    samplers = regressed.samplers
-    monkeypatch.setattr(regressed, "samplers", lambda run: samplers(run)[:1])
+    models = regressed.models
+    monkeypatch.setattr(regressed, "models", lambda *of: models(*of)[:1])

@@ -6,7 +6,7 @@ program take what they take: those alias only as far as their period is regular.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import response_of
 from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import Segment
 from jouletrace.sensor.aliasing import KNOWN, SURE, aliased, read_in_step
+from jouletrace.sensor.kinds import response_of
 
 FLAG = "aliased_with_sensor"
 
@@ -76,7 +77,7 @@ def of_whole(run: Run, device: str, variant: str = "untouched") -> list[str]:
     return _flag(any(_aliased(run, device, one, float(seconds.sum())) for one in periods))
 
 
-def of_pieces(run: Run, device: str, pieces: Iterable[Mapping[str, Any]]) -> list[str]:
+def of_pieces(run: Run, device: str, pieces: Iterable[Segment]) -> list[str]:
     """The flag, if one of these pieces of a generation (as ``Run.workload`` has them) aliases while it is measured."""
     found = ((_forward_s(run, piece), _lengths(_windows_of(run, piece))[0]) for piece in pieces)
     return _flag(any(_aliased(run, device, forward_s, float(seconds.sum())) for forward_s, seconds in found))
@@ -116,7 +117,8 @@ def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
     channel = run.channel(device, POWER)
     if channel is None:
         return False
-    rate_hz = (run.stored.get(SAMPLE_RATE) or {}).get("value") if run.devices and device == run.devices[0].id else None
+    known = run.stored.get(SAMPLE_RATE) if run.devices and device == run.devices[0].id else None
+    rate_hz = known.get("value") if known else None
     sampling_s, sure = (1 / rate_hz, KNOWN) if rate_hz else (channel.sampling_s, SURE)
     return aliased(period_s, sampling_s, total_s, sure) or read_in_step(period_s, response_of(channel), total_s)
 
@@ -150,21 +152,23 @@ def _decode_steps(run: Run) -> list[float]:
 
     A step is a forward, and what happens between it and the next.
     """
-    told: Mapping[str, Any] = run.workload.get("generation") or {}
-    pieces = told.get("segments") or []
+    told = run.workload.get("generation")
+    if told is None:
+        return []
+    pieces = told["segments"]
     forwards = [_forward_s(run, piece) for piece in pieces if piece["phase"] == "decode"]
     beside = sum(piece["weight"] * _forward_s(run, piece) for piece in pieces if piece["phase"] == "between forwards")
     steps = [forward_s + beside / told["steps"] for forward_s in forwards]
     return [seconds for seconds in steps if np.isfinite(seconds)]
 
 
-def _forward_s(run: Run, piece: Mapping[str, Any]) -> float:
+def _forward_s(run: Run, piece: Segment) -> float:
     """Seconds of a piece, once, as it was measured by itself; NaN if it wasn't."""
     seconds, replays = _lengths(_windows_of(run, piece))
     return float(np.median(seconds / replays)) / piece["times"] if len(seconds) else float("nan")
 
 
-def _windows_of(run: Run, piece: Mapping[str, Any]) -> pa.Table:
+def _windows_of(run: Run, piece: Segment) -> pa.Table:
     windows = of_variant(run, SEGMENT)
     return windows.filter(pc.equal(windows["unit"], piece["unit"]))
 

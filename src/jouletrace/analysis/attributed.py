@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from jouletrace.attribution.rows import METHOD, Z95, Contrasts, rows
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.observer import Sampled
 from jouletrace.stats.interval import difference, ratio
 
@@ -119,14 +120,15 @@ class Attributed:
         self.whole: Estimate | None = None
         self.whole_s: float | None = None
         raw = ("op", "kernel", "site")
-        self.units: list[dict[str, Any]] = [
+        stored: list[UnitRow] = run.units.to_pylist()
+        self.units: list[UnitRow] = [
             {**row, "parent": MODEL_UNIT}
             if row["level"] == "op" or (row["level"] == "kernel" and not row["op"])
             else row
-            for row in run.units.to_pylist()
+            for row in stored
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
-        self.by_id: dict[int, dict[str, Any]] = {row["id"]: row for row in self.units}
+        self.by_id = {row["id"]: row for row in self.units}
         self._read_activity()
         self.powers, self.reason = self._powers()
 
@@ -258,7 +260,7 @@ class Attributed:
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
         inside = _sums(
-            (self.by_id[unit]["parent"] if self.by_id[unit]["op"] else unit, kind, seconds)
+            (self._around(unit) if self.by_id[unit]["op"] else unit, kind, seconds)
             for unit, _, kind, seconds in self.parts
         )
         self._pool(inside)
@@ -266,6 +268,11 @@ class Attributed:
             row = self.by_id[unit]
             known = not row["op"] or row["parent"] == MODEL_UNIT
             self._add(unit, kinds, reason="" if known and unit not in self.pooled else "pooled")
+
+    def _around(self, unit: int) -> int:
+        """The operator of a kernel."""
+        parent = self.by_id[unit]["parent"]
+        return MODEL_UNIT if parent is None else parent
 
     def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""
@@ -294,8 +301,8 @@ class Attributed:
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        inside = _sums((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
-        inside.pop(None, None)
+        phased = ((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
+        inside = _sums((phase, kind, seconds) for phase, kind, seconds in phased if phase is not None)
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):

@@ -61,9 +61,8 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
 
 
 def _stored(run: Run) -> tuple[Estimate, list[str]]:
-    reason = str(run.stored.get("deep_idle_reason", "not_measured"))
     stored = run.stored.get("deep_idle")
-    if not isinstance(stored, dict):
-        return Estimate.null(reason, "idle"), []
+    if stored is None:
+        return Estimate.null(run.stored.get("deep_idle_reason", "not_measured"), "idle"), []
     level = Estimate.from_dict(stored)
     return Estimate(level.value, level.low, level.high, level.n, "stored", level.reason), ["stored"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,6 +12,7 @@ from jouletrace.analysis.power import most_w
 from jouletrace.errors import JouletraceError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
 from jouletrace.sensor.calibration.fit import Fit, fit_response
 from jouletrace.sensor.counter import find_steps, record_over_counter
@@ -57,9 +57,9 @@ def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
     return fit
 
 
-def calibration_of(run: Run, device: str) -> dict[str, Any]:
+def calibration_of(run: Run, device: str) -> Calibration:
     """All fits of a device: "time_ns", "load", "channels" by name, and the idle's temperature slope."""
-    channels: dict[str, Any] = {}
+    channels: dict[str, Facts] = {}
     for name in CHANNELS:
         try:
             fit = fit_channel(run, device, name)
@@ -77,13 +77,13 @@ def calibration_of(run: Run, device: str) -> dict[str, Any]:
                 )
     return {
         "time_ns": run.created_ns,
-        "load": run.workload.get("load", ""),
+        "load": run.workload.get("load") or "",
         "channels": channels,
         "idle_slope_w_per_c": idle_slope(run, device),
     }
 
 
-def idle_slope(run: Run, device: str) -> dict[str, Any] | None:
+def idle_slope(run: Run, device: str) -> Facts | None:
     """Watts of context idle per degree, from the pauses between pulses; None without a thermometer."""
     stamps, watts = run.series(device, POWER)
     at, celsius = run.series(device, "temperature_c")

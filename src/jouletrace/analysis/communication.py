@@ -131,7 +131,7 @@ def _steps_within(run: Run, device: str) -> int:
 
 def _prefix(run: Run, device: str) -> str:
     """What rows of a device begin with: its rank, or nothing if there is but one device."""
-    for member in run.settings.get("ranks") or ():
+    for member in run.settings.get("ranks", ()):
         if device in member["devices"]:
             return f"{member['name']}/"
     return f"{device}/" if len(run.devices) > 1 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,23 +28,52 @@ ACTIVITY = {
 """What a device's counters say it did: name and channel."""
 
 
-def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
-    """Conditions while energy was measured, on one device.
+class Spread(TypedDict):
+    """Of a clock, in MHz."""
 
-    Args:
-        run: The Run.
-        device: ``DeviceInfo.id``; the first device if None.
+    mean: float
+    min: float
+    max: float
 
-    Returns:
-        ``clocks_mhz``: {"sm_reported", "sm_measured", "memory"}, each {"mean", "min", "max"} in MHz: the
-        first and last as the driver reports them; "sm_measured" by the SMs' cycle counters around windows of the whole
-        workload, the real clock where the driver reports the requested one;
-        ``temperature_c``: {"start", "end", "mean", "max"} in °C;
-        ``throttle_reasons``: name -> share of the readings (0 to 1), empty if there were none;
-        ``power_limit_w``: enforced limit in watts.
-        Each is None where the device doesn't report it. ``activity``, where it has such counters: mean share of
-        time (0 to 1) of each of ``ACTIVITY``.
+
+class Course(TypedDict):
+    """Of a temperature, in °C."""
+
+    start: float
+    end: float
+    mean: float
+    max: float
+
+
+class Clocks(TypedDict):
+    """Of the SMs as the driver reports it; by their cycle counters around windows of the whole workload; of the memory.
+
+    The measured clock is the real one where the driver reports the requested one.
     """
+
+    sm_reported: Spread | None
+    sm_measured: Spread | None
+    memory: Spread | None
+
+
+class Conditions(TypedDict):
+    """Each is None where the device doesn't report it.
+
+    Attributes:
+        activity: Mean share of time (0 to 1) of each of ``ACTIVITY``, where the device has such counters.
+        throttle_reasons: Share of the readings (0 to 1) by name, empty if there were none.
+        power_limit_w: Enforced limit in watts.
+    """
+
+    activity: NotRequired[dict[str, float]]
+    clocks_mhz: Clocks
+    temperature_c: Course | None
+    throttle_reasons: dict[str, float] | None
+    power_limit_w: float | None
+
+
+def conditions(run: Run, device: str | None = None) -> Conditions:
+    """Conditions while energy was measured, on one device: ``DeviceInfo.id``, the first if None."""
     info = next((d for d in run.devices if device in (None, d.id)), None)
     if info is None:
         return {
@@ -55,8 +84,7 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         }
     shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
     active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
-    return {
-        **({"activity": active} if active else {}),
+    found: Conditions = {
         "clocks_mhz": {
             "sm_reported": _spread(_readings(run, info.id, "clock_sm_mhz")),
             "sm_measured": _spread(measured_mhz(run)) if info is run.devices[0] else None,  # whose windows they are
@@ -66,6 +94,7 @@ def conditions(run: Run, device: str | None = None) -> dict[str, Any]:
         "throttle_reasons": _shares(_readings(run, info.id, "throttle_bits")),
         "power_limit_w": info.power_limit_w,
     }
+    return {"activity": active, **found} if active else found
 
 
 def measured_mhz(run: Run) -> NDArray[np.float64]:
@@ -94,13 +123,13 @@ def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
     return ordered[np.isfinite(ordered)]
 
 
-def _spread(values: NDArray[np.float64]) -> dict[str, float] | None:
+def _spread(values: NDArray[np.float64]) -> Spread | None:
     if not len(values):
         return None
     return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
 
 
-def _course(values: NDArray[np.float64]) -> dict[str, float] | None:
+def _course(values: NDArray[np.float64]) -> Course | None:
     if not len(values):
         return None
     return {

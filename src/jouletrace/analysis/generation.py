@@ -8,7 +8,6 @@ weights that the Run states.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from jouletrace.analysis.model import inverse, with_model_error
 from jouletrace.analysis.power import METHOD
 from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.forms import Generation, Segment
 from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import difference, mean_estimate, ratio
 
@@ -74,11 +74,11 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
         figures: With those of the model.
         energies: Of the windows.
     """
-    told: dict[str, Any] | None = run.workload.get("generation")
+    told = run.workload.get("generation")
     if not told:
         return
     figures.add(MODEL_UNIT, "time_to_first_token_s", latency.median(run, FIRST_TOKEN))
-    tokens = float(told["tokens"])
+    tokens = told["tokens"]
     time, energy = (figures.get(MODEL_UNIT, name) for name in ("iteration_time_s", "energy_total_j"))
     figures.add(MODEL_UNIT, "tokens_per_s", inverse(time).scaled(tokens))
     flags = figures.flags(MODEL_UNIT, "energy_total_j")
@@ -91,7 +91,7 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
         everything = one.sum(_weights(told["segments"]))
         figures.add(MODEL_UNIT, name, one.mean(everything / one.whole))
     costs = _Costs(run, figures, rounds, energies)
-    batch = float(run.workload.get("items") or 1)
+    batch = run.workload.get("items") or 1
     made = {"prefill": batch * told["prompt"], "decode": tokens - batch}
     cache = f"{told['cache']} cache"
     for i, phase in enumerate(PHASES):
@@ -120,7 +120,7 @@ class _Costs:
         # What the whole aliases with, pieces that are run by themselves needn't.
         self._flags = [flag for flag in figures.flags(MODEL_UNIT, "energy_total_j") if flag != aliasing.FLAG]
 
-    def flags(self, pieces: list[dict[str, Any]]) -> list[str]:
+    def flags(self, pieces: list[Segment]) -> list[str]:
         """Those of the energy of pieces."""
         device = self._run.devices[0].id if self._run.devices else ""
         return [*self._flags, *aliasing.of_pieces(self._run, device, pieces)]
@@ -165,7 +165,7 @@ class _Costs:
         return difference(energy, self._idle.scaled(time.value), METHOD)
 
 
-def _rounds(run: Run, column: str, told: dict[str, Any]) -> _Rounds:
+def _rounds(run: Run, column: str, told: Generation) -> _Rounds:
     """The n-th window of the whole and of each piece in a process make its n-th round."""
     windows = run.windows.sort_by("order")
     variant, unit = (windows[name].to_pylist() for name in ("variant", "unit"))
@@ -185,7 +185,7 @@ def _rounds(run: Run, column: str, told: dict[str, Any]) -> _Rounds:
     return _Rounds(joined.pop(-1), joined, np.array(block, np.int64))
 
 
-def _weights(pieces: list[dict[str, Any]]) -> dict[int, float]:
+def _weights(pieces: list[Segment]) -> dict[int, float]:
     """How often a call of each piece counts in an iteration, by unit."""
     return {piece["unit"]: piece["weight"] / piece["times"] for piece in pieces}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -18,6 +17,7 @@ from jouletrace.analysis.recording import PHASE
 from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.traced import add_recording, remove_recording
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"
 
@@ -38,7 +38,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     the sum of the kernels and copies launched right in it. Sums over-count where spans overlap;
     ``time_busy_s`` of the model, the time in which at least one kernel or copy ran, doesn't.
     """
-    figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "import")), count=1)
+    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "import"), count=1)
     stated = _keep_stated(run, figures)
     traced = _add_traced(run, figures)
     free = 1 + max(stated, figures.last_unit())
@@ -97,10 +97,8 @@ def _keep_stated(run: Run, figures: Figures) -> int:
     results = run.results.to_pylist()
     stated = [row for row in results if str(row["method"] or "").startswith(STATED)]
     computed = {row["unit"] for row in results if not str(row["method"] or "").startswith(STATED)}
-    rows: dict[int, dict[str, Any]] = {row["id"]: row for row in run.units.to_pylist() if row["id"] != MODEL_UNIT}
-    kept: dict[int, dict[str, Any]] = {
-        id: row for id, row in rows.items() if row["level"] == "layer" and id not in computed
-    }
+    rows: dict[int, UnitRow] = {row["id"]: row for row in run.units.to_pylist() if row["id"] != MODEL_UNIT}
+    kept: dict[int, UnitRow] = {id: row for id, row in rows.items() if row["level"] == "layer" and id not in computed}
     for row in stated:
         unit = row["unit"]
         while unit in rows and unit not in kept:

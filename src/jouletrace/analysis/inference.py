@@ -18,7 +18,7 @@ METHOD = "levels x latency"
 def stated_latency(run: Run) -> Estimate:
     """Latency of an inference in seconds: as given, as another tool stated it, or of the timed iterations."""
     given = run.settings.get("latency_s")
-    if isinstance(given, int | float) and not isinstance(given, bool) and given > 0:
+    if given is not None:
         return Estimate(float(given), n=1, method="given")
     stated = run.result("latency_s")
     return stated if stated.value is not None else latency.median(run)

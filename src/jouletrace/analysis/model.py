@@ -25,14 +25,14 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     Returns:
         The energies of all windows, in the order of the table; None without a power record.
     """
-    name = str(run.workload.get("name", "model"))
+    name = run.workload.get("name", "model")
     figures.unit(MODEL_UNIT, "model", name, count=1)
     energies = fill(run)
     figures.add(MODEL_UNIT, "latency_s", latency.median(run))
     time = _mean(run, "time_s")
     if len(run.windows):
         figures.add(MODEL_UNIT, "iteration_time_s", time)
-    items = float(run.workload.get("items") or 1)
+    items = run.workload.get("items") or 1
     pace = time if time.value else latency.mean(run)
     figures.add(MODEL_UNIT, "throughput_per_s", inverse(pace).scaled(items))
     device = run.devices[0].id if run.devices else ""
@@ -76,7 +76,7 @@ def _mean_of(run: Run, values: Floats, block: NDArray[np.int64]) -> Estimate:
 
 def _first_stage(run: Run, n: int) -> int:
     stated = run.settings.get("first_stage")
-    return min(stated, n) if isinstance(stated, int) else n
+    return n if stated is None else min(stated, n)
 
 
 def _shortfall(run: Run) -> list[str]:
@@ -87,9 +87,9 @@ def _shortfall(run: Run) -> list[str]:
     flags = ["windows_left_out"] if 0 < len(values) < measured else []
     if len(np.unique(block)) > 1 or len(values) < 2:
         return flags
-    if isinstance(wanted, int) and measured < wanted:
+    if wanted is not None and measured < wanted:
         flags.append("few_windows")
-    if isinstance(target, float) and len(values) < windows_needed(values[: _first_stage(run, len(values))], target):
+    if target is not None and len(values) < windows_needed(values[: _first_stage(run, len(values))], target):
         flags.append("target_not_met")
     return flags
 

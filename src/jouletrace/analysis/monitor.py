@@ -25,7 +25,7 @@ METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "
 
 def add_devices(run: Run, figures: Figures) -> None:
     """Add a unit a device below the whole recording."""
-    figures.unit(MODEL_UNIT, "model", str(run.workload.get("name", "recording")), count=1)
+    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "recording"), count=1)
     for number, device in enumerate(run.devices, start=1):
         figures.unit(number, "device", device.name, MODEL_UNIT, module=device.id)
         add_device(run, figures, number, device)

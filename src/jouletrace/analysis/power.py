@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.analysis.polled import published
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.kinds import response_of
 from jouletrace.sensor.record import Record, clean, most_power_w
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
-from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.sensor.windows.response import Response
 
 METHOD = "windows"
 
@@ -22,25 +23,6 @@ def no_power_reason(run: Run, device: str) -> str:
     """Why a device has no power record: the reason that was noted when it was opened."""
     info = next((d for d in run.devices if d.id == device), None)
     return str(info.details.get("no_power", "no_power_sensor")) if info else "no_power_sensor"
-
-
-def response_of(channel: ChannelInfo) -> Response:
-    """The sensor's response: as calibrated, else what documentation says, with wide uncertainty."""
-    if channel.response:
-        return Response.from_dict(channel.response)
-    period, window = channel.period_s or 0.02, channel.window_s or 0.0
-    changes = {"period_s": period}
-    if window > 4 * period:
-        kind = "average_1s"
-    elif channel.gapless and channel.delay_s is not None and window == period:
-        kind = "counter"  # each reading is the mean since the one before, by its making
-    elif channel.gapless:
-        return Response.from_dict({**NOMINAL["hopper"].to_dict(), **changes})  # its shape was measured, window and all
-    else:
-        kind = "volta" if period < 0.05 else "ampere_datacenter"
-    if window:
-        changes["window_s"] = window
-    return Response.from_dict({**NOMINAL[kind].to_dict(), **changes})
 
 
 def tail_s(channel: ChannelInfo) -> float:

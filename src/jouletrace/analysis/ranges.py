@@ -102,7 +102,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
         The units by path: names from the outermost range inwards.
     """
     kinds = _kinds(run)
-    host = set(run.settings.get("not_synchronised") or ())
+    host = set(run.settings.get("not_synchronised", ()))
     first = len(run.devices) + 1
     units = {kind.path: first + i for i, kind in enumerate(kinds)}
     short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]] = {}
@@ -136,9 +136,9 @@ def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
 
 def devices_of(run: Run, path: tuple[str, ...]) -> list[str]:
     """The devices that spans of a path are about: all of the Run's, or those of the rank that it begins with."""
-    for member in run.settings.get("ranks") or ():
+    for member in run.settings.get("ranks", ()):
         if member["name"] == path[0]:
-            return list(member["devices"])
+            return member["devices"]
     return [device.id for device in run.devices]
 
 
@@ -168,7 +168,7 @@ def _kinds(run: Run) -> list[_Kind]:
         rows = order[edges[number] : edges[number + 1]]
         rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
         found.append(_Kind(path, bool(steps[number]), start[rows], end[rows], lane[rows], bool(crossed[number])))
-    ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks") or ())}
+    ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks", ()))}
     return sorted(found, key=lambda kind: (ranks.get(kind.path[0], -1), int(kind.start[0])))
 
 

@@ -47,10 +47,10 @@ def add_ranks(run: Run, figures: Figures, units: Mapping[tuple[str, ...], RangeU
 def _last_starts(run: Run) -> list[str]:
     """Names of the ranks, each as it was after its last restart."""
     last: dict[int, tuple[int, str]] = {}
-    for member in run.settings.get("ranks") or ():
-        restart = int(member.get("restart") or 0)
+    for member in run.settings.get("ranks", ()):
+        restart = member.get("restart", 0)
         if restart >= last.get(member["rank"], (-1, ""))[0]:
-            last[member["rank"]] = restart, str(member["name"])
+            last[member["rank"]] = restart, member["name"]
     return [name for _, (_, name) in sorted(last.items())]
 
 

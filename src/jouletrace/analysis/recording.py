@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from jouletrace.run import ChannelInfo, Run
+from typing import Final
 
-PHASE = "recording"
+from jouletrace.run import Run
+
+PHASE: Final = "recording"
 """Under which ``Run.workload`` says how the recording was made."""
 
-SAMPLE_RATE = "sample_rate_hz"
+SAMPLE_RATE: Final = "sample_rate_hz"
 """Metric, and key of what is stored of a GPU, of the sensor's samples per second."""
 
 IDLE_NAME = "idle"
@@ -16,15 +18,7 @@ IDLE_NAME = "idle"
 OUTSIDE = "(outside of modules)"
 """Name of the row for operators that no submodule calls."""
 
-SAMPLED_S = 0.05
-"""Longest period of a gapless record that is taken for a sensor that samples."""
-
 
 def has_recording(run: Run) -> bool:
     """Whether a Run holds a traced recording."""
     return bool(len(run.activity)) and PHASE in run.workload
-
-
-def samples(channel: ChannelInfo) -> bool:
-    """Whether a power record is taken for one of momentary samples: gapless and short; readings decide in the end."""
-    return bool(channel.gapless) and (channel.period_s or 1.0) < SAMPLED_S

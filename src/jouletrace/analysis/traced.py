@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from jouletrace.analysis.attribution import power_device
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
+from jouletrace.analysis.recording import IDLE_NAME, PHASE
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.kinds import samples
 
 NO_COMMON_TIME = "no_common_time"
 """Code of the warning that files don't overlap."""
@@ -57,7 +58,7 @@ def take_for_samples(run: Run) -> None:
     if run.kind != "import" or not kinds - {None}:
         return
     records = [channel for channel in run.channels if channel.name == POWER]
-    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported") or [])
+    traces = any(one.get("format") in _TRACES for one in run.settings.get("imported", ()))
     if records and traces and "kernel" not in kinds:
         run.warn(NOT_ATTRIBUTED, "no energies of kernels: the timeline has none; record the GPU's activity too")
         return

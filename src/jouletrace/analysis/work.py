@@ -204,9 +204,9 @@ def _exact(value: float) -> Estimate:
 
 def _add_costs(run: Run, figures: Figures) -> None:
     """Cost and CO2 of all devices' energy, by the factors in the settings: factors are taken as exact."""
-    for setting, metric in (("price_per_kwh", "cost"), ("carbon_g_per_kwh", "co2_g")):
-        factor = run.settings.get(setting)
-        if not isinstance(factor, int | float) or isinstance(factor, bool):
+    asked = run.settings
+    for factor, metric in ((asked.get("price_per_kwh"), "cost"), (asked.get("carbon_g_per_kwh"), "co2_g")):
+        if factor is None:
             continue
         parts = [figures.get(unit, "energy_total_j") for unit in range(1, len(run.devices) + 1)]
         drawn = parts[0] if len(parts) == 1 else total(parts)

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
+from jouletrace.sensor.kinds.base import Sensor
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
-from jouletrace.sensor.sampler import Sensor, Track
+from jouletrace.sensor.sampler import Track
 
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known

@@ -9,9 +9,10 @@ import numpy as np
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
 from jouletrace.sensor.acquire import Search, follow, search
-from jouletrace.sensor.observer import Averaged, Means, Sampled
+from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
-from jouletrace.sensor.sampler import Sensor, Track, read_out
+from jouletrace.sensor.sampler import Track, read_out
 
 ROUNDS = 3
 AVERAGES, CLEARLY = (8, 12, 16, 20, 24, 32), 0.95

@@ -59,7 +59,7 @@ def compare(
     _check_kinds(side_a, side_b)
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
-    name = str(side_b[0].run.workload.get("name") or side_b[0].run.kind)
+    name = side_b[0].run.workload.get("name") or side_b[0].run.kind
     whole = tuple([source.model for source in side] for side in (side_a, side_b, past))
     entries = _entries(Key("model", name), MODEL_METRICS, whole, scale)
     levels = [level for level in LEVELS if options.detail in ("all", level)]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,12 @@ from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.table import judge
 from jouletrace.report.comparison.data import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 
-SIDES = ("a", "b")
+SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 """Variants of the windows, and suffixes of the lanes of timed iterations."""
 
 LEAST_BLOCKS = 3
@@ -109,10 +111,10 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
     Raises:
         BadInputError: If a check is malformed or selects no row.
     """
-    options = options or CompareOptions(margin=float(run.settings.get("margin", CompareOptions().margin)))
+    options = options or CompareOptions(margin=run.settings.get("margin", CompareOptions().margin))
     blocks = blocks_of(run)
     scale = _per_sample(run)
-    name = str(run.workload.get("name") or "ab")
+    name = run.workload.get("name") or "ab"
     entries, contrasts = [], []
     beating = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
     flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(beating))
@@ -123,7 +125,7 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
         nothing = np.full(len(found.a), np.nan)
         one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
         entries.append(Entry(Key("model", name), metric, one, other, Figures(nothing, nothing), flags.get(metric, ())))
-        contrasts.append(_contrast(scaled, _first_stage(run)))
+        contrasts.append(_contrast(scaled, run.settings.get("first_stage") or 0))
     rows = judge(entries, contrasts, options, unknown="few_blocks")
     checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
@@ -158,7 +160,7 @@ def own_sides(run: Run) -> Comparison | None:
 def add_results(run: Run, comparison: Comparison) -> None:
     """Add the figures of both sides to a Run, so that ``show`` can print them."""
     results = Results()
-    results.unit(MODEL_UNIT, "model", str(run.workload.get("name") or "ab"), count=1)
+    results.unit(MODEL_UNIT, "model", run.workload.get("name") or "ab", count=1)
     for number, (side, title) in enumerate(zip(SIDES, _titles(run), strict=True), start=1):
         results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)
         for row in comparison.rows:
@@ -182,24 +184,23 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
 
 def _titles(run: Run) -> list[str]:
     """The title of each side: its workload, and its options where they differ."""
-    sides = [run.workload.get(side) or {} for side in SIDES]
+    sides = _facts(run)
     apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
-    full = [str(own.get("name") or side) for own, side in zip(sides, SIDES, strict=True)]
+    full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
     return [
-        " · ".join([name, *(str(own[key]) for key in apart if own.get(key))])
+        " · ".join([name, *(str(own.get(key)) for key in apart if own.get(key))])
         for name, own in zip(names, sides, strict=True)
     ]
 
 
-def _first_stage(run: Run) -> int:
-    stated = run.settings.get("first_stage")
-    return stated if isinstance(stated, int) else 0
+def _facts(run: Run) -> tuple[WorkloadFacts, WorkloadFacts]:
+    return run.workload.get("a", WorkloadFacts()), run.workload.get("b", WorkloadFacts())
 
 
 def _per_sample(run: Run) -> tuple[float, float]:
-    items = [float((run.workload.get(side) or {}).get("items") or 1) for side in SIDES]
+    items = [own.get("items") or 1 for own in _facts(run)]
     return (1.0, 1.0) if items[0] == items[1] else (1 / items[0], 1 / items[1])
 
 

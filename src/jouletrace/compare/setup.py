@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,9 +56,7 @@ Setup = dict[str, str | None]
 def options(run: Run) -> Setup:
     """What was run and how."""
     found = {words: said(run.workload.get(key)) for key, words in _WORKLOAD.items()}
-    flags = run.workload.get("torch_flags")
-    if isinstance(flags, Mapping):
-        found |= {f"torch's {key}": said(value) for key, value in flags.items()}
+    found |= {f"torch's {key}": said(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _TOLD | _NO_OPTIONS and not isinstance(value, list | dict):
             found[_SETTINGS.get(key) or _named(key)] = said(value) or "default"
@@ -76,9 +73,9 @@ def config(run: Run) -> Setup:
 
 def versions(run: Run) -> Setup:
     """Versions of the software that ran, where it is installed."""
-    own = {**(run.workload.get("versions") or {}), **run.versions}
-    runtime = str(run.workload.get("backend"))  # others may be installed, but took no part
-    names = [*_VERSIONS, *([runtime] if runtime not in _VERSIONS else [])]
+    own = {**run.workload.get("versions", {}), **run.versions}
+    runtime = run.workload.get("backend")  # others may be installed, but took no part
+    names = [*_VERSIONS, *([runtime] if runtime and runtime not in _VERSIONS else [])]
     return {name: said(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
 
 
@@ -93,7 +90,7 @@ def boards(run: Run) -> Setup:
     return {words: ", ".join(dict.fromkeys(filter(None, values))) or None for words, values in stated.items()}
 
 
-def clock_mhz(run: Run, by: str) -> float | None:
+def clock_mhz(run: Run, by: Literal["sm_reported", "sm_measured"]) -> float | None:
     """Mean SM clock of the first device while energy was measured.
 
     Args:
@@ -101,7 +98,7 @@ def clock_mhz(run: Run, by: str) -> float | None:
         by: "sm_reported" for the driver's clock, or "sm_measured" for that of the SMs' cycle counters.
     """
     found = conditions(run)["clocks_mhz"][by]
-    return float(found["mean"]) if found and np.isfinite(found["mean"]) else None
+    return found["mean"] if found and np.isfinite(found["mean"]) else None
 
 
 def _named(key: str) -> str:

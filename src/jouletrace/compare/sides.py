@@ -112,7 +112,7 @@ def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
 
 def items(found: Sequence[Source]) -> float:
     """Samples per iteration."""
-    return float(found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1)
+    return found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1
 
 
 def _gain(found: Sequence[Source]) -> float:
@@ -135,8 +135,7 @@ def _independent(run: Run, place: str) -> list[Source]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
     results = Results(run)
     whole = {name: results.get(name) for name in MODEL_METRICS}
-    repeats = run.settings.get("repeats")
-    if not isinstance(repeats, int) or repeats < 2:
+    if (run.settings.get("repeats") or 1) < 2:
         return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")

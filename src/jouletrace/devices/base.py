@@ -1,11 +1,13 @@
 """The interface of every device: identity, a clock, and sources of readings.
 
-A new kind of sensor takes one module that implements ``Device`` and one line in
+A new vendor takes one module with a ``Device`` and a ``Vendor``, and one line in
 ``devices.registry``. Values are in SI units; only the vendor's module uses the vendor's units.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -118,6 +120,30 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Release the vendor's library."""
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """The devices of a vendor by name; ``VENDOR`` of a module of ``registry.VENDORS``.
+
+    Attributes:
+        form: How they are named, for messages ("sim:NAME").
+        names: The names that are this vendor's, ids of ``listed`` among them.
+        open: Opens the device of such a name; raises ``BadInputError`` or ``NotPossibleError``.
+        listed: The devices that are here.
+        visible: Names of the GPUs that this process may use, the one for "auto" first; raises ``NotPossibleError``.
+    """
+
+    form: str
+    names: re.Pattern[str]
+    open: Callable[[str], Device]
+    listed: Callable[[], Sequence[DeviceInfo]] = tuple
+    visible: Callable[[], Sequence[str]] = tuple
+
+
+def named(infos: Sequence[DeviceInfo]) -> str:
+    """Devices, for a message."""
+    return ", ".join(f"{info.id} ({info.name})" for info in infos) or "none"
 
 
 class Gpu(Device, Protocol):

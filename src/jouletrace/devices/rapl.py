@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from jouletrace.devices.base import Capability, Clock, Process, Samples, Source
+from jouletrace.devices.base import Capability, Clock, Process, Samples, Source, Vendor
 from jouletrace.devices.clock import RealClock
 from jouletrace.devices.samples import one_sample
 from jouletrace.errors import NotPossibleError
@@ -219,3 +220,6 @@ def _memory_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+VENDOR = Vendor("cpu", re.compile("cpu"), lambda name: CpuHost(), lambda: [CpuHost().info])

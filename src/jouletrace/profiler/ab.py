@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from jouletrace.profiler.warmup import warm_up
 from jouletrace.recording.session import Session
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.run import Run
+from jouletrace.run.forms import Settings
 from jouletrace.run.store import check_free, save
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
@@ -109,9 +110,15 @@ def run_ab(
         for own in each:
             check(device, own)
         names = [workload.name for workload in found]
-        stated = {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()}
-        workload: dict[str, Any] = {"name": " against ".join(names)}
-        session = Session("ab", [device], folder=folder, command=command, workload=workload, settings=stated)
+        stated = cast(Settings, {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()})
+        session = Session(
+            "ab",
+            [device],
+            folder=folder,
+            command=command,
+            workload={"name": " against ".join(names)},
+            settings=stated,
+        )
         with session, no_silent_exit(), ExitStack() as stack:
             if settings.calibrated:
                 calibrations.attach(session.run, device)
@@ -121,8 +128,12 @@ def run_ab(
                 ready = prepare(one, device, own)
                 prepared.append(ready)
                 stack.callback(ready.step.close)
-                facts = {"mode": own.mode, "step": ready.step.describe(), "items": ready.built.items}
-                session.run.workload[side] = {**ready.built.facts, **facts}
+                session.run.workload[side] = {
+                    **ready.built.facts,
+                    "mode": own.mode,
+                    "step": ready.step.describe(),
+                    "items": ready.built.items,
+                }
             session.save_header()
             _measure(session, [one.step for one in prepared], how, settings, progress)
             stack.close()

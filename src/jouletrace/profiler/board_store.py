@@ -8,9 +8,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from jouletrace.run.files import write_whole
+
+T = TypeVar("T")
 
 
 def cache_folder() -> Path:
@@ -34,6 +38,16 @@ def recall(board: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
+
+
+def recall_as(form: type[T], board: str, name: str) -> T | None:
+    """A fact stored about a GPU; None if there is none, or if it has another form."""
+    found: T | None = recall(board).get(name)
+    try:
+        msgspec.convert(found, form)
+    except msgspec.ValidationError:
+        return None
+    return found
 
 
 def remember(board: str, **facts: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import Calibration
 from jouletrace.run.store import save
 
 SHORTEST_S, LONGEST_S = 0.03, 1.6
@@ -135,7 +135,7 @@ def _rest(session: Session, name: str) -> None:
         session.clock.sleep(REST_S)
 
 
-def _describe_channels(run: Run, calibration: dict[str, Any]) -> None:
+def _describe_channels(run: Run, calibration: Calibration) -> None:
     for channel in run.channels:
         response = calibration["channels"].get(channel.name)
         if response:

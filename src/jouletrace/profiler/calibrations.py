@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jouletrace.analysis.recording import SAMPLE_RATE
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
 from jouletrace.run import ChannelInfo, Run
+from jouletrace.run.forms import Calibration, Facts, StoredLevel
 
 KEY = "calibration"
 
 
-def stored_calibration(device: Device) -> dict[str, Any] | None:
+def stored_calibration(device: Device) -> Calibration | None:
     """The calibration of this GPU under this driver: "time_ns", "driver", "channels"; None if there is none."""
-    stored = board_store.recall(_board(device)).get(KEY)
-    if not isinstance(stored, dict) or stored.get("driver") != device.info.driver:
-        return None
-    return stored
+    stored = board_store.recall_as(Calibration, _board(device), KEY)
+    return stored if stored is not None and stored.get("driver") == device.info.driver else None
 
 
-def store_calibration(device: Device, calibration: dict[str, Any]) -> bool:
+def store_calibration(device: Device, calibration: Calibration) -> bool:
     """Store a calibration for later runs; False if it can't be written."""
     return board_store.remember(_board(device), **{KEY: {**calibration, "driver": device.info.driver}})
 
@@ -45,7 +42,7 @@ def attach(run: Run, device: Device) -> None:
             describe(channel, response)
 
 
-def describe(channel: ChannelInfo, response: dict[str, Any]) -> None:
+def describe(channel: ChannelInfo, response: Facts) -> None:
     """Replace the nominal parameters of a channel by those measured on this GPU."""
     channel.period_s = response["period_s"]
     channel.window_s = response["window_s"]
@@ -57,7 +54,7 @@ def describe(channel: ChannelInfo, response: dict[str, Any]) -> None:
 
 def recall_rate(run: Run, board: str) -> None:
     """Store the sample rate of a GPU's sensor, as an earlier recording determined it, in a Run."""
-    if known := board_store.recall(board).get(SAMPLE_RATE):
+    if known := board_store.recall_as(StoredLevel, board, SAMPLE_RATE):
         run.stored[SAMPLE_RATE] = known
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.base import Capability, Process
-from jouletrace.devices.registry import no_gpu_reason
+from jouletrace.devices.nvml.vendor import no_gpu_reason
 from jouletrace.errors import JouletraceError
 from jouletrace.profiler import board_store
 from jouletrace.profiler.calibrations import stored_calibration
 from jouletrace.recording.environment import versions
 from jouletrace.run import DeviceInfo
+from jouletrace.run.forms import Facts
 
 TOOLS = {
     "nsys": "Nsight Systems: timelines of other programs",
@@ -48,7 +49,7 @@ class DeviceDiagnosis:
     capabilities: list[Capability] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     calibrated_days_ago: float | None = None
-    calibration: dict[str, Any] = field(default_factory=dict)
+    calibration: dict[str, Facts] = field(default_factory=dict)
     power_step: dict[str, Any] = field(default_factory=dict)
     power_step_days_ago: float | None = None
     problem: str = ""
@@ -87,7 +88,7 @@ def diagnose(device: str | None = None) -> Diagnosis:
         opened.close()
     else:
         reason = no_gpu_reason()
-        specs = [(info, "cpu" if info.kind == "cpu" else info.id) for info in list_devices()]
+        specs = [(info, info.id) for info in list_devices()]
     return Diagnosis([_diagnose(info, spec) for info, spec in specs], reason, versions(), _extras())
 
 
@@ -100,7 +101,7 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
         found = DeviceDiagnosis(device.info, device.capabilities(), device.processes())
         calibration = stored_calibration(device)
         if calibration is not None:
-            found.calibrated_days_ago = (time.time_ns() - int(calibration.get("time_ns", 0))) / 86_400e9
+            found.calibrated_days_ago = (time.time_ns() - calibration.get("time_ns", 0)) / 86_400e9
             found.calibration = calibration.get("channels", {})
         step = board_store.recall(device.info.id).get("power_step")
         if isinstance(step, dict):

@@ -17,6 +17,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import StoredLevel
 from jouletrace.stats.stopping import windows_needed
 
 RAMP_S = 0.4
@@ -62,8 +63,7 @@ def deep_idle(
         idle(session, "deep idle", settings, progress, meanwhile)
         return
     session.run.stored["deep_idle_reason"] = reason
-    stored = board_store.recall(device.info.id).get("deep_idle")
-    if stored is not None:
+    if stored := board_store.recall_as(StoredLevel, device.info.id, "deep_idle"):
         session.run.stored["deep_idle"] = stored
 
 

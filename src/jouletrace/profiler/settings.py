@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from jouletrace.errors import BadInputError
 from jouletrace.option import option
+
+if TYPE_CHECKING:
+    from jouletrace.run.forms import Settings  # imports pyarrow, which --help does without
 
 DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
 DETAILS = ("model", "phase", "layer", "kernel")
@@ -182,6 +185,6 @@ class ProfileSettings:
             if asked:
                 raise BadInputError(f"{given} with {beside}: {why}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Settings:
         """All options, defaults included, for ``Run.settings``."""
-        return asdict(self)
+        return cast("Settings", asdict(self))

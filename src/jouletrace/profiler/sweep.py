@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from jouletrace.devices import open_device
 from jouletrace.devices.power_limit import PowerLimiter, check_limit
@@ -22,7 +22,7 @@ from jouletrace.profiler.prepare import resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.comparison.sweep import AXES, DONE, Entry
+from jouletrace.report.comparison.sweep import AXES, DONE, Entry, Point
 from jouletrace.run import load
 from jouletrace.run.files import safe_name, shown, write_whole
 
@@ -55,13 +55,13 @@ class Grid:
     mode: tuple[str, ...] = ()
     power_limit_w: tuple[float, ...] = ()
 
-    def points(self) -> list[dict[str, Any]]:
+    def points(self) -> list[Point]:
         """All combinations; the power limit changes least often."""
         axes = {"power_limit_w": self.power_limit_w, "workload": self.workloads}
         axes |= {name: getattr(self, name) for name in ("dtype", "mode", "seq_len", "batch")}
         used = {name: values for name, values in axes.items() if values}
         found = [dict(zip(used, values, strict=True)) for values in itertools.product(*used.values())]
-        return [{name: point[name] for name in AXES if name in point} for point in found]
+        return [cast(Point, {name: point[name] for name in AXES if name in point}) for point in found]
 
 
 def run_sweep(
@@ -112,7 +112,7 @@ def run_sweep(
 
 
 def _measure(
-    points: Sequence[dict[str, Any]],
+    points: Sequence[Point],
     settings: ProfileSettings,
     record: _Record,
     grid: Grid,
@@ -178,11 +178,14 @@ def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Pa
         return FAILED, (str(error).strip().splitlines() or ["it failed without a message"])[-1]
 
 
-def _settings_of(point: dict[str, Any], settings: ProfileSettings) -> ProfileSettings:
-    return replace(settings, **{name: point[name] for name in ("batch", "seq_len", "dtype", "mode") if name in point})
+def _settings_of(point: Point, settings: ProfileSettings) -> ProfileSettings:
+    options: dict[str, Any] = {
+        name: value for name, value in point.items() if name not in ("workload", "power_limit_w")
+    }
+    return replace(settings, **options)
 
 
-def _check(points: Sequence[dict[str, Any]], settings: ProfileSettings) -> None:
+def _check(points: Sequence[Point], settings: ProfileSettings) -> None:
     """Refuse invalid points before anything is measured."""
     if not points or "workload" not in points[0]:
         raise BadInputError("sweep: no workload is named")
@@ -212,6 +215,20 @@ def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter 
         yield limiter
 
 
+class _Row(TypedDict):
+    point: Point
+    folder: str
+    outcome: str
+    reason: str
+
+
+class _Content(TypedDict):
+    schema: int
+    settings: Mapping[str, object]
+    points: list[_Row]
+    command: str
+
+
 class _Record:
     """``sweep.json``: the points and their outcomes; on disk after every point."""
 
@@ -221,7 +238,7 @@ class _Record:
         if there is None:
             if any(other.suffix != LOCK for other in folder.iterdir()):
                 raise BadInputError(f"{shown(folder)} is not empty and holds no sweep")
-            self._data: dict[str, Any] = {"schema": 1, "settings": settings.to_dict(), "points": []}
+            self._data: _Content = {"schema": 1, "settings": settings.to_dict(), "points": [], "command": command}
         else:
             self._data = there
             differing = [key for key, value in settings.to_dict().items() if there["settings"].get(key) != value]
@@ -232,7 +249,7 @@ class _Record:
                 )
         self._data["command"] = command
 
-    def add(self, points: Sequence[dict[str, Any]]) -> None:
+    def add(self, points: Sequence[Point]) -> None:
         """Add points that the record lacks."""
         known = [row["point"] for row in self._data["points"]]
         taken = {row["folder"] for row in self._data["points"]}
@@ -246,25 +263,26 @@ class _Record:
                 self._data["points"].append({"point": point, "folder": name, "outcome": "pending", "reason": ""})
         self._write()
 
-    def outcome(self, point: dict[str, Any]) -> str:
+    def outcome(self, point: Point) -> str:
         """Outcome of a point; a point whose Run is missing is measured again."""
         row = self._row(point)
         if row["outcome"] == DONE and not _place_of(self._folder, row).exists():
             return "pending"
-        return str(row["outcome"])
+        return row["outcome"]
 
-    def clear(self, point: dict[str, Any]) -> Path:
+    def clear(self, point: Point) -> Path:
         """The folder of a point's Run, after removing the files of an earlier attempt."""
         place = _place_of(self._folder, self._row(point))
         shutil.rmtree(place, ignore_errors=True)
         return place
 
-    def note(self, point: dict[str, Any], outcome: str, reason: str) -> None:
+    def note(self, point: Point, outcome: str, reason: str) -> None:
         """Record the outcome of a point."""
-        self._row(point).update(outcome=outcome, reason=reason)
+        row = self._row(point)
+        row["outcome"], row["reason"] = outcome, reason
         self._write()
 
-    def _row(self, point: dict[str, Any]) -> dict[str, Any]:
+    def _row(self, point: Point) -> _Row:
         return next(row for row in self._data["points"] if row["point"] == point)
 
     def _write(self) -> None:
@@ -275,7 +293,7 @@ class _Record:
             raise BadInputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
 
 
-def _read_record(folder: Path) -> dict[str, Any] | None:
+def _read_record(folder: Path) -> _Content | None:
     path = folder / RECORD
     try:
         data = json.loads(path.read_text())
@@ -290,10 +308,10 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
         raise BadInputError(f"cannot write {shown(folder)}: it, or a parent folder of it, is a file") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInputError(f"{shown(path)} can't be read as the record of a sweep: {error!r}") from None
-    return dict(data)
+    return cast(_Content, data)
 
 
-def _place_of(folder: Path, row: dict[str, Any]) -> Path:
+def _place_of(folder: Path, row: _Row) -> Path:
     """The folder of a point's Run, which is removed before the point is measured again.
 
     Raises:
@@ -307,7 +325,7 @@ def _place_of(folder: Path, row: dict[str, Any]) -> Path:
     return home / str(name)
 
 
-def _slug(point: dict[str, Any]) -> str:
+def _slug(point: Point) -> str:
     """A folder name that describes the point."""
     words = {"batch": "b{}", "seq_len": "t{}", "power_limit_w": "{:g}W"}
     parts = [words.get(name, "{}").format(value) for name, value in point.items()]

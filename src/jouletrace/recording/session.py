@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from jouletrace.recording.traced import span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
+from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.masking import masked, masked_all, masked_arguments
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SpoolWriter, read_spool
@@ -57,8 +58,8 @@ class Session:
         *,
         folder: Path | None = None,
         command: str = "",
-        workload: dict[str, Any] | None = None,
-        settings: dict[str, Any] | None = None,
+        workload: WorkloadFacts | None = None,
+        settings: Settings | None = None,
         power_s: float | None = None,
     ) -> None:
         self.devices = list(devices)

@@ -29,7 +29,7 @@ _OF_IMPORTS = ("kernel", "layer")
 def default_detail(run: Run) -> str:
     """In which detail a Run is shown where none is asked for: that which it was made with."""
     if run.kind != "import":
-        return str(run.settings.get("detail", "model"))
+        return run.settings.get("detail") or "model"
     levels = set(run.units["level"].to_pylist())
     return next((level for level in _OF_IMPORTS if level in levels), "model")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.recording import PHASE
 from jouletrace.report import facts, parts, program, reasons
@@ -17,6 +16,7 @@ from jouletrace.report.metrics import PROFILE, metric, ordered
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run.forms import Recording
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -190,7 +190,7 @@ def _warnings(run: Run) -> list[str]:
 
 def identity(run: Run) -> dict[str, str]:
     """Properties that distinguish a Run from others, by name of a column."""
-    workload: dict[str, Any] = run.workload
+    workload: Mapping[str, object] = run.workload
 
     def said(key: str) -> str:
         return "" if workload.get(key) is None else str(workload[key])
@@ -219,7 +219,7 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
 
 def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
-    steps = run.kind == "profile" or (run.workload.get(PHASE) or {}).get("iterations_by")
+    steps = run.kind == "profile" or run.workload.get(PHASE, Recording()).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)

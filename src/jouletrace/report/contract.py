@@ -22,6 +22,7 @@ from jouletrace.report.ending import endings, others
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
+from jouletrace.run.tables import UnitRow
 
 SCHEMA = 2
 
@@ -87,8 +88,7 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
 
 def measurand(run: Run) -> str:
     """Measurand of a Run's intervals: "run", or "workload" if they contain the scatter between repeats."""
-    repeats = run.settings.get("repeats")
-    return "workload" if isinstance(repeats, int) and repeats > 1 else "run"
+    return "workload" if (run.settings.get("repeats") or 1) > 1 else "run"
 
 
 def upgraded(found: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _parts(results: Results, level: str, top: int | None) -> list[dict[str, Any]
     return [_part(results, unit) for unit in units]
 
 
-def _part(results: Results, unit: dict[str, Any]) -> dict[str, Any]:
+def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
     metrics = results.metrics(unit["id"])
     flags = dict.fromkeys(flag for figure in metrics.values() for flag in figure.flags)
     return {

@@ -6,7 +6,7 @@ Every row says what was run on what, so that rows of several Runs can be put bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jouletrace.report.content import identity, levels_shown
 from jouletrace.report.document import printable
@@ -40,7 +40,8 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
             if unit["id"] != MODEL_UNIT:
-                yield {**own, **{key: unit[key] for key in _UNIT}}, results.metrics(unit["id"])
+                row: Mapping[str, object] = unit
+                yield {**own, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
 
 
 def _notes(figures: dict[str, Figure]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
 from jouletrace.report.reasons import throttle
 from jouletrace.report.scale import NBSP, NONE, decimals, fixed, quantity, unit_for
@@ -21,8 +21,8 @@ SIMULATED = "SIMULATED: a simulated GPU, no hardware was measured"
 
 def title(run: Run) -> str:
     """The workload in one line: name, task, batch, sequence length, number format, mode."""
-    facts = run.workload
-    name = str(facts.get("name") or run.command or run.kind)
+    facts: Mapping[str, object] = run.workload
+    name = run.workload.get("name") or run.command or run.kind
     parts = [name] if run.kind == "profile" or run.kind in name else [run.kind, name]
     for key, words in (
         ("task", "{}"),
@@ -55,7 +55,7 @@ def device_line(device: DeviceInfo) -> str:
 
 def weights(run: Run) -> str | None:
     """That weights were random, where they were, and where a model of a hub came from; None of others."""
-    origin = str(run.workload.get("weights") or "")
+    origin = run.workload.get("weights") or ""
     said = [f"model from {source}"] if (source := run.workload.get("source")) else []
     if origin.startswith("random"):
         said.append(f"weights {origin}: figures of a trained model can differ")
@@ -105,7 +105,7 @@ def averaging(channel: ChannelInfo) -> str:
 
 def latency_lines(run: Run) -> list[tuple[str, str]]:
     """The distribution of latency, and the same in blocks, each with its name; empty without iterations."""
-    single, blocks = distribution(run), block_means(run, _block(run))
+    single, blocks = distribution(run), block_means(run, run.settings.get("block") or 100)
     if not single["median"]:
         return []
     unit = unit_for([single["median"] / 1e3], "s")
@@ -151,7 +151,7 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         lines.append(("Activity", SEPARATOR.join(shares)))
     heat = found["temperature_c"]
     if heat:
-        start, end, most = (f"{heat[name]:.0f}" for name in ("start", "end", "max"))
+        start, end, most = (f"{celsius:.0f}" for celsius in (heat["start"], heat["end"], heat["max"]))
         text = f"{start}{NBSP}°C" if start == end else f"{start} to {end}{NBSP}°C"
         lines.append(("Temperature", text if most in (start, end) else f"{text}, at most {most}{NBSP}°C"))
     held = found["throttle_reasons"]
@@ -161,20 +161,15 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     return lines
 
 
-def _sm(reported: dict[str, float] | None, measured: dict[str, float] | None) -> str:
+def _sm(reported: Spread | None, measured: Spread | None) -> str:
     """The SM clock as the driver reports it, and as measured by cycle counters; "" if neither is known."""
     if measured is None:
         return _range(reported) if reported else ""
     return ", ".join([*([f"{_range(reported)} reported"] if reported else []), f"{_range(measured)} measured"])
 
 
-def _range(spread: dict[str, float]) -> str:
+def _range(spread: Spread) -> str:
     mean = f"{spread['mean']:.0f}{NBSP}MHz"
     if spread["max"] - spread["min"] < 1:
         return mean
     return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
-
-
-def _block(run: Run) -> int:
-    block: Any = run.settings.get("block")
-    return block if isinstance(block, int) and block > 0 else 100

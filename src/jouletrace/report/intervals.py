@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from jouletrace.analysis.ranks import METHOD as OF_RANKS
 from jouletrace.report.results import Figure, Results
 from jouletrace.run import Estimate, Run
+from jouletrace.run.tables import UnitRow
 
 SENSOR = "sensor_interval"
 """Flag of an energy whose interval isn't of the kind that most of the table's are."""
@@ -18,9 +18,7 @@ _OURS = ("record", "monitor")
 _ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
 
 
-def told_apart(
-    run: Run, results: Results, units: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Figure]], list[str]]:
+def told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
     """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jouletrace.report.results import Figure, Results
+from jouletrace.run.tables import UnitRow
 
 _OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
 """What a module with others in it runs itself is a row among theirs."""
@@ -22,7 +21,7 @@ def rows(results: Results, least: float = 0.0) -> list[Row]:
     """
     units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
     known = {unit["id"] for unit in units}
-    children: dict[int | None, list[dict[str, Any]]] = {}
+    children: dict[int | None, list[UnitRow]] = {}
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
     found: list[Row] = []

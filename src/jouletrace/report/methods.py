@@ -34,7 +34,7 @@ def _what(run: Run) -> str:
     version = run.versions.get("jouletrace", __version__)
     devices = "; ".join(dict.fromkeys(_device(device) for device in run.devices))
     where = f" on {devices}" if devices else ""
-    files = [one for one in run.settings.get("imported") or [] if isinstance(one, dict)]
+    files = run.settings.get("imported", ())
     if not files:
         return f"Measured with jouletrace {version}{where}."
     sources = {f"{one.get('format')}: {one.get('path')}" for one in files if one.get("format") != "jouletrace"}
@@ -126,5 +126,5 @@ def _gain(run: Run) -> str:
 
 
 def _random(run: Run) -> str:
-    origin = str(run.workload.get("weights") or "")
+    origin = run.workload.get("weights") or ""
     return f"The model's weights were {origin}." if origin.startswith("random") else ""

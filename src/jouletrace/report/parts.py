@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from jouletrace.report import checks, intervals, layers, reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section
@@ -13,6 +12,7 @@ from jouletrace.report.results import ABSENT, Figure, Results
 from jouletrace.report.scale import NBSP, Unit, cell, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
+from jouletrace.run.tables import UnitRow
 
 LEVELS = {
     "phase": "Phases",
@@ -71,7 +71,7 @@ def _parts_section(run: Run, results: Results, level: str, top: int | None, mark
 
 def table(
     run: Run, results: Results, level: str, top: int | None, marks: Footnotes, *, ranked: bool
-) -> tuple[Section, list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[Section, list[UnitRow], list[UnitRow]]:
     """The units of a level: one a row, a column a metric, in one unit a column.
 
     Args:
@@ -109,10 +109,10 @@ def table(
     return section, units[len(shown) :], untold
 
 
-def told(results: Results, units: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def told(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
-    there: list[dict[str, Any]] = []
-    untold: list[dict[str, Any]] = []
+    there: list[UnitRow] = []
+    untold: list[UnitRow] = []
     for unit in units:
         figures = results.metrics(unit["id"])
         known = any(figure.estimate.value is not None for name, figure in figures.items() if name not in _ASIDE)
@@ -120,7 +120,7 @@ def told(results: Results, units: Sequence[dict[str, Any]]) -> tuple[list[dict[s
     return (there, untold) if there else (untold, [])
 
 
-def _unattributed(results: Results, units: Sequence[dict[str, Any]], top: int | None) -> list[str]:
+def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
     short = short_names((unit["name"] or "?" for unit in units), _LISTED)
     launches: dict[str, int] = {}
@@ -158,7 +158,7 @@ def _aside(names: Sequence[str]) -> tuple[str, ...]:
     return ("energy_active_j", *_ASIDE) if "energy_total_j" in names else _ASIDE
 
 
-def _naming(level: str, units: Sequence[dict[str, Any]]) -> tuple[list[Column], list[str]]:
+def _naming(level: str, units: Sequence[UnitRow]) -> tuple[list[Column], list[str]]:
     """The columns that say which part a row is, and what of a unit each holds."""
     if level == "device":
         return [Column("device")], ["device"]
@@ -168,14 +168,15 @@ def _naming(level: str, units: Sequence[dict[str, Any]]) -> tuple[list[Column], 
         columns += [Column("kernel", wide=2, long="middle"), Column("shapes", wide=4, long="middle")]
         return columns, [*fields, "kernel", "shapes"]
     columns, fields = [Column("operator" if level == "op" else level, long=_LOST.get(level, ""))], ["name"]
+    rows: Sequence[Mapping[str, object]] = units
     for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
-        if any(unit[key] and unit[key] != unit["name"] for unit in units):
+        if any(row[key] and row[key] != row["name"] for row in rows):
             columns.append(Column(name, wide=2, long="start" if key == "module" else "middle"))
             fields.append(key)
     return columns, fields
 
 
-def _labels(units: Sequence[dict[str, Any]], short: dict[str, str]) -> dict[int, str]:
+def _labels(units: Sequence[UnitRow], short: dict[str, str]) -> dict[int, str]:
     """What stands for operators: their name, with the kernel's where they launch several that differ."""
     kernels = [unit for unit in units if unit["level"] == "kernel" and unit["op"]]
     bases = {unit["id"]: short[unit["name"] or "?"].partition("<")[0] for unit in kernels}
@@ -192,7 +193,7 @@ def _labels(units: Sequence[dict[str, Any]], short: dict[str, str]) -> dict[int,
     return found
 
 
-def _named(run: Run, unit: dict[str, Any], field: str, short: dict[str, str], labels: dict[int, str]) -> str:
+def _named(run: Run, unit: UnitRow, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
     if field == "device":
         return device_name(run, unit)
     if field == "operator":
@@ -204,16 +205,17 @@ def _named(run: Run, unit: dict[str, Any], field: str, short: dict[str, str], la
         return ""
     if field == "name":
         return _phase_name(unit) if unit["level"] == "phase" else str(unit["name"] or "?")
-    return str(unit[field] or "")
+    row: Mapping[str, object] = unit
+    return str(row[field] or "")
 
 
-def _phase_name(unit: dict[str, Any]) -> str:
+def _phase_name(unit: UnitRow) -> str:
     """A phase, with which tokens it is about where it is about some."""
     name = str(unit["name"] or "?")
     return f"{name} ({OF_TOKENS[name]})" if name in OF_TOKENS else name
 
 
-def device_name(run: Run, unit: dict[str, Any]) -> str:
+def device_name(run: Run, unit: UnitRow) -> str:
     """A device's name, with its index on the host where several share a name."""
     for device in run.devices:
         if device.id == unit["module"] and device.index is not None:
@@ -290,7 +292,7 @@ def _common_flags(figures: dict[str, Figure], names: Sequence[str]) -> tuple[str
     return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
 
 
-def _rest(results: Results, units: Sequence[dict[str, Any]]) -> str:
+def _rest(results: Results, units: Sequence[UnitRow]) -> str:
     """What the rows that are left out come to."""
     parts = []
     for name in ("energy_total_j", "energy_active_j", "time_s", "share"):

@@ -6,7 +6,9 @@ from jouletrace.analysis.recording import IDLE_NAME, PHASE
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.forms import Recording
 from jouletrace.run.names import short_names
+from jouletrace.run.tables import UnitRow
 
 CAUSES = 3
 
@@ -35,9 +37,9 @@ def _causes(run: Run, results: Results) -> list[str]:
     return [f"{short[unit['name'] or '?']} {100 * share:.0f} %{_of_idle(run, unit)}" for share, unit in best]
 
 
-def _of_idle(run: Run, unit: dict[str, object]) -> str:
+def _of_idle(run: Run, unit: UnitRow) -> str:
     """The largest cause of idle time, behind its share."""
-    by: dict[str, float] = (run.workload.get(PHASE) or {}).get("idle_by") or {}
+    by = run.workload.get(PHASE, Recording()).get("idle_by", {})
     if unit["name"] != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
@@ -57,7 +59,7 @@ def _trust(run: Run, results: Results) -> str:
     if closure.value is None:
         why = next((w.message for w in run.warnings if w.code in ("not_attributed", "not_traced")), "no kernels")
         return f"parts: no energies ({why})"
-    about = run.workload.get(PHASE) or {}
+    about = run.workload.get(PHASE, Recording())
     unmatched = about.get("unmatched")
     named = "" if unmatched is None else f", {100 * (1 - unmatched):.1f} % of the kernels have an operator"
     return f"trust: parts are {figure(closure, '')} of the whole, residual {quantity(left.value, 'W')}{named}"

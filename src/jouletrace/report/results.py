@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.tables import UnitRow
 
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
@@ -38,7 +38,7 @@ class Results:
             flags = tuple(row["flags"].split(",")) if row["flags"] else ()
             metrics = self._figures.setdefault(row["unit"], {})
             metrics.setdefault(row["metric"], Figure(Estimate.from_dict(row), flags))
-        self._units: list[dict[str, Any]] = run.units.to_pylist()
+        self._units: list[UnitRow] = run.units.to_pylist()
 
     def get(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure; null with reason ``not_measured`` if it isn't there."""
@@ -53,11 +53,11 @@ class Results:
         """All figures of a unit by metric, in stored order."""
         return self._figures.get(unit, {})
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[UnitRow]:
         """Rows of all units."""
         return self._units
 
-    def units(self, level: str) -> list[dict[str, Any]]:
+    def units(self, level: str) -> list[UnitRow]:
         """Rows of the units of a level, in stored order.
 
         Those of level "kernel" are all that parts come down to, each joule once: the kernels under
@@ -75,7 +75,7 @@ class Results:
         known = {unit["parent"] for unit in kernels}
         return kernels + [unit for id, unit in ops.items() if id in pools or id not in pooled | known]
 
-    def apart(self, kernels: Sequence[dict[str, Any]] | None = None) -> bool:
+    def apart(self, kernels: Sequence[UnitRow] | None = None) -> bool:
         """Whether kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
             kernels = [unit for unit in self._units if unit["level"] == "kernel"]
@@ -83,13 +83,13 @@ class Results:
         own = (self.get(metric, id).value for id in loose for metric in ("time_s", "energy_total_j"))
         return len(loose) == len(kernels) and any(value is not None for value in own)
 
-    def outside(self) -> list[dict[str, Any]]:
+    def outside(self) -> list[UnitRow]:
         """Units of what no operator accounts for: idle time."""
         pools = {unit["parent"] for unit in self._units}
         unnamed = [unit for unit in self.units("op") if not unit["op"] and not unit["module"]]
         return [unit for unit in unnamed if unit["id"] not in pools]
 
-    def ranked(self, level: str) -> list[dict[str, Any]]:
+    def ranked(self, level: str) -> list[UnitRow]:
         """Units of a level, those that took the most energy first (time, where energy is unknown)."""
         units = self.units(level)
         for metric in ("energy_total_j", "energy_active_j", "time_s"):

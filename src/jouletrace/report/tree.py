@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from jouletrace.analysis.recording import OUTSIDE
 from jouletrace.report.results import ABSENT, Results
 from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-
-Unit = dict[str, Any]
+from jouletrace.run.tables import UnitRow
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
@@ -112,11 +110,11 @@ def _root(run: Run, results: Results) -> Node:
     return Node(ROOT, "", name, "model", found.estimate, time, remarks=found.flags)
 
 
-def _of_units(results: Results, units: Sequence[Unit], layered: bool) -> list[Node]:
+def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list[Node]:
     """A node for each unit that has a figure; operators that layers call are left to them."""
     there = {unit["id"] for unit in units}
     placed = {unit["parent"] for unit in results.all() if unit["level"] == "site"} if layered else set()
-    ops = {unit["id"]: unit["parent"] for unit in units if unit["level"] == "op"}
+    ops: dict[int | None, int | None] = {unit["id"]: unit["parent"] for unit in units if unit["level"] == "op"}
     pools = {unit["parent"] for unit in units if unit["id"] in placed} & set(ops)
     found = []
     for unit in units:
@@ -134,9 +132,9 @@ def _operators_in_layers(results: Results) -> list[Node]:
     rows = results.all()
     units = {unit["id"]: unit for unit in rows}
     keys = {unit["name"]: str(unit["id"]) for unit in rows if unit["level"] == "layer"}
-    kernels: dict[int, list[Unit]] = {}
-    calls: dict[tuple[str, int], int] = {}
-    everywhere: Counter[int] = Counter()
+    kernels: dict[int | None, list[UnitRow]] = {}
+    calls: dict[tuple[str, int | None], int] = {}
+    everywhere: Counter[int | None] = Counter()
     for unit in rows:
         if unit["level"] == "kernel":
             kernels.setdefault(unit["parent"], []).append(unit)
@@ -146,7 +144,7 @@ def _operators_in_layers(results: Results) -> list[Node]:
             everywhere[unit["parent"]] += unit["count"] or 1
     found = []
     for (name, op), count in calls.items():
-        if name not in keys or op not in units:
+        if name not in keys or op is None or op not in units:
             continue
         share = count / everywhere[op]
         key = f"{keys[name]}/{op}"
@@ -158,7 +156,7 @@ def _operators_in_layers(results: Results) -> list[Node]:
     return found
 
 
-def _node(results: Results, unit: Unit, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
+def _node(results: Results, unit: UnitRow, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
     """A unit, or a share of what it takes; None if it has no figure."""
     energy, time = (results.figure(name, unit["id"]) for name in (ENERGY, TIME))
     if energy.estimate.value is None and time.estimate.value is None:
@@ -268,7 +266,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
     return found
 
 
-def _label(unit: Unit) -> str:
+def _label(unit: UnitRow) -> str:
     name = str(unit["name"] or "?")
     if unit["level"] not in ("layer", "op") or name.endswith("."):
         return name
@@ -276,7 +274,7 @@ def _label(unit: Unit) -> str:
     return f"{around.rpartition('.')[2]}.{last}" if last.isdecimal() and around else last
 
 
-def _detail(unit: Unit) -> str:
+def _detail(unit: UnitRow) -> str:
     """Module and shapes of an operator, a line each; what little there is of others."""
     if unit["level"] == "op":
         return f"{unit['module'] or ''}\n{unit['shapes'] or ''}".rstrip("\n")

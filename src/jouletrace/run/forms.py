@@ -1,22 +1,36 @@
 """Types of the free dictionaries of a Run, checked when a Run is read.
 
-``settings``, ``workload`` and the like may hold anything. The entries that the analysis or a report reads are declared
-here, so that a file with another form is refused with one line, and later code can rely on the types.
+``settings``, ``workload`` and ``stored`` may hold anything. The entries that are looked up by name are declared here:
+a file with another form is refused with one line, and lookups have types.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, Required, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired, Required, TypedDict, cast
 
+import msgspec
 from msgspec import Meta
 
 from jouletrace.run.info import Delay, Integer, Seconds
 
 _Positive = Annotated[float, Meta(gt=0, le=1e18)]
+_Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=-1e18, le=1e18)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Variance = Annotated[float, Meta(ge=-1e18, le=1e18)]
-_Facts = dict[str, Any]
+Facts = dict[str, Any]
+"""What is stored and shown as it is, and looked up nowhere."""
+
+
+class Match(TypedDict):
+    """Launches with counters that were matched to kernels of a timeline."""
+
+    launches: Integer
+    matched: Integer
+    ambiguous: Integer
+    unknown: Integer
+    rate: _Number
 
 
 class Imported(TypedDict, total=False):
@@ -25,9 +39,18 @@ class Imported(TypedDict, total=False):
     clock: Required[str]
     path: str
     format: str
+    dialect: str
     aligned: str
     left_out: dict[str, Integer]
-    of: list[_Facts]
+    of: list[Imported]
+    devices: dict[str, str]
+    events: dict[str, Integer]
+    joins: dict[str, Integer]
+    launches: Integer
+    match: Match
+    not_read: dict[str, Integer]
+    page: str
+    rules: Integer
 
 
 class Rank(TypedDict):
@@ -37,19 +60,53 @@ class Rank(TypedDict):
     rank: Integer
     devices: list[str]
     restart: NotRequired[Integer]
+    host: NotRequired[str]
+    complete: NotRequired[bool]
+
+
+class Fleet(TypedDict, total=False):
+    """``settings["fleet"]``: a run's place in a fleet."""
+
+    node: str
+    repeat: Integer
+    order: Integer | None
+    placement: str | None
+    noise: list[str]
+    noise_here: bool
+    cool_down: Facts | None
+    at_ns: Integer | None
 
 
 class Settings(TypedDict, total=False):
-    """``Run.settings``."""
+    """``Run.settings``: options by name, and what came of them; most fields of ``ProfileSettings`` aren't looked up."""
 
-    config: _Facts | None
+    block: Annotated[int, Meta(gt=0, le=2**62)] | None
+    carbon_g_per_kwh: _Number | None
+    commands: list[str]
+    config: Facts | None
     detail: str | None
     device: str
-    fleet: _Facts | None
-    imported: list[Imported] | None
+    devices: list[str]
+    duration_s: _Number | None
+    ended: bool
+    first_stage: Integer | None
+    fleet: Fleet
+    imported: list[Imported]
+    interval_s: _Number
+    l2: str | None
+    latency_s: _Positive | None
     margin: _Positive
-    not_synchronised: list[str] | None
-    ranks: list[Rank] | None
+    not_synchronised: list[str]
+    per: str | None
+    pid: Integer | None
+    price_per_kwh: _Number | None
+    ranks: list[Rank]
+    repeats: Integer | None
+    seconds: _Number
+    seed: Integer
+    target_ci: _Number | None
+    trace_s: _Number
+    tracing: Facts
 
 
 class Segment(TypedDict):
@@ -75,40 +132,97 @@ class Generation(TypedDict):
 class Nodes(TypedDict, total=False):
     """``workload["nodes"]``."""
 
+    iterations: Integer
     mean_of: Integer
-
-
-class Side(TypedDict, total=False):
-    """``workload["a"]`` and ``["b"]`` of a Run that compares two workloads."""
-
-    items: _Positive | None
+    starts: str
 
 
 class Recording(TypedDict, total=False):
     """Provenance of the recording behind rows of kernels (``analysis.recording``)."""
 
-    device: str | None
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer
     end_ns: Integer
+    device: str
+    iterations_by: str | None
+    seconds: list[Annotated[list[_Number], Meta(min_length=3, max_length=3)]]
+    kernels: Integer
+    first_ns: Integer
+    idle_by: dict[str, _Number]
+    whole: Annotated[list[Integer], Meta(min_length=3, max_length=3)]
+    plain_s: _Number
+    repeated_s: _Number
+    variants: Integer | None
     unmatched: _Number | None
     dropped: Integer | None
+    note: str
 
 
-class Workload(TypedDict, total=False):
-    """``Run.workload``."""
+class WorkloadFacts(TypedDict, total=False):
+    """``Run.workload``: what was run, as resolved."""
 
-    a: Side | None
-    b: Side | None
+    a: WorkloadFacts
+    arguments: Integer
+    attention: str | None
+    autocast: str | None
+    b: WorkloadFacts
+    backend: str | None
     batch: _Positive | None
-    generation: Generation | None
+    bytes_moved: _Number | None
+    cache: str | None
+    command: str | None
+    compile: Facts
+    config: Facts
+    counted: Facts
+    data: str | None
+    device: str | None
+    direction: str | None
+    dtype: str | None
+    early_stop: str | None
+    exit_code: Integer
+    export: Facts
+    flops: _Number | None
+    generated_by: str | None
+    generation: Generation
+    input_shapes: Facts
+    inputs: str | None
     items: _Positive | None
-    least_memory_bytes: _Number | None
+    iterations: Integer | None
+    label_smoothing: _Number | None
+    least_memory_bytes: _Number
+    load: str | None
+    mode: str | None
+    model: str | None
+    name: str
+    new_tokens: Integer | None
     nodes: Nodes
-    parts: _Facts | None
+    note: str | None
+    optimizer: str | None
+    parameters: Integer | None
+    processes: list[str]
+    profiles: list[str]
+    providers: list[str]
+    rank: _Natural
+    ranks: Integer | None
     recording: Recording
     restart: Integer | None
-    versions: _Facts | None
+    sample_shape: list[Integer]
+    sampling: str | None
+    seq_len: Integer | None
+    size: Integer | None
+    size_mib: Integer | None
+    size_tried: Facts
+    source: str | None
+    step: Facts
+    task: str | None
+    threads: Integer | None
+    tokens: Integer | None
+    torch_flags: Facts
+    versions: dict[str, str]
+    warm_up: Facts
+    weights: str | None
+    work: str | None
+    world_size: _Natural
 
 
 class StoredLevel(TypedDict, total=False):
@@ -120,13 +234,31 @@ class StoredLevel(TypedDict, total=False):
     n: Integer | None
     method: str | None
     reason: str | None
+    time_ns: Integer
+    driver: str | None
 
 
 class StoredFigures(TypedDict, total=False):
     """``Run.stored``."""
 
     deep_idle: StoredLevel | None
+    deep_idle_reason: str
     sample_rate_hz: StoredLevel | None
+
+
+class Calibration(TypedDict, total=False):
+    """``Run.calibration`` of a device.
+
+    Attributes:
+        channels: Fields of ``sensor.windows.response.Response`` by channel.
+        idle_slope_w_per_c: Watts of context idle per degree, as an ``Estimate``.
+    """
+
+    time_ns: Integer
+    load: str
+    driver: str | None
+    channels: dict[str, Facts]
+    idle_slope_w_per_c: Facts | None
 
 
 class ClockPair(TypedDict):
@@ -160,5 +292,25 @@ class SensorResponse(TypedDict, total=False):
     origin: str
 
 
-FREE: dict[str, Any] = {"settings": Settings, "workload": Workload, "stored": StoredFigures}
+def stated_facts(stated: Mapping[str, object]) -> WorkloadFacts:
+    """Facts of another tool, for ``Run.workload``; those of another form than ours are kept as ``NAME_stated``."""
+    return cast(
+        WorkloadFacts, {name if _fits(name, value) else f"{name}_stated": value for name, value in stated.items()}
+    )
+
+
+def _fits(name: str, value: object) -> bool:
+    try:
+        msgspec.convert({name: value}, WorkloadFacts)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+FREE: dict[str, Any] = {
+    "settings": Settings,
+    "workload": WorkloadFacts,
+    "stored": StoredFigures,
+    "calibration": dict[str, Calibration],
+}
 """The form of each free field of a Run."""

@@ -27,7 +27,7 @@ RUN_JSON = "run.json"
 _RECORDS = ("devices", "channels", "warnings")
 _FIELDS = [f.name for f in fields(Run) if f.init and f.name not in tables.TABLES]
 _TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name in _FIELDS}
-_TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair]}
+_TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair], **dict.fromkeys(FREE, dict[str, Any])}
 
 
 def encode(run: Run, checksums: Checksums | None = None) -> bytes:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
+from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.series import SampleIndex
@@ -55,12 +56,12 @@ class Run:
     kind: str = "profile"
     created_ns: int = 0
     command: str = ""
-    workload: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    workload: WorkloadFacts = field(default_factory=WorkloadFacts)
+    settings: Settings = field(default_factory=Settings)
     devices: list[DeviceInfo] = field(default_factory=list)
     channels: list[ChannelInfo] = field(default_factory=list)
-    calibration: dict[str, Any] = field(default_factory=dict)
-    stored: dict[str, Any] = field(default_factory=dict)
+    calibration: dict[str, Calibration] = field(default_factory=dict)
+    stored: StoredFigures = field(default_factory=StoredFigures)
     versions: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     clock_pairs: list[dict[str, int]] = field(default_factory=list)

@@ -6,7 +6,7 @@ All times are integer nanoseconds since the Unix epoch.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -87,6 +87,22 @@ UNITS = pa.schema(
         ),
     ]
 )
+
+
+class UnitRow(TypedDict):
+    """A row of ``units``."""
+
+    id: int
+    parent: int | None
+    level: str
+    name: str
+    op: str | None
+    shapes: str | None
+    module: str | None
+    phase: str | None
+    call: str | None
+    count: int | None
+
 
 WINDOWS = pa.schema(
     [

@@ -9,9 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.sensor.kinds.base import Sensor
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.response import Response
-from jouletrace.sensor.sampler import Sensor, Track
+from jouletrace.sensor.sampler import Track
 
 Array = NDArray[np.float64]
 

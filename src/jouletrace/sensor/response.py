@@ -67,16 +67,3 @@ class Response:
         place = ((lag_s - self.earliest_s) / STEP_S).astype(np.int64)
         inside = (lag_s >= self.earliest_s) & (place < len(self.weight))
         return np.where(inside, self.weight[np.clip(place, 0, len(self.weight) - 1)], 0.0) / STEP_S
-
-
-HOPPER = Response(
-    -85e-6,
-    np.array(
-        [
-            *(5, 15, 24, 30, 33, 36, 39, 41, 38, 33, 25, 23, 23, 23, 28, 33, 36, 41, 45, 49, 47, 44, 38, 35, 31, 27),
-            *(23, 20, 16, 14, 13, 12, 9, 7, 7, 7, 6, 3, 3, 3, 3, 4, 4, 3, 1),
-        ],
-        np.float64,
-    ),
-)
-"""Joint estimate from four programs on an H100 (docs/results/attribution-h100.md): two lobes 65 us apart and a tail."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 from scipy.sparse import csr_matrix
 
-from jouletrace.sensor.response import HOPPER, Response
+from jouletrace.sensor.kinds.base import Sensor
 
 EDGE_S = 15e-6
 """Half of the time over which a sample enters a reading. A sharp edge would make readings jump by a sixteenth of a
@@ -18,27 +18,6 @@ sample as the track moves by a microsecond; track and readout scatter by more th
 
 KNOT_S = 3.0
 """Knot spacing of the phase track; the rate drifts by at most 0.01 Hz per second."""
-
-
-@dataclass(frozen=True)
-class Sensor:
-    """Properties of a GPU's sensor that hold for all its recordings.
-
-    Attributes:
-        response: Response of one sample.
-        averages: Length of the recursive average: ``y += (x - y) / averages`` at each sample.
-        delay_s: From the moment at which the average is read to the reading's place on the grid.
-        rates_hz: Range of sample rates to search.
-    """
-
-    response: Response = HOPPER
-    averages: int = 16
-    delay_s: float = 3.4e-3
-    rates_hz: tuple[float, float] = (1200.0, 1260.0)
-
-
-HOPPER_SENSOR = Sensor()
-"""H100 and H200: response, average and delay are equal on all recorded GPUs; the rate differs."""
 
 
 @dataclass(frozen=True)

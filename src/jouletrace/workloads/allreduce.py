@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.kernels import build_kernel, read_config, whole
@@ -54,7 +55,7 @@ class AllReduce:
 
             words = size * _MIB // torch.empty(0, dtype=how.weights).element_size()
             buffer = torch.randn(words, device=on).to(how.weights)
-        facts = {"name": self.name, "size_mib": size, "ranks": ranks, "dtype": how.name}
+        facts: WorkloadFacts = {"name": self.name, "size_mib": size, "ranks": ranks, "dtype": how.name}
         return build_kernel(averaged, [((buffer,), {})], how, on, facts, iterations)
 
 

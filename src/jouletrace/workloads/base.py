@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Built:
     call: Callable[[int], Any]
     module: torch.nn.Module | None
     inputs: list[tuple[tuple[Any, ...], dict[str, Any]]]
-    facts: dict[str, Any]
+    facts: WorkloadFacts
     items: int = 1
     restore: Callable[[], None] = lambda: None
     generation: Generation | None = None

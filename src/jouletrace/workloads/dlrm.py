@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device
@@ -58,11 +59,11 @@ class Dlrm:
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
             return placed_random(lambda: _model(**sizes), on, dtype, options.seed)
 
-        def draw(_: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], dict[str, Any]]:
+        def draw(_: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], WorkloadFacts]:
             return _inputs(sizes, on, dtype, options)
 
         changed = {key: sizes[key] for key in options.config}
-        facts = {"name": self.name, "config": changed, "note": _NOTE}
+        facts: WorkloadFacts = {"name": self.name, "config": changed, "note": _NOTE}
         return build_model(make, device, options, facts=facts, draw=draw, classes=lambda _: 2)
 
 
@@ -106,7 +107,7 @@ def _layers(*widths: int) -> torch.nn.Module:
 
 def _inputs(
     sizes: dict[str, int], on: torch.device, dtype: torch.dtype, options: WorkloadOptions
-) -> tuple[list[Inputs], dict[str, Any]]:
+) -> tuple[list[Inputs], WorkloadFacts]:
     """Random features, and indices of each table; their numbers are drawn on the host, since shapes depend on them."""
     import torch
 

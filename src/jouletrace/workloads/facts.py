@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.precision import Precision, tf32_switches
 
 if TYPE_CHECKING:
     import torch
 
 
-def common_facts(model: torch.nn.Module | None, how: Precision, device: torch.device) -> dict[str, Any]:
+def common_facts(model: torch.nn.Module | None, how: Precision, device: torch.device) -> WorkloadFacts:
     """Device, dtype, parameters, attention, threads, the present switches of torch, versions."""
     import torch
 
-    facts: dict[str, Any] = {"device": str(device), "dtype": how.name}
+    facts: WorkloadFacts = {"device": str(device), "dtype": how.name}
     if how.autocast is not None:
         facts["autocast"] = str(how.autocast).removeprefix("torch.")
     if model is not None:

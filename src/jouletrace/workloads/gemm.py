@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.iteration import Inputs
@@ -66,7 +67,7 @@ class Gemm:
 
         with memory_guard(f"{self.name}, size {size} on {device}"), seeded(options.seed, on):
             inputs: list[Inputs] = [(_matrices(on, how.weights, size), {}) for _ in range(options.input_sets)]
-        facts = {"name": self.name, "size": size, "flops": 2.0 * size**3 * iterations}
+        facts: WorkloadFacts = {"name": self.name, "size": size, "flops": 2.0 * size**3 * iterations}
         if tried:
             facts["size_tried"] = {str(n): rate for n, rate in tried.items()}  # FLOP/s
         return build_kernel(torch.mm, inputs, how, on, facts, iterations)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.environment import require_transformers
 from jouletrace.workloads.generation_pieces import Call, Generation
 from jouletrace.workloads.iteration import Inputs
@@ -34,7 +35,7 @@ def make_generation(
     settings: Callable[[], AbstractContextManager[None]],
     options: WorkloadOptions,
     name: str,
-) -> tuple[Call, Generation, dict[str, Any]]:
+) -> tuple[Call, Generation, WorkloadFacts]:
     """The call of an iteration, its pieces, and facts about it. Generates once.
 
     Args:
@@ -56,7 +57,7 @@ def make_generation(
     _check_length(model, int(ids.shape[1]), wanted, name)
     loop = Loop(model, ids, mask, settings, wanted, early=options.early_stop, own=options.own_loop)
     generation = loop.generation()
-    facts: dict[str, Any] = {
+    facts: WorkloadFacts = {
         "seq_len": generation.prompt,
         "new_tokens": generation.steps,
         "tokens": generation.tokens,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.local_folder import WEIGHT_FILES, LocalFolder, has_file
 from jouletrace.workloads.nearest import nearest
 
@@ -34,7 +34,7 @@ class HubModel(LocalFolder):
         if not _ID.fullmatch(self._id):
             raise BadInputError(f"'{spec}': write hf:ORG/NAME, such as hf:openai-community/gpt2")
 
-    def locate(self, *, weights: bool) -> dict[str, Any]:
+    def locate(self, *, weights: bool) -> WorkloadFacts:
         """Locate the snapshot in the cache, else download it.
 
         Raises:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.marks import DATA, marked
 
@@ -123,7 +124,7 @@ class ImageLoader:
             images, self.labels = _operator()(self._anchor, self._number)
         return given[0], {**given[1], "pixel_values": images}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> WorkloadFacts:
         """Facts about the data, for readers of the figures."""
         found = self._folder
         return {

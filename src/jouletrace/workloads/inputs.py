@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.options import WorkloadOptions
 
@@ -25,7 +26,7 @@ _TEXT = (
 
 def random_inputs(
     model: Any, device: torch.device, dtype: torch.dtype, options: WorkloadOptions, seq_len: int | None
-) -> tuple[list[Inputs], dict[str, Any]]:
+) -> tuple[list[Inputs], WorkloadFacts]:
     """Input sets for ``model``, drawn on ``device`` from torch's generator with its present seed.
 
     Images are normal deviates, shape (batch, channels, height, width); tokens are uniform over the
@@ -51,7 +52,7 @@ def random_inputs(
     if kind == "pixel_values":
         shape = _sample_shape(model.config, options)
         draws = [torch.randn(batch, *shape, device=device, dtype=dtype) for _ in range(options.input_sets)]
-        facts: dict[str, Any] = {"sample_shape": list(shape)}
+        facts: WorkloadFacts = {"sample_shape": list(shape)}
         drawn = "normal"
     elif kind == "input_ids" and not model.config.is_encoder_decoder:
         vocabulary, length = _vocabulary(model.config), _length(model.config, options, seq_len)
@@ -70,7 +71,7 @@ def random_inputs(
 
 def text_inputs(
     model: Any, tokenizer: Any, device: torch.device, options: WorkloadOptions
-) -> tuple[list[Inputs], dict[str, Any]]:
+) -> tuple[list[Inputs], WorkloadFacts]:
     """Input sets of English text for a language model: a paragraph, repeated and cut into sequences of one length.
 
     Args:
@@ -101,7 +102,7 @@ def text_inputs(
 
 def image_inputs(
     shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype, options: WorkloadOptions
-) -> tuple[list[Inputs], dict[str, Any]]:
+) -> tuple[list[Inputs], WorkloadFacts]:
     """Input sets of normal deviates for a model that takes a batch of images as its only argument.
 
     Args:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.facts import common_facts
@@ -66,7 +67,7 @@ def build_kernel(
     inputs: list[Inputs],
     how: Precision,
     on: torch.device,
-    facts: Mapping[str, Any],
+    facts: WorkloadFacts,
     iterations: int,
 ) -> Built:
     """A workload whose iteration calls ``target`` ``iterations`` times; each call counts as one item."""
@@ -78,7 +79,7 @@ def build_kernel(
         return out
 
     call = target if iterations == 1 else repeated
-    told = {
+    told: WorkloadFacts = {
         "task": "infer",
         "iterations": iterations,
         "weights": None,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.config import typed_overrides
@@ -58,7 +59,7 @@ class LocalFolder:
                     return self._load(model_class, changed, on, dtype)
                 return random_model(model_class, changed, on, dtype, options.seed)
 
-        def draw(model: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], dict[str, Any]]:
+        def draw(model: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], WorkloadFacts]:
             reads = model.main_input_name == "input_ids" and not model.config.is_encoder_decoder
             if not loads or not reads or not has_file(self._folder, _TOKENIZER_FILES):
                 return random_inputs(model, on, dtype, options, None)
@@ -66,7 +67,7 @@ class LocalFolder:
 
         return build_model(make, device, options, facts={"name": self.name, "config": typed, **located}, draw=draw)
 
-    def locate(self, *, weights: bool) -> dict[str, Any]:
+    def locate(self, *, weights: bool) -> WorkloadFacts:
         """Ensure that the folder exists; returns facts about its origin.
 
         Args:

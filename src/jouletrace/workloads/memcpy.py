@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.iteration import Inputs
@@ -53,7 +54,7 @@ class Memcpy:
         with memory_guard(f"memcpy, {size} MiB on {device}"), seeded(options.seed, on):
             inputs: list[Inputs] = [(_buffers(on, size * _MIB // 4, direction), {}) for _ in range(options.input_sets)]
         bytes_moved = 2 * size * _MIB * iterations if direction == "d2d" else size * _MIB * iterations
-        facts = {"name": self.name, "size_mib": size, "direction": direction, "bytes_moved": bytes_moved}
+        facts: WorkloadFacts = {"name": self.name, "size_mib": size, "direction": direction, "bytes_moved": bytes_moved}
         how = precision(None, device)
         return build_kernel(copy, inputs, how, on, facts, iterations)
 

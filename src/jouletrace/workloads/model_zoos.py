@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device
@@ -64,10 +65,10 @@ class ZooModel:
         def make(on: torch.device, dtype: torch.dtype) -> tuple[Any, str]:
             return placed_random(lambda: create(self._model), on, dtype, options.seed)
 
-        def draw(model: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], dict[str, Any]]:
+        def draw(model: Any, on: torch.device, dtype: torch.dtype) -> tuple[list[Inputs], WorkloadFacts]:
             return image_inputs(shape_of(self._model, model), on, dtype, options)
 
-        facts = {"name": self.name, "config": {}, "source": f"{self._package} {package.__version__}"}
+        facts: WorkloadFacts = {"name": self.name, "config": {}, "source": f"{self._package} {package.__version__}"}
         return build_model(make, device, options, facts=facts, draw=draw, classes=_classes)
 
     def _installed(self) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.deferred import check_runs
@@ -126,7 +127,7 @@ def build_object(
         raise
     if batch is None and module is not None:
         batch = _leading(placed)
-    facts: dict[str, Any] = {
+    facts: WorkloadFacts = {
         "name": name,
         "task": options.task,
         "batch": batch,

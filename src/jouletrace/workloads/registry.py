@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.allreduce import AllReduce
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.dlrm import Dlrm
-from jouletrace.workloads.gemm import GEMMS, Gemm
+from jouletrace.workloads.gemm import GEMMS
 from jouletrace.workloads.hub import HubModel
 from jouletrace.workloads.loader import split
 from jouletrace.workloads.local_folder import LocalFolder
-from jouletrace.workloads.memcpy import Memcpy
 from jouletrace.workloads.model_file import SUFFIXES, ModelFile
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
@@ -28,15 +25,13 @@ _OTHERS = (
     "a local transformers folder, a .onnx file"
 )
 
-_KERNELS: dict[str, Callable[[], Workload]] = {
-    **{name: partial(Gemm, name) for name in GEMMS},
-    "memcpy": Memcpy,
-    "allreduce": AllReduce,
+_OWN: dict[str, tuple[str, ...]] = {
+    "dlrm": ("dlrm:Dlrm",),
+    **{name: ("gemm:Gemm", name) for name in GEMMS},
+    "memcpy": ("memcpy:Memcpy",),
+    "allreduce": ("allreduce:AllReduce",),
 }
-"""Workloads that consist of one kernel, by name."""
-
-_OWN: dict[str, Callable[[], Workload]] = {Dlrm.name: Dlrm, **_KERNELS}
-"""Workloads with code in this package, by name."""
+"""Workloads with code in this package, by name: module and class, and the arguments of the class."""
 
 _PREFIXES: dict[str, Callable[[str], Workload]] = {
     **dict.fromkeys(HubModel.prefixes, HubModel),
@@ -67,7 +62,10 @@ def resolve(spec: str) -> Workload:
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
     if canonical in _OWN:
-        return _OWN[canonical]()
+        place, *taken = _OWN[canonical]
+        module, _, kind = place.partition(":")
+        own: Workload = getattr(import_module(f"jouletrace.workloads.{module}"), kind)(*taken)
+        return own
     for prefix, of_prefix in _PREFIXES.items():
         if spec.startswith(prefix):
             return of_prefix(spec)

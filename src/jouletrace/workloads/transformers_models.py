@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.config import typed_overrides
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Make = Callable[["torch.device", "torch.dtype"], tuple[Any, str]]
 """Creates a model on a device in a type; returns it and the origin of its weights."""
 
-Draw = Callable[[Any, "torch.device", "torch.dtype"], tuple[list[Inputs], dict[str, Any]]]
+Draw = Callable[[Any, "torch.device", "torch.dtype"], tuple[list[Inputs], WorkloadFacts]]
 """Creates the input sets of a model and their facts, as ``random_inputs`` does."""
 
 
@@ -60,7 +61,8 @@ class BuiltInModel:
                 config = config_class(**{**self._entry.config, **typed})
                 return random_model(model_class, config, on, dtype, options.seed)
 
-        facts, seq_len = {"name": self.name, "config": typed, "note": self._entry.note}, self._entry.seq_len
+        facts: WorkloadFacts = {"name": self.name, "config": typed, "note": self._entry.note}
+        seq_len = self._entry.seq_len
         if options.task == "generate":
             del facts["note"]  # it concerns plain forwards
             seq_len = min(seq_len or PROMPT, PROMPT)
@@ -72,7 +74,7 @@ def build_model(
     device: str,
     options: WorkloadOptions,
     *,
-    facts: dict[str, Any],
+    facts: WorkloadFacts,
     seq_len: int | None = None,
     draw: Draw | None = None,
     classes: Callable[[Any], int] | None = None,
@@ -112,7 +114,7 @@ def build_model(
             call, told_of_task = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
             for _, keywords in inputs:
                 keywords.update(cache_arguments(model))
-    told = {
+    told: WorkloadFacts = {
         **facts,
         "task": options.task,
         "model": type(model).__name__,
@@ -121,19 +123,23 @@ def build_model(
         **told_of_task,
         **common_facts(model, how, on),
     }
+    if not told.get("note"):
+        told.pop("note", None)
+    if not told["config"]:
+        del told["config"]
     return Built(
         call=call,
         module=model,
         inputs=inputs,
-        facts={key: value for key, value in told.items() if value not in ("", {})},
-        items=int(input_facts["batch"]),
+        facts=told,
+        items=int(input_facts["batch"] or 1),
         generation=generation,
     )
 
 
 def _iteration(
     model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device, classes: int
-) -> tuple[Callable[[int], Any], dict[str, Any]]:
+) -> tuple[Callable[[int], Any], WorkloadFacts]:
     """The call of an iteration, and facts about a training step."""
     import torch
 
@@ -144,7 +150,7 @@ def _iteration(
     labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
     loss = loss_on_labels(labels, inputs, options.label_smoothing)
     optimizer = make_optimizer(options.optimizer, model, on)
-    facts = {
+    facts: WorkloadFacts = {
         "optimizer": options.optimizer,
         "label_smoothing": options.label_smoothing,
         "data": "synthetic, on the device",
@@ -158,7 +164,7 @@ def _labels(model: Any) -> int:
 
 def _on_images(
     model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
-) -> tuple[Callable[[int], Any], dict[str, Any]]:
+) -> tuple[Callable[[int], Any], WorkloadFacts]:
     """As ``_iteration``, with a folder of images."""
     folder, config = ImageFolder.of(str(options.data)), getattr(model, "config", None)
     if getattr(model, "main_input_name", "") != "pixel_values" or not hasattr(config, "num_labels"):
@@ -176,8 +182,12 @@ def _on_images(
     del inputs[1:]  # every batch differs anyway
     loss, optimizer = loss_on_loaded(loader, options.label_smoothing), make_optimizer(options.optimizer, model, on)
     call = TrainingIteration(model, inputs, how.training, loss, optimizer, loader.load)
-    facts = {"optimizer": options.optimizer, "label_smoothing": options.label_smoothing, **loader.facts()}
-    return call, {**facts, "inputs": f"images of {folder.path}"}
+    return call, {
+        "optimizer": options.optimizer,
+        "label_smoothing": options.label_smoothing,
+        **loader.facts(),
+        "inputs": f"images of {folder.path}",
+    }
 
 
 def _check_filled(model: torch.nn.Module, name: str, typed: dict[str, Any]) -> None:

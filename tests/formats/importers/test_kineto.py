@@ -16,6 +16,7 @@ from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
 from jouletrace.formats.importers.kineto import batch
 from jouletrace.formats.importers.kineto.events import Events
+from jouletrace.run import load, save
 from places import SAMPLES
 
 TRACES = sorted(p for folder in ("hta", "kineto", "tracelens") for p in (SAMPLES / folder).rglob("*.json*"))
@@ -55,6 +56,15 @@ def test_a_trace_becomes_spans_with_exact_times(tmp_path):
     assert run.versions["cuda_driver"] == "12090"
     assert run.created_ns == make.BASE_NS
     assert not run.warnings
+
+
+def test_a_rank_that_is_no_number_is_kept_as_stated(tmp_path):
+    path = make.kineto(tmp_path / "t.json")
+    whole = json.loads(path.read_text())
+    whole["distributedInfo"] = {"backend": "nccl", "rank": "zero", "world_size": 2}
+    run = load(save(read(make.write(path, json.dumps(whole))), tmp_path / "run"))
+    stated = {name: run.workload.get(name) for name in ("backend", "rank", "rank_stated", "world_size")}
+    assert stated == {"backend": "nccl", "rank": None, "rank_stated": "zero", "world_size": 2}
 
 
 def test_kernels_find_the_operator_that_launched_them(tmp_path):

@@ -13,7 +13,7 @@ import foreign
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse
 from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
-from jouletrace.analysis.regressed import samplers
+from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts
@@ -115,7 +115,7 @@ def test_powers_are_those_of_the_regression_itself(chain):
     recorded, rows = load_recorded(CHAIN), near(CHAIN)
     readings = on_grid(rows[:, 0] * 1000, rows[:, 1] / 1e3)
     activity = activity_of(recorded.start_ns, recorded.end_ns, recorded.kind, recorded.kinds, readings.origin_ns)
-    contrasts = Contrasts(lock(activity, samplers(chain)[0], readings).fit, lambda kind: kind.name)
+    contrasts = Contrasts(lock(activity, models(chain, chain.channels[0])[0], readings).fit, lambda kind: kind.name)
     for (name, _), watts in powers(chain).items():
         amounts = np.array([float(one.strip() == name) for one in contrasts.names])
         assert contrasts.mixture(amounts).power.value == pytest.approx(watts, rel=1e-6)

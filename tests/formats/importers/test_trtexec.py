@@ -23,6 +23,7 @@ from jouletrace.analysis.latency import latencies_s
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import importer
 from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.run import load, save
 
 
 def test_the_summary_of_a_log_becomes_figures_with_the_tool_named(tmp_path):
@@ -35,6 +36,14 @@ def test_the_summary_of_a_log_becomes_figures_with_the_tool_named(tmp_path):
     assert run.devices[0].name == "NVIDIA A100-SXM4-40GB"
     assert run.workload["name"] == "gpt2.onnx"
     assert run.created_ns > 0
+
+
+@pytest.mark.parametrize(("batch", "facts"), [("8", {"batch": 8}), ("Explicit", {"batch_stated": "Explicit"})])
+def test_the_batch_of_a_log_is_a_number_or_kept_as_stated(tmp_path, batch, facts):
+    line = f"[03/07/2024-10:00:00] [I] Batch: {batch}\n"
+    run = read(tmp_path, "trtexec", line + TRTEXEC_LOG)
+    again = load(save(run, tmp_path / "run"))
+    assert {name: value for name, value in again.workload.items() if "batch" in name} == facts
 
 
 def test_averages_of_a_log_are_windows_without_a_place_in_time(tmp_path):

@@ -350,14 +350,15 @@ def test_the_same_rank_twice_is_refused_and_never_counted_twice(tmp_path, capsys
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "what"),
     [
-        lambda header: header.update(devices=[]),
-        lambda header: header["workload"].update(rank="x"),
-        lambda header: header["workload"].update(world_size="many"),
+        (lambda header: header.update(devices=[]), "it doesn't state its device"),
+        (lambda header: header["workload"].update(rank="x"), "got `str` - at `$.rank`"),
+        (lambda header: header["workload"].update(rank=-1), "Expected `int` >= 0 - at `$.rank`"),
+        (lambda header: header["workload"].update(world_size="many"), "got `str` - at `$.world_size`"),
     ],
 )
-def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, damage):
+def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, damage, what):
     two_parts(tmp_path)
     path = tmp_path / "rank-1" / "run.json"
     header = json.loads(path.read_text())
@@ -365,7 +366,8 @@ def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, 
     path.write_text(json.dumps(header))
     run = merge_ranks.merge_ranks(tmp_path)
     (warning,) = [w for w in run.warnings if w.code == "rank_lost"]
-    assert "rank-1 (it doesn't state its rank and device)" in warning.message
+    assert "rank-1 (" in warning.message
+    assert f"{what})" in warning.message
     assert [member["rank"] for member in run.settings["ranks"]] == [0]
     assert not run.complete
 

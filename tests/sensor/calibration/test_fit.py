@@ -9,8 +9,9 @@ from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, p
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration.features import load_features
 from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.windows.noise import seen_correlation
-from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.sensor.windows.response import Response
 
 
 def test_the_step_response_of_a_boxcar_is_a_ramp():
@@ -50,9 +51,9 @@ def test_kinds_of_sensor_are_told_apart(response, kind):
     assert response.gapless == (kind != "sampled")
 
 
-@pytest.mark.parametrize("name", sorted(NOMINAL))
+@pytest.mark.parametrize("name", sorted(KINDS))
 def test_a_response_survives_json(name):
-    response = NOMINAL[name]
+    response = KINDS[name].response
     assert Response.from_dict(json.loads(json.dumps(response.to_dict()))) == response
 
 

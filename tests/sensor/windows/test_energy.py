@@ -10,10 +10,11 @@ from covering import fewest
 from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibrated, ns
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.integrate import integrate
+from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.record import clean
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.repeated import repeated_energy
-from jouletrace.sensor.windows.response import NOMINAL, Response
+from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import stretches
 
 
@@ -135,7 +136,7 @@ def test_windows_that_the_record_does_not_reach_have_a_reason():
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_an_empty_record_gives_nulls(n):
-    found = window_energy(clean(ns(np.arange(n)), np.full(n, 100.0)), NOMINAL["hopper"], [T0], [T0 + 10**9])
+    found = window_energy(clean(ns(np.arange(n)), np.full(n, 100.0)), KINDS["hopper"].response, [T0], [T0 + 10**9])
     assert found.reason == ["no_samples"]
     assert np.isnan(found.energy_j).all()
 
@@ -190,7 +191,7 @@ def test_what_is_not_known_of_the_response_is_in_the_interval():
 
 def test_mismatched_windows_are_refused():
     with pytest.raises(BadInputError, match="do not go with"):
-        window_energy(clean(ns([0.0, 1.0]), [1.0, 2.0]), NOMINAL["hopper"], [T0, T0], [T0])
+        window_energy(clean(ns([0.0, 1.0]), [1.0, 2.0]), KINDS["hopper"].response, [T0, T0], [T0])
 
 
 def blocks(seed, count, length=0.025, spread=True):

@@ -44,6 +44,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import Fleet
 
 _SPIN_NS = 2_000_000
 """The last interval before the start is waited for in a busy loop: the scheduler may be late by more than that."""
@@ -101,7 +102,7 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
         cooled = wait_until_cool(device, order["cool_to_c"], settings.cool_limit_s, talk)
         how = _fixed_length(settings, device)
     how = numbered(replace(how, device=task.gpu.device), task.repeat + 1)
-    told: dict[str, Any] = {
+    told: Fleet = {
         "node": task.gpu.node,
         "repeat": task.repeat,
         "order": task.order,
@@ -118,8 +119,8 @@ def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
         talk.say("ready")
         if follows:
             return  # the leader, which it follows, waits for both
-        told["at_ns"] = int(talk.order()["at_ns"])
-        wait_until(told["at_ns"], session.clock)
+        at_ns = told["at_ns"] = int(talk.order()["at_ns"])
+        wait_until(at_ns, session.clock)
 
     run = _profile(settings.workload, how, Path(order["scratch"]) / str(task.gpu.index), order["command"], talk, gate)
     if not run.devices[0].host:

@@ -11,7 +11,7 @@ import numpy as np
 from jouletrace.addons.fleet.plan import FleetGpu
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.cuda_order import cuda_uuids
-from jouletrace.devices.registry import no_gpu_reason
+from jouletrace.devices.nvml.vendor import no_gpu_reason
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 

@@ -151,7 +151,7 @@ def fleet_of(
     windows: dict[Key, pa.Table] = {}
     seen: Counter[str] = Counter()
     lines = list(damaged)
-    named = zip(runs, places or [str(run.workload.get("name") or run.kind) for run in runs], strict=True)
+    named = zip(runs, places or [run.workload.get("name") or run.kind for run in runs], strict=True)
     for run, origin in sorted(named, key=lambda one: one[0].created_ns):
         if not run.devices:
             raise BadInputError("a Run without a device can't belong to a fleet")

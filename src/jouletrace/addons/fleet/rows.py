@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 
 from jouletrace.addons.fleet.imported import kernel_figures, kernel_launches
 from jouletrace.addons.fleet.power_step import power_step
-from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.conditions import Course, Spread, conditions
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run
+from jouletrace.run.forms import Fleet
 from jouletrace.run.tables import mark_simulated
 
 _TEXT, _NUMBER, _WHOLE, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
@@ -147,8 +148,8 @@ class Measured:
 
     def __init__(self, run: Run, repeat: int = 0) -> None:
         self.run = run
-        told = run.settings.get("fleet") or {}
-        self._repeat = int(told.get("repeat", repeat))
+        told = run.settings.get("fleet", Fleet())
+        self._repeat = told.get("repeat", repeat)
         self.row = {**self._identity(told), **self._figures(), **self._conditions(told), **power_step(run)}
         self._launches = kernel_launches(run) if run.kind == "import" else None
         if self._launches is not None:
@@ -164,15 +165,15 @@ class Measured:
         }
         return {name: mark_simulated(t) if self.run.simulated and name != "runs" else t for name, t in found.items()}
 
-    def _identity(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _identity(self, told: Fleet) -> dict[str, Any]:
         device, workload = self.run.devices[0], self.run.workload
         limits = device.power_limits_w
         return {
             "repeat": self._repeat,
             "order": told.get("order"),
             "placement": told.get("placement"),
-            "noise": " ".join(told.get("noise", [])) or None,
-            "noise_here": bool(told.get("noise_here", False)),
+            "noise": " ".join(told.get("noise", ())) or None,
+            "noise_here": told.get("noise_here", False),
             "host": device.host,
             "model": device.name,
             "index": device.index,
@@ -183,7 +184,7 @@ class Measured:
             "persistence": device.persistence,
             "power_limit_w": device.power_limit_w,
             **{f"power_limit_{end}_w": limits.get(end) for end in ("min", "max", "default")},
-            "workload": str(workload.get("name", "")),
+            "workload": workload.get("name", ""),
             "dtype": workload.get("dtype"),
             "size": workload.get("size") or workload.get("size_mib"),
             "at_ns": told.get("at_ns"),
@@ -209,17 +210,17 @@ class Measured:
             "gain_pct": power.gain_pct if power is not None else None,
         }
 
-    def _conditions(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _conditions(self, told: Fleet) -> dict[str, Any]:
         found = conditions(self.run)
-        clocks, heat = found["clocks_mhz"], found["temperature_c"] or {}
+        clocks, heat = found["clocks_mhz"], found["temperature_c"]
         why = found["throttle_reasons"]
         cooled = told.get("cool_down") or {}
         return {
-            "clock_mhz": (clocks["sm_reported"] or {}).get("mean"),
-            "counted_mhz": (clocks["sm_measured"] or {}).get("mean"),
-            "clock_memory_mhz": (clocks["memory"] or {}).get("mean"),
-            "temperature_c": heat.get("mean"),
-            "temperature_max_c": heat.get("max"),
+            "clock_mhz": _mean(clocks["sm_reported"]),
+            "counted_mhz": _mean(clocks["sm_measured"]),
+            "clock_memory_mhz": _mean(clocks["memory"]),
+            "temperature_c": _mean(heat),
+            "temperature_max_c": heat and heat["max"],
             "temperature_before_c": cooled.get("to_c"),
             "cool_down_s": cooled.get("seconds"),
             "cooled": cooled.get("reached"),
@@ -269,6 +270,10 @@ class Measured:
             else:
                 arrays.append(values.cast(field.type) if hasattr(values, "cast") else pa.array(values, field.type))
         return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _mean(of: Spread | Course | None) -> float | None:
+    return of and of["mean"]
 
 
 def to_parquet(table: pa.Table, about: Mapping[str, str] | None = None) -> bytes:

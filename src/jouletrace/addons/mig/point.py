@@ -22,6 +22,7 @@ from jouletrace.analysis.power import energies, tail_s
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.forms import WorkloadFacts
 
 ACTIVITIES = ("graphics_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "memory_active")
 LEAST_P95, LEAST_P99 = 20, 100
@@ -78,7 +79,7 @@ def measure_point(
         JobFailedError: If a job can't be run: nothing is measured then.
     """
     slots = range(len(jobs))
-    facts = {"name": ", ".join(map(str, jobs)), "profiles": [one.profile.name for one in bench.slices]}
+    facts: WorkloadFacts = {"name": ", ".join(map(str, jobs)), "profiles": [one.profile.name for one in bench.slices]}
     with Session("monitor", [bench.board], folder=folder, workload=facts) as session:
         bench.unload()
         items = [bench.load(slot, job) for slot, job in zip(slots, jobs, strict=True)]

@@ -59,7 +59,7 @@ class SimulatedBench(Bench):
             built, step = simulate_workload(resolve(job.workload), options, self._devices[slot], job.mode)
         except JouletraceError as error:
             raise failed(error) from None
-        self._loaded[slot] = _Loaded(step, float(built.facts["least_memory_bytes"]) + _CONTEXT_BYTES)
+        self._loaded[slot] = _Loaded(step, built.facts["least_memory_bytes"] + _CONTEXT_BYTES)
         return built.items
 
     def run(self, slots: Sequence[int], seconds: float) -> list[Served]:

@@ -22,6 +22,7 @@ from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.backends.torch import torch_device_of
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.scratch import Scratch
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.checks import check_options
@@ -97,15 +98,15 @@ def make(
             raise BadInputError(f"--random: {workload.name} comes with its own weights")
         engine = _open(workload.path, backend, cuda, threads, streams, hint)
         feeds = random_feeds(engine.inputs, options, workload.name)
-        facts = _facts_of_file(workload, options, feeds)
-        return _made(engine, feeds, Built(engine.results, None, [], facts, batch_of(feeds)))
+        of_file = _facts_of_file(workload, options, feeds)
+        return _made(engine, feeds, Built(engine.results, None, [], of_file, batch_of(feeds)))
     folder = Scratch()
     try:
         exported = export_onnx(workload, options, folder.path / "model.onnx", ExportOptions())
         engine = _open(exported.path, backend, cuda, threads, streams, hint)
         built = exported.built
         feeds = [_feed(inputs, list(exported.signature.inputs)) for inputs in built.inputs]
-        facts = {**built.facts, "export": exported.facts}
+        facts: WorkloadFacts = {**built.facts, "export": exported.facts}
         return _made(engine, feeds, Built(engine.results, None, [], facts, built.items), folder)
     except BaseException:
         folder.remove()
@@ -142,7 +143,7 @@ def _feed(inputs: Any, names: Sequence[str]) -> Feed:
     return {name: tensor.numpy() for name, tensor in zip(names, tensors_of(inputs), strict=True)}
 
 
-def _facts_of_file(workload: ModelFile, options: WorkloadOptions, feeds: Sequence[Feed]) -> dict[str, Any]:
+def _facts_of_file(workload: ModelFile, options: WorkloadOptions, feeds: Sequence[Feed]) -> WorkloadFacts:
     return {
         "name": workload.name,
         "task": "infer",

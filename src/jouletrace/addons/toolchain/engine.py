@@ -12,6 +12,7 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
+from jouletrace.run.forms import WorkloadFacts
 
 SUFFIXES = (".engine", ".plan", ".trt", ".onnx")
 
@@ -75,7 +76,7 @@ def profile_engine(
             cuda_graph=settings.mode == "graph",
             seconds=settings.max_time_s or _SECONDS,
         )
-        workload = {"name": model, "task": "infer", "backend": "trtexec", "mode": settings.mode}
+        workload: WorkloadFacts = {"name": model, "task": "infer", "backend": "trtexec", "mode": settings.mode}
         recording = Recording(
             device,
             folder,

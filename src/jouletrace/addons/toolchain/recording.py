@@ -18,6 +18,7 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import DeviceInfo, Run
+from jouletrace.run.forms import Imported, Settings, WorkloadFacts
 from jouletrace.run.store import save
 
 IDLE_S = 2.0
@@ -41,8 +42,8 @@ class Recording:
         folder: Path,
         *,
         typed: str = "",
-        workload: dict[str, Any] | None = None,
-        settings: dict[str, Any] | None = None,
+        workload: WorkloadFacts | None = None,
+        settings: Settings | None = None,
         limit_s: float = 600.0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -61,9 +62,7 @@ class Recording:
         self.commands: list[str] = []
         self._limit_s, self._say = limit_s, say
         self._device = device
-        self.session = Session(
-            "monitor", [device], folder=folder, command=typed, workload=workload, settings=dict(settings or {})
-        )
+        self.session = Session("monitor", [device], folder=folder, command=typed, workload=workload, settings=settings)
 
     def __enter__(self) -> Recording:
         self.session.__enter__()
@@ -123,9 +122,8 @@ class Recording:
 
 def combine(recorded: Run, found: Sequence[Run], paths: Sequence[str], amend: Callable[[Run], None]) -> Run:
     """One Run of the recording and the contents of the files, with its figures."""
-    about = {"path": RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
-    settings = {**recorded.settings, "imported": [about]}
-    recorded.settings = settings
+    about: Imported = {"path": RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
+    recorded.settings = {**recorded.settings, "imported": [about]}
     command, created_ns = recorded.command, recorded.created_ns
     run = merge([recorded, *found], [RECORDED, *paths], ImportOptions())
     run.kind, run.command, run.created_ns, run.complete = "import", command, created_ns, True

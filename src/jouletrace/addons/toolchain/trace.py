@@ -17,6 +17,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.prepare import check, prepare, resolve
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Workload
 
 TOOLS = ("nsys", "ncu")
@@ -115,7 +116,7 @@ def trace(
     with closing(open_device(settings.device)) as device:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: {how.tool} traces only real devices")
-        named = {"name": " ".join(target) if isinstance(target, list) else target.name}
+        named: WorkloadFacts = {"name": " ".join(target) if isinstance(target, list) else target.name}
         facts = {"tool": how.tool, "sections": list(how.sections), "trace": how.trace, "iterations": how.iterations}
         recording = Recording(
             device,

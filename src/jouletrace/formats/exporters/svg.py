@@ -91,9 +91,10 @@ def _shown(stretch: Stretch, timeline: Timeline) -> Process:
 
 
 def _title(run: Run, process: Process) -> str:
-    words = [str(run.workload[key]) for key in ("name", "dtype", "mode") if run.workload.get(key)]
-    if run.workload.get("batch") is not None:
-        words.insert(1, f"batch {run.workload['batch']}")
+    facts = run.workload
+    words = [word for word in (facts.get("name"), facts.get("dtype"), facts.get("mode")) if word]
+    if facts.get("batch") is not None:
+        words.insert(1, f"batch {facts['batch']}")
     return " · ".join([", ".join(words) or run.kind, process.name.split(" (")[0]])
 
 

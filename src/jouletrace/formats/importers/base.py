@@ -13,6 +13,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.numbers import number
 from jouletrace.run import Run
 from jouletrace.run.files import open_regular
+from jouletrace.run.forms import Imported
 
 HEAD_BYTES = 64 * 1024
 """Bytes of a file from which its format is determined."""
@@ -92,15 +93,20 @@ class Left:
         for code, (count, text, place) in self._found.items():
             first = f", the first at {place}" if place else ""
             run.warn(code, f"{count} {text}{first}", self._where)
-        run.settings["imported"][0]["left_out"] = {code: count for code, (count, _, _) in self._found.items()}
+        about(run)["left_out"] = {code: count for code, (count, _, _) in self._found.items()}
 
 
 def new_run(path: Path, form: str, clock: str, dialect: str = "") -> Run:
     """An empty Run for the content of a file; ``clock`` is ``UNIX``, ``RELATIVE`` or ``NO_CLOCK``."""
-    about = {"path": path.name, "format": form, "clock": clock, "aligned": ""}
+    file: Imported = {"path": path.name, "format": form, "clock": clock, "aligned": ""}
     if dialect:
-        about["dialect"] = dialect
-    return Run(kind="import", settings={"imported": [about]}, workload={"name": path.name})
+        file["dialect"] = dialect
+    return Run(kind="import", settings={"imported": [file]}, workload={"name": path.name})
+
+
+def about(run: Run) -> Imported:
+    """What ``settings["imported"]`` states of the one file of a Run."""
+    return run.settings["imported"][0]
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:

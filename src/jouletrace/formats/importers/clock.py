@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis.traced import NO_COMMON_TIME, span_text
-from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions
+from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.run import Run
 
 _TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": ("start_ns", "end_ns")}
@@ -92,12 +91,6 @@ def align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
             said = f"{said}; {offset_s:+g} s were added"
         shift(run, by_ns)
         about(run)["aligned"] = said
-
-
-def about(run: Run) -> dict[str, Any]:
-    """The entry of a Run's one file in ``settings["imported"]``."""
-    entry: dict[str, Any] = run.settings["imported"][0]
-    return entry
 
 
 def warn_of_gaps(runs: list[Run], paths: list[str]) -> None:

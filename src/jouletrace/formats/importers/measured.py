@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jouletrace.formats.importers.base import UNIX, ImportOptions
 from jouletrace.run import Run, load
+from jouletrace.run.forms import Imported
 
 _ZIP = b"PK\x03\x04"
 
@@ -27,8 +28,11 @@ def read(path: Path, options: ImportOptions) -> Run:
         BadInputError: If it isn't a Run, or is damaged.
     """
     run = load(path)
-    before = run.settings.get("imported") or []
-    clocks = [one.get("clock") for one in before] or [UNIX]
-    about = {"path": path.name, "format": "jouletrace", "clock": UNIX if UNIX in clocks else clocks[0], "aligned": ""}
-    run.settings["imported"] = [{**about, "left_out": {}, **({"of": before} if before else {})}]
+    before = run.settings.get("imported", [])
+    clocks = [one["clock"] for one in before] or [UNIX]
+    clock = UNIX if UNIX in clocks else clocks[0]
+    about: Imported = {"path": path.name, "format": "jouletrace", "clock": clock, "aligned": "", "left_out": {}}
+    if before:
+        about["of"] = before
+    run.settings["imported"] = [about]
     return run

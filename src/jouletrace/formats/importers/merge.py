@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions
-from jouletrace.formats.importers.clock import about, align, created_ns, warn_of_gaps
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, about
+from jouletrace.formats.importers.clock import align, created_ns, warn_of_gaps
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.ncu.match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables

@@ -9,6 +9,7 @@ from typing import Any
 from jouletrace.analysis.rows import Figures
 from jouletrace.formats.importers.base import NO_CLOCK, new_run
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run.forms import stated_facts
 
 PREFIX = "stated by "
 """Prefix of the method of every stated figure; an analysis keeps such figures unchanged."""
@@ -41,14 +42,14 @@ class Stated:
     def write(self, run: Run) -> None:
         """Add them to a Run, below the unit of the whole model."""
         model = Figures()
-        model.unit(MODEL_UNIT, "model", str(run.workload.get("name", "model")), count=1)
+        model.unit(MODEL_UNIT, "model", run.workload.get("name", "model"), count=1)
         model.keep(self._figures.units().to_pylist())
         run.units, run.results = model.units(), self._figures.results()
 
     def run(self, path: Path, form: str, device: str | None, workload: Mapping[str, Any], dialect: str = "") -> Run:
         """A Run of them without times, with the known facts of the workload and the name of the device, if known."""
         run = new_run(path, form, NO_CLOCK, dialect)
-        run.workload |= workload
+        run.workload |= stated_facts(workload)
         if device:
             run.devices.append(DeviceInfo("imported:0", device, kind="cpu" if device == "CPU" else "gpu", index=0))
         self.write(run)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import response_of
-from jouletrace.analysis.recording import IDLE_NAME, PHASE, samples
+from jouletrace.analysis.recording import IDLE_NAME, PHASE
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.calls import UNKNOWN, variants
 from jouletrace.execution.program import Excitation, Listing, Program, Traced
@@ -20,6 +19,8 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
+from jouletrace.run.forms import Recording
+from jouletrace.sensor.kinds import response_of, samples
 from jouletrace.tracing.cupti import demangle
 
 PLAIN_SHARE = 0.3
@@ -126,7 +127,7 @@ class Rows:
 
     units: list[dict[str, object]]
     activity: dict[str, Any]
-    about: dict[str, Any]
+    about: Recording
     unit: NDArray[np.int64]
 
 
@@ -159,7 +160,7 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
         "site": pa.array(site[order], mask=site[order] == UNKNOWN),
         "copy": matched.copy[order],
     }
-    about = {
+    about: Recording = {
         "iterations": traced.iterations,
         "start_ns": traced.interval.start_ns,
         "end_ns": traced.interval.end_ns,
@@ -179,10 +180,11 @@ def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excita
     session.add_units(rows.units)
     session.add_activity(rows.activity)
     session.run.workload[PHASE] = rows.about
-    if dropped := rows.about["dropped"]:
+    if dropped := traced.trace.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
-    if rows.about["unmatched"] > UNMATCHED and not listing.note:
-        text = f"{100 * rows.about['unmatched']:.1f} % of the kernels match no operator call of the listed iteration"
+    unmatched = traced.matched.unmatched
+    if unmatched > UNMATCHED and not listing.note:
+        text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
         session.run.warn("kernels_not_joined", f"{text}: the program's iterations differ")
     _add_spans(session, traced, rows.unit, listing)
 

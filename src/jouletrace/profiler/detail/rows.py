@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from jouletrace.run import Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.tables import UnitRow
 from jouletrace.stats.interval import ratio
-
-Unit = dict[str, Any]
 
 OWN = "own operators"
 
@@ -70,8 +68,8 @@ def layer_rows(run: Run) -> list[PartRow]:
     """
     figures = _Figures(run)
     layers = {unit["id"]: unit for unit in figures.units if unit["level"] == "layer"}
-    calls: dict[int, list[Unit]] = {}
-    containers: set[int] = set()
+    calls: dict[int | None, list[UnitRow]] = {}
+    containers: set[int | None] = set()
     for unit in layers.values():
         if _is_call(unit, layers):
             calls.setdefault(unit["parent"], []).append(unit)
@@ -104,9 +102,9 @@ def kernel_rows(run: Run) -> list[PartRow]:
     return [*rows, *figures.rest()]
 
 
-def _is_call(unit: Unit, layers: dict[int, Unit]) -> bool:
+def _is_call(unit: UnitRow, layers: dict[int, UnitRow]) -> bool:
     """Whether a unit of level "layer" is a call of the module that is its parent."""
-    above = layers.get(unit["parent"])
+    above = layers.get(unit["parent"] or MODEL_UNIT)
     return above is not None and above["module"] == unit["module"]
 
 
@@ -114,7 +112,7 @@ class _Figures:
     """Units and figures of a Run, indexed once."""
 
     def __init__(self, run: Run) -> None:
-        self.units: list[Unit] = run.units.to_pylist()
+        self.units: list[UnitRow] = run.units.to_pylist()
         unnamed = {unit["id"] for unit in self.units if unit["level"] == "op" and not unit["op"]}
         self._pools = {unit["parent"] for unit in self.units} & unnamed
         self._pooled = self._pools | {u["id"] for u in self.units if u["parent"] in self._pools}
@@ -132,7 +130,7 @@ class _Figures:
         """Whether a unit is a pool: the sum of parts whose energies are known together alone."""
         return unit in self._pools
 
-    def is_rest(self, unit: Unit) -> bool:
+    def is_rest(self, unit: UnitRow) -> bool:
         """Whether a unit of level "op" isn't an operator: launch, idle between kernels, the host."""
         return unit["level"] == "op" and not unit["op"] and unit["id"] not in self._pools
 
@@ -144,7 +142,7 @@ class _Figures:
             if self.is_rest(unit) and self.has(unit["id"], "time_s")
         )
 
-    def row(self, unit: Unit, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
+    def row(self, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
         """A unit as a row."""
         time, energy = (self._estimate(unit["id"], metric) for metric in metrics)
         power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else _power(energy, time)

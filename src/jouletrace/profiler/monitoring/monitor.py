@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from jouletrace import analysis
 from jouletrace.devices.base import Device
@@ -18,6 +17,7 @@ from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
 from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
+from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.masking import masked_arguments
 from jouletrace.run.store import save
 
@@ -68,12 +68,19 @@ def monitor(
     _refuse(devices, duration_s, command, pid, counter)
     output = counter if isinstance(counter, OutputCounter) else None
     process = Followed(pid) if pid is not None else None
-    settings: dict[str, Any] = {"interval_s": interval_s, "duration_s": duration_s, "pid": pid}
-    settings |= {"price_per_kwh": price_per_kwh, "carbon_g_per_kwh": carbon_g_per_kwh}
-    settings["per"] = counter.source if counter is not None else None
+    settings: Settings = {
+        "interval_s": interval_s,
+        "duration_s": duration_s,
+        "pid": pid,
+        "price_per_kwh": price_per_kwh,
+        "carbon_g_per_kwh": carbon_g_per_kwh,
+        "per": counter.source if counter is not None else None,
+    }
     name = " ".join(masked_arguments(command)) if command else process.name if process is not None else ""
     name = name or (counter.unit if counter is not None else "monitor")
-    workload = {"name": name} | ({"work": counter.unit} if counter is not None else {})
+    workload: WorkloadFacts = {"name": name}
+    if counter is not None:
+        workload["work"] = counter.unit
     session = Session("monitor", devices, folder=folder, command=typed, workload=workload, settings=settings)
     code = 0
     try:

@@ -28,6 +28,7 @@ from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.store import save
 from jouletrace.tracing.log import Ints, KernelLog, Launched
 
@@ -236,8 +237,8 @@ def run_program(
     """
     devices = open_devices(settings.devices)
     try:
-        about = {"name": script.name, "arguments": len(script.arguments)}
-        session = Session("program", devices, folder=folder, command=command, workload=about, settings={})
+        about: WorkloadFacts = {"name": script.name, "arguments": len(script.arguments)}
+        session = Session("program", devices, folder=folder, command=command, workload=about)
         with session:
             for device in devices:
                 calibrations.attach(session.run, device)

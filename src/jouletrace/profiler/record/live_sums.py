@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace import analysis
-from jouletrace.analysis.power import most_w, response_of, tail_s
+from jouletrace.analysis.power import most_w, tail_s
 from jouletrace.profiler.monitoring.meter import Meter
 from jouletrace.profiler.record.partial import RangeSoFar, SoFar
 from jouletrace.profiler.record.ranges import Opened, Span
 from jouletrace.recording.stream import SampleStream
 from jouletrace.run import ChannelInfo, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.kinds import response_of
 
 RECENT_S = 120.0
 _RECENT_SPANS = 50_000

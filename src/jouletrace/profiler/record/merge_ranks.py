@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from jouletrace import analysis
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.ranks import Rank, parts_of
 from jouletrace.run import Run, load, tables
+from jouletrace.run.forms import Rank as RankFacts
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.store import check_free, load_header, save
 
@@ -28,6 +29,8 @@ WAIT_S, ABSENT_S = 60.0, 5.0
 _LOOK_EVERY_S = 0.2
 _MOST_NAMED = 20
 _MARKED = ("range", "iteration")
+_OF_RANK: tuple[Literal["rank", "restart"], ...] = ("rank", "restart")
+_OF_PROCESS: tuple[Literal["pid", "ended", "devices"], ...] = ("pid", "ended", "devices")
 
 
 def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> Run:
@@ -92,17 +95,21 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
     if not runs:
         raise BadInputError("no part of any rank can be read: " + "; ".join(lost))
     first = runs[0]
-    world = int(first.workload.get("world_size") or len(runs))
+    world = first.workload.get("world_size") or len(runs)
     run = Run(
         kind="record",
         created_ns=min(one.created_ns for one in runs),
         command=first.command,
-        workload={key: value for key, value in first.workload.items() if key not in ("rank", "restart")},
-        settings={key: value for key, value in first.settings.items() if key not in ("pid", "ended", "devices")},
+        workload=first.workload.copy(),
+        settings=first.settings.copy(),
         versions=first.versions,
         environment=first.environment,
         clock_pairs=[pair for one in runs for pair in one.clock_pairs[:2] if len(one.clock_pairs) >= 2],
     )
+    for of_rank in _OF_RANK:
+        run.workload.pop(of_rank, None)
+    for of_process in _OF_PROCESS:
+        run.settings.pop(of_process, None)
     samples, spans, members = [], [], []
     next_id, recorded = 0, _Recorded()
     for one in runs:
@@ -120,7 +127,7 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
         members.append(_facts(one))
         for key, value in one.recorder.items():
             run.recorder[key] = run.recorder.get(key, 0.0) + value
-    marks = {name for one in runs for name in one.settings.get("not_synchronised") or ()}
+    marks = {name for one in runs for name in one.settings.get("not_synchronised", ())}
     run.settings["not_synchronised"] = sorted(marks)
     run.settings["ranks"] = members
     run.samples = tables.conform(pa.concat_tables(samples), "samples")
@@ -143,8 +150,8 @@ def _loaded(parts: Sequence[Path]) -> tuple[list[Run], list[str]]:
         except BadInputError as error:
             lost.append(f"{part.name} ({error})")
             continue
-        if not _says_its_rank(run):
-            lost.append(f"{part.name} (it doesn't state its rank and device)")
+        if not run.devices:
+            lost.append(f"{part.name} (it doesn't state its device)")
             continue
         name = _name(run)
         if name in of_rank:
@@ -152,11 +159,6 @@ def _loaded(parts: Sequence[Path]) -> tuple[list[Run], list[str]]:
         of_rank[name] = part
         runs.append(run)
     return runs, lost
-
-
-def _says_its_rank(run: Run) -> bool:
-    rank, world = run.workload.get("rank", 0), run.workload.get("world_size", 1)
-    return bool(run.devices) and all(isinstance(number, int) and number >= 0 for number in (rank, world))
 
 
 def _others(parts: Path, rank: Rank) -> tuple[int, int]:
@@ -178,7 +180,7 @@ def _dead(header: Run) -> bool:
     """Whether its recording process is known to have ended."""
     pid = header.settings.get("pid")
     here = bool(header.devices) and header.devices[0].host in ("", socket.gethostname())
-    if os.name != "posix" or not here or not isinstance(pid, int):  # elsewhere a signal 0 isn't harmless
+    if os.name != "posix" or not here or pid is None:  # elsewhere a signal 0 isn't harmless
         return False
     try:
         os.kill(pid, 0)
@@ -199,7 +201,7 @@ def _order(part: Path) -> tuple[int, str]:
     return int(number) if number.isdecimal() else 0, part.name
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run) -> RankFacts:
     """Facts about a rank for the merged Run."""
     return {
         "rank": run.workload.get("rank", 0),
@@ -270,7 +272,7 @@ def _edges(run: Run) -> tuple[int, int]:
     return run.created_ns, max([run.created_ns, *known])
 
 
-def _say_what_is_missing(run: Run, members: Sequence[dict[str, Any]], world: int, lost: Sequence[str]) -> None:
+def _say_what_is_missing(run: Run, members: Sequence[RankFacts], world: int, lost: Sequence[str]) -> None:
     there = {member["rank"] for member in members}
     missing = world - sum(rank < world for rank in there)
     if lost:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.errors import BadInputError
+from jouletrace.run.forms import WorkloadFacts
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Rank:
         """Name of its part of the Run."""
         return f"rank-{self.rank}" + (f"-restart-{self.restart}" if self.restart else "")
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> WorkloadFacts:
         """The rank for ``Run.workload``."""
         return {"rank": self.rank, "world_size": self.world_size, "restart": self.restart}
 

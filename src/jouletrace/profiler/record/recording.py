@@ -12,7 +12,7 @@ from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from jouletrace import analysis
 from jouletrace.devices import open_devices
@@ -32,6 +32,7 @@ from jouletrace.profiler.record.ranks import device_of, parts_of, this_rank
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.files import shown
+from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.store import check_free, save
 
@@ -235,7 +236,7 @@ class Recording:
                 if device.clock.virtual:
                     raise BadInputError(f"record: {device.spec}: a loop takes real time; write {realtime(device.spec)}")
             zipped = self._place is not None and self._place.suffix.lower() == ".zip"
-            rank: dict[str, Any] = self.rank.facts() if self.rank is not None else {}
+            rank = self.rank.facts() if self.rank is not None else WorkloadFacts()
             session = self._session = Session(
                 "record",
                 devices,

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import numpy as np
 
@@ -48,6 +48,17 @@ _GIB = 2**30
 _FRONT = "★"
 
 
+class Point(TypedDict, total=False):
+    """What is set in a point of a sweep, by the names of ``AXES``."""
+
+    workload: Required[str]
+    batch: int
+    seq_len: int
+    dtype: str
+    mode: str
+    power_limit_w: float
+
+
 @dataclass(frozen=True)
 class Entry:
     """A point of a sweep.
@@ -60,7 +71,7 @@ class Entry:
         run: The Run; None if it isn't done.
     """
 
-    point: dict[str, Any]
+    point: Point
     outcome: str
     reason: str
     place: str
@@ -71,7 +82,7 @@ class Entry:
         if self.run is None:
             return {name: Estimate.null(self.outcome) for name in FIGURES}
         results = Results(self.run)
-        items = float(self.run.workload.get("items") or 1)
+        items = self.run.workload.get("items") or 1
         found = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
         found["energy_per_sample_j"] = results.get("energy_total_j").scaled(1 / items)
         found["memory_bytes"] = _memory(self.run)
@@ -134,7 +145,7 @@ def document(entries: Sequence[Entry]) -> Document:
     found = Document(f"Sweep of {len(entries)} points", SIMULATED if _simulated(entries) else "")
     names = [name for name in AXES if any(name in entry.point for entry in entries)]
     varying = [name for name in names if len({str(entry.point.get(name)) for entry in entries}) > 1] or names[:1]
-    same = [f"{AXES[name]} {entries[0].point[name]}" for name in names if name not in varying]
+    same = [f"{AXES[name]} {entries[0].point.get(name)}" for name in names if name not in varying]
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
     found.subtitle = [" · ".join([*same, *devices])] if same or devices else []
     section = Section("", [Column(AXES[name], numeric=name not in ("workload", "dtype", "mode")) for name in varying])

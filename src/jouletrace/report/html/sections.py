@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ def check_table(results: Results) -> Table | None:
 
 def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     """Everything that the Run says of how it was made, under headings."""
-    groups: list[tuple[str, dict[str, Any]]] = [
+    groups: list[tuple[str, Mapping[str, object]]] = [
         ("Command", {"command": run.command, "kind": run.kind, "complete": run.complete}),
         ("Workload", run.workload),
         ("Settings", run.settings),
@@ -186,7 +187,7 @@ def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(name, _flat(values)) for name, values in groups if _flat(values)]
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
     """Keys and values as text, those of nested dictionaries with dots."""
     found: list[tuple[str, str]] = []
     for key, value in jsonable(values).items():

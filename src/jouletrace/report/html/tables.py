@@ -13,6 +13,7 @@ from jouletrace.report.results import Results
 from jouletrace.report.scale import NONE, cell, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
+from jouletrace.run.tables import UnitRow
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -113,7 +114,7 @@ def plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequenc
     return table
 
 
-def _unattributed(results: Results, units: Sequence[dict[str, Any]]) -> Table:
+def _unattributed(results: Results, units: Sequence[UnitRow]) -> Table:
     """Kernels that no part accounts for: what the trace says of them."""
     names = kernels([str(unit["name"] or "?") for unit in units])
     rows = [
@@ -130,7 +131,7 @@ def _why_untold(results: Results, unit: int) -> str:
     return "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
 
 
-def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> tuple[Table, list[dict[str, Any]]]:
+def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> tuple[Table, list[UnitRow]]:
     """The costliest units of a level, with rarely used figures hidden at first; and kernels that belong to none."""
     section, rest, untold = parts_table(run, results, level, MOST_ROWS, marks, ranked=True)
     found = of_section(section.printable(), level)

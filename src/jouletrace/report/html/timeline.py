@@ -25,6 +25,7 @@ from jouletrace.report.traced import device_names
 from jouletrace.run import Run
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
+from jouletrace.run.tables import UnitRow
 
 Ints = NDArray[np.int64]
 
@@ -242,7 +243,7 @@ def _rows(start: Ints, end: Ints) -> Ints:
     return rows
 
 
-def _told(results: Results, unit: dict[str, Any]) -> str:
+def _told(results: Results, unit: UnitRow) -> str:
     """What a span's unit costs per iteration."""
     energy, time = (results.get(name, unit["id"]) for name in ("energy_total_j", "time_s"))
     figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]

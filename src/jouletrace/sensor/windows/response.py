@@ -174,22 +174,3 @@ class Response:
         if "flags" in known:
             known["flags"] = tuple(known["flags"])
         return cls(**known)
-
-
-def _nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:
-    """A response from documentation or published work, with the spread seen between GPUs."""
-    covariance = ((lag_sd**2, 0.0, 0.0), (0.0, window_sd**2, 0.0), (0.0, 0.0, 0.0))
-    return Response(period_s=period_s, window_s=window_s, covariance=covariance, **more)  # type: ignore[arg-type]  # stamp_grid is an int
-
-
-NOMINAL: dict[str, Response] = {
-    # Measured on one H100 SXM.
-    "hopper": _nominal(0.020, 0.003, 0.003, 0.003, rise_s=0.0125, lag_s=0.002, stamp_grid=2, jitter_s=0.001),
-    # Yang, Adamek and Armour, "Part-time power measurements", SC 2024: periods and windows by family.
-    "ampere_datacenter": _nominal(0.100, 0.025, 0.025, 0.005, jitter_s=0.003),
-    "volta": _nominal(0.020, 0.010, 0.005, 0.003, jitter_s=0.002),
-    "average_1s": _nominal(0.100, 1.0, 0.05, 0.02, jitter_s=0.005),
-    # Running counters such as RAPL: each update is the mean since the last one.
-    "counter": _nominal(0.001, 0.001, 0.0005, 0.0002),
-}
-"""Responses to assume, with wide uncertainty, until a GPU is calibrated."""

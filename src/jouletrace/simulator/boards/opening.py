@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from jouletrace.devices.base import Vendor
 from jouletrace.simulator.boards.device import SimulatedGpu
 from jouletrace.simulator.boards.mig_slice import open_slice
-from jouletrace.simulator.boards.spec import parse
+from jouletrace.simulator.boards.spec import PREFIX, parse
 
 
 def open_simulated(spec: str) -> SimulatedGpu:
@@ -17,3 +20,6 @@ def open_simulated(spec: str) -> SimulatedGpu:
     if profile:
         return open_slice(spec, profile)
     return SimulatedGpu(spec)
+
+
+VENDOR = Vendor(f"{PREFIX}NAME", re.compile(f"{PREFIX}.*", re.DOTALL), open_simulated)

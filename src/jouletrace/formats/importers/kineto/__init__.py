@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run, read_bytes
+from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run, read_bytes
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
 from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
 from jouletrace.formats.importers.kineto.events import DETAILS, Events
 from jouletrace.formats.importers.kineto.json import Frame
 from jouletrace.run import DeviceInfo, Run
+from jouletrace.run.forms import stated_facts
 
 _SINCE_EPOCH_NS = 9e17
 """Stamps above this (1998) are Unix time; others count from the boot of the machine."""
@@ -46,10 +47,9 @@ def read(path: Path, options: ImportOptions) -> Run:
     start, end = _times(events, header, path)
     unix = bool(np.median(start) > _SINCE_EPOCH_NS)
     run = new_run(path, "kineto", UNIX if unix else RELATIVE)
-    about = run.settings["imported"][0]
-    about["events"] = {" ".join(filter(None, key)): n for key, n in sorted(events.counts.items())}
+    about(run)["events"] = {" ".join(filter(None, key)): n for key, n in sorted(events.counts.items())}
     left.add("instants", "instants and counters (memory events among them) were left out", _instants(events))
-    _add_spans(run, events, start, end, about)
+    _add_spans(run, events, start, end)
     run.devices = _devices(events, header, options)
     run.created_ns = int(start.min()) if unix else path.stat().st_mtime_ns
     _add_facts(run, header)
@@ -75,10 +75,8 @@ def _instants(events: Events) -> int:
     return sum(n for (ph, category), n in events.counts.items() if ph == "C" or (ph in "iI" and category))
 
 
-def _add_spans(
-    run: Run, events: Events, start: NDArray[np.int64], end: NDArray[np.int64], about: dict[str, Any]
-) -> None:
-    """The ``spans`` table in order of start, with its joins; ``about`` receives their results."""
+def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+    """The ``spans`` table in order of start, with its joins; ``settings`` receives their results."""
     order = np.lexsort((-end, start))
     start, end = start[order], end[order]
     kind, name, lane, correlation, external, device = (
@@ -97,7 +95,7 @@ def _add_spans(
     refused = _parents_by_id(parent, launch, container & is_a["op"], external, start, end, slack_ns)
     keys = correlation[launch].astype(np.int64)
     calls = Calls(np.where(keys > 0, keys, -1), start[launch], end[launch], parent[launch])
-    joins = about["joins"] = {"refused_external_ids": refused}
+    joins = about(run)["joins"] = {"refused_external_ids": refused}
     parent[work] = parents_of_work(correlation[work].astype(np.int64), start[work], calls, joins)
     details = _details(events)[order]
     texts, device_names = _lanes(events), sorted(set(device[device >= 0].tolist()))
@@ -188,8 +186,9 @@ def _devices(events: Events, header: dict[str, Any], options: ImportOptions) -> 
 
 
 def _add_facts(run: Run, header: dict[str, Any]) -> None:
-    run.workload |= {key: header[key] for key in _FACTS if isinstance(header.get(key), str | int)}
+    run.workload |= stated_facts({key: header[key] for key in _FACTS if isinstance(header.get(key), str | int)})
     shared = header.get("distributedInfo")
     if isinstance(shared, dict):
-        run.workload |= {key: shared[key] for key in ("backend", "rank", "world_size") if shared.get(key) is not None}
+        ranks = ("backend", "rank", "world_size")
+        run.workload |= stated_facts({key: shared[key] for key in ranks if shared.get(key) is not None})
     run.versions |= {key.removesuffix("_version"): str(header[key]) for key in _VERSIONS if key in header}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, about, decode_text, new_run, read_text
 from jouletrace.formats.importers.columns import Partly, block, coded, launch_shape
 from jouletrace.formats.importers.ncu.units import to_si
 from jouletrace.formats.importers.numbers import decimal_sign, number
@@ -82,10 +82,10 @@ def read(path: Path, options: ImportOptions) -> Run:
     run.created_ns = path.stat().st_mtime_ns
     _add_launches(run, counts, options)
     _add_counters(run, counts, left)
-    about = run.settings["imported"][0]
-    about["page"] = "details" if "Metric Name" in header else "raw"
-    about["launches"] = len(counts.launches)
-    about["rules"] = counts.rules
+    file = about(run)
+    file["page"] = "details" if "Metric Name" in header else "raw"
+    file["launches"] = len(counts.launches)
+    file["rules"] = counts.rules
     left.warn(run)
     return run
 
@@ -194,9 +194,9 @@ def _add_launches(run: Run, counts: Counts, options: ImportOptions) -> None:
     ]
     devices = coded([f"imported:{_number(about['Device'])}" for about in launches])
     axes = np.full((6, n), -1, np.int64)
-    for k, about in enumerate(launches):
+    for k, launch in enumerate(launches):
         for first, key in ((0, "Grid Size"), (3, "Block Size")):
-            if found := _AXES.match(about[key]):
+            if found := _AXES.match(launch[key]):
                 axes[first : first + 3, k] = [int(axis) for axis in found.groups()]
     run.spans = block(
         "spans",

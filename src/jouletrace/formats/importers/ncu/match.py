@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from jouletrace.formats.importers.joins import match_launch
 from jouletrace.run import tables
+from jouletrace.run.forms import Match
 
 Ints = NDArray[np.int64]
 
@@ -50,7 +51,7 @@ class Matching:
     ambiguous: int
     unknown: int
 
-    def facts(self) -> dict[str, float | int]:
+    def facts(self) -> Match:
         """The counts that the Run states."""
         n, matched = len(self.rows), int((self.rows >= 0).sum())
         return {

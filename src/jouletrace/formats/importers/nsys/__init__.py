@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, new_run
+from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run
 from jouletrace.formats.importers.columns import join
 from jouletrace.formats.importers.nsys.devices import Devices
 from jouletrace.formats.importers.nsys.metrics import add_metrics
@@ -59,7 +59,7 @@ def _read(database: Database, path: Path, options: ImportOptions, left: Left) ->
     began = database.numbers("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])["utcEpochNs"]
     unix = len(began) > 0 and 0 < began[0] < 1 << 62
     run = new_run(path, "nsys", UNIX if unix else RELATIVE)
-    about = run.settings["imported"][0]
+    file = about(run)
     base_ns = int(began[0]) if unix else 0
     devices = Devices(database, options)
     spans = Spans(database, devices, base_ns, left)
@@ -79,8 +79,8 @@ def _read(database: Database, path: Path, options: ImportOptions, left: Left) ->
     )
     run.spans = join("spans", blocks)
     run.devices = devices.used()
-    about["joins"] = spans.joins
-    about["not_read"] = {
+    file["joins"] = spans.joins
+    file["not_read"] = {
         table: n
         for table, columns in database.columns.items()
         if table not in _READ and {"start", "timestamp"} & set(columns) and (n := database.count(table))

@@ -44,6 +44,7 @@ _TOTALS = {
     "Total GPU Compute Time": "gpu_compute_time_total_s",
 }
 _FACTS = ("batch", "precision", "streams", "cuda graph")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", "enqueue": "enqueue"}
 
 
@@ -89,10 +90,7 @@ def read(path: Path, options: ImportOptions) -> Run:
             left.add("not_a_figure", "lines that should hold figures do not", place=place)
     if not len(stated) and not averages:
         raise BadInputError(f"{path}: a log of trtexec without averages, performance summary or layers{left.first()}")
-    known = {name.replace(" ", "_"): facts[name] for name in _FACTS if name in facts}
-    if "model" in facts:
-        known["name"] = facts["model"].rsplit("/", 1)[-1]
-    run = stated.run(path, "trtexec", options.device or facts.get("selected device"), known, "log")
+    run = stated.run(path, "trtexec", options.device or facts.get("selected device"), _known(facts), "log")
     if "tensorrt version" in facts:
         run.versions["tensorrt"] = facts["tensorrt version"]
     if first:
@@ -101,6 +99,16 @@ def read(path: Path, options: ImportOptions) -> Run:
     run.windows = tables.from_rows(averages, "windows")
     left.warn(run)
     return run
+
+
+def _known(facts: dict[str, str]) -> dict[str, str | int]:
+    """Facts for ``Run.workload``."""
+    known: dict[str, str | int] = {name.replace(" ", "_"): facts[name] for name in _FACTS if name in facts}
+    if _COUNT.fullmatch(facts.get("batch", "")):  # a network with dynamic shapes has "Explicit"
+        known["batch"] = int(facts["batch"])
+    if "model" in facts:
+        known["name"] = facts["model"].rsplit("/", 1)[-1]
+    return known
 
 
 def _average(found: re.Match[str], order: int, left: Left, place: str) -> list[dict[str, object]]:

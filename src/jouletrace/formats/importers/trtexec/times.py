@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import columns
-from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left, about, decode_text, new_run, read_text
 from jouletrace.formats.importers.json_text import as_float, load_list
 from jouletrace.run import DeviceInfo, Run
 
@@ -50,7 +50,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     if not len(ms):
         raise BadInputError(f"{path}: no query has all its times{left.first()}")
     run = new_run(path, "trtexec", RELATIVE)
-    run.settings["imported"][0]["dialect"] = "times"
+    about(run)["dialect"] = "times"
     run.devices.append(DeviceInfo("imported:0", options.device or "device 0", index=0))
     _add_spans(run, dict(zip(_FIELDS, ms.T, strict=True)))
     early = int((ms[:, _FIELDS.index("startComputeMs")] < WARM_UP_MS).sum())

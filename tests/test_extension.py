@@ -1,0 +1,224 @@
+"""Extension: a made-up sensor, vendor, file format and workload, each one new file and one new line in a copy."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from covering import fewest
+from places import REPOSITORY
+
+pytestmark = pytest.mark.thorough
+
+ADDED = {
+    "sensor/kinds/made_up.py": '''
+"""900 samples per second, each the mean over 140 us; the mean of some eight is read every 10 ms."""
+
+import numpy as np
+
+from jouletrace.sensor.kinds.base import Kind, Sensor, nominal
+from jouletrace.sensor.response import Response
+
+KIND = Kind(
+    lambda channel: "made-up" in channel.source,
+    nominal(0.010, 0.0, 0.001, 0.001, rise_s=0.009, lag_s=0.003),
+    Sensor(Response(-70e-6, np.ones(28)), averages=8, rates_hz=(892.0, 905.0), any_rate_hz=(860.0, 940.0)),
+    fixed_window=True,
+)
+''',
+    "devices/made_up.py": '''
+"""A device that draws 100 W."""
+
+import re
+
+import numpy as np
+
+from jouletrace.devices.base import Samples, Vendor
+from jouletrace.devices.clock import RealClock
+from jouletrace.run import ChannelInfo, DeviceInfo
+
+PERIOD_NS = 10_000_000
+
+
+class Meter:
+    interval_s = 0.1
+
+    def __init__(self, device, clock):
+        self.channels = (ChannelInfo(device, "power_w", "W", "made-up meter", period_s=0.01, gapless=True),)
+        self._clock, self._last = clock, clock.time_ns() // PERIOD_NS
+
+    def poll(self):
+        now = self._clock.time_ns() // PERIOD_NS
+        grid = np.arange(self._last + 1, now + 1, dtype=np.int64)
+        self._last = now
+        return [Samples("power_w", grid * PERIOD_NS, np.full(len(grid), 100.0))] if len(grid) else []
+
+
+class MadeUp:
+    def __init__(self, spec):
+        self.spec, self.clock, self.info = spec, RealClock(), DeviceInfo(spec, "Made-up")
+
+    def sources(self):
+        return [Meter(self.spec, self.clock)]
+
+    def capabilities(self):
+        return []
+
+    def processes(self):
+        return []
+
+    def close(self):
+        pass
+
+
+VENDOR = Vendor("made:N", re.compile("made:0"), MadeUp, lambda: [MadeUp("made:0").info], lambda: ["made:0"])
+''',
+    "formats/importers/made_up.py": '''
+"""A log of one line: ``made-up: 2.5 ms``."""
+
+from jouletrace.formats.importers.stated import Stated
+from jouletrace.run import MODEL_UNIT
+
+
+def sniff(head):
+    return head.startswith(b"made-up: ")
+
+
+def read(path, options):
+    stated = Stated("made-up")
+    stated.add(MODEL_UNIT, "latency_s", float(path.read_text().split()[1]) / 1e3)
+    return stated.run(path, "made_up", options.device, {})
+''',
+    "workloads/made_up.py": '''
+"""A sum."""
+
+from jouletrace.workloads.base import Built
+
+
+class MadeUp:
+    name = "made-up"
+
+    def build(self, device, options):
+        return Built(lambda i: sum(range(1000)), None, [((), {})], {"name": self.name, "batch": 1})
+''',
+}
+
+LINES = {
+    "sensor/kinds/__init__.py": ("    for name in (\n", '        "made_up",\n'),
+    "devices/registry.py": ("VENDORS = [\n", '    "jouletrace.devices.made_up",\n'),
+    "formats/importers/__init__.py": ("FORMATS: dict[str, tuple[str, ...]] = {\n", '    "made_up": ("made_up",),\n'),
+    "workloads/registry.py": ("_OWN: dict[str, tuple[str, ...]] = {\n", '    "made-up": ("made_up:MadeUp",),\n'),
+}
+"""Where the line of each goes: after which line of the table, and what it is."""
+
+RECORDING = """
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from jouletrace.analysis import analyse, window_estimate
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
+from jouletrace.simulator import simulate
+from jouletrace.simulator.power import Board
+from jouletrace.simulator.programs import large_operators, lay_out
+from jouletrace.simulator.sensors import Averaging, SamplingSensor
+
+rng = np.random.default_rng(5)
+scene = lay_out(large_operators(rng, 8.0), 8.0)
+sensor = replace(SamplingSensor.draw(rng, 8.0, "box"), rate_hz=900.0, averaging=Averaging(8), period_ns=1e7)
+_, recorded, truth = simulate(rng, scene, Board.draw(rng, len(scene.kinds), 8.0), sensor)
+
+begin, end = int(recorded.start_ns[0]), int(recorded.end_ns.max())
+run = Run(
+    workload={"recording": {"iterations": 1, "start_ns": begin, "end_ns": end, "dropped": 0}},
+    devices=[DeviceInfo("GPU-1", "GPU")],
+    channels=[ChannelInfo("GPU-1", "power_w", "W", "made-up meter", period_s=0.01, gapless=True)],
+)
+kernels = [
+    {"id": i, "parent": 0, "level": "kernel", "name": name, "count": 1} for i, name in enumerate(recorded.names, 1)
+]
+idle = {"id": 1 + len(kernels), "parent": 0, "level": "op", "name": "idle", "count": 1}
+run.units = tables.from_rows([*kernels, idle], "units")
+activity = {"start_ns": recorded.start_ns, "end_ns": recorded.end_ns, "unit": 1 + recorded.kind}
+run.activity = tables.conform(pa.table(activity), "activity")
+count = len(recorded.rows)
+columns = {"device": ["GPU-1"] * count, "channel": ["power_w"] * count}
+columns |= {"time_ns": recorded.rows[:, 0] * 1000, "value": recorded.rows[:, 1] / 1e3}
+run.samples = tables.conform(pa.table(columns), "samples")
+whole = window_estimate(run, "GPU-1", begin, end)
+analyse(run)
+powers = [run.result("power_w", one["id"]) for one in kernels]
+print(json.dumps({
+    "rate_hz": run.result("sample_rate_hz").value,
+    "whole_j": whole.value,
+    "true_j": float(np.diff(truth.power.energy_j(np.array([begin, end]) - truth.power.begin_ns))[0]),
+    "powers": [[one.low, one.high, true] for one, true in zip(powers, truth.kind_w) if one.value is not None],
+    "warnings": [one.message for one in run.warnings],
+}))
+"""
+"""A program on a simulated GPU, recorded by such a sensor; prints figures beside the truth."""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A copy of the package with four more files and four more lines."""
+    root = tmp_path_factory.mktemp("extended")
+    source = root / "jouletrace"
+    shutil.copytree(REPOSITORY / "src" / "jouletrace", source, ignore=shutil.ignore_patterns("__pycache__", "*.zip"))
+    for name, text in ADDED.items():
+        assert not (source / name).exists()
+        (source / name).write_text(text.lstrip())
+    for name, (after, line) in LINES.items():
+        text = (source / name).read_text()
+        assert text.count(after) == 1, f"{name} has no table that begins {after!r}"
+        (source / name).write_text(text.replace(after, after + line))
+    return root
+
+
+def ran(package, folder, *arguments):
+    """The JSON that a command of the copy prints."""
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    line = [sys.executable, *arguments]
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def command(package, folder, *arguments):
+    return ran(package, folder, "-m", "jouletrace", *arguments, "--json")
+
+
+def test_a_sensor_has_its_response_and_its_model_in_the_regression(package, tmp_path):
+    found = ran(package, tmp_path, "-c", RECORDING)
+    assert found["warnings"] == []
+    assert found["whole_j"] == pytest.approx(found["true_j"], rel=0.005)
+    assert found["rate_hz"] == pytest.approx(900, abs=1)
+    assert len(found["powers"]) == 8
+    assert sum(low <= true <= high for low, high, true in found["powers"]) >= fewest(8)
+
+
+def test_a_vendor_is_recorded_listed_and_chosen_by_auto(package, tmp_path):
+    (figures,) = command(package, tmp_path, "monitor", "--device", "made:0", "--duration", "1")["devices"]
+    assert figures["power_w"]["value"] == pytest.approx(100)
+    infos = [one["info"] for one in command(package, tmp_path, "doctor")["devices"]]
+    assert "Made-up" in [info["name"] for info in infos]
+    chosen = "import json; from jouletrace.devices import open_device; print(json.dumps(open_device('auto').spec))"
+    assert ran(package, tmp_path, "-c", chosen) == "made:0"
+
+
+def test_a_file_format_is_recognised_and_read(package, tmp_path):
+    (tmp_path / "log.txt").write_text("made-up: 2.5 ms\n")
+    found = command(package, tmp_path, "import", "log.txt")
+    assert found["files"][0]["format"] == "made_up"
+    assert command(package, tmp_path, "show", found["run"])["model"]["latency_ms"]["median"] == 2.5
+
+
+def test_a_workload_is_profiled_by_its_name(package, tmp_path):
+    found = command(package, tmp_path, "profile", "made-up", "--device", "cpu", "--max-time", "2")
+    assert found["workload"]["name"] == "made-up"
+    assert found["model"]["latency_ms"]["median"] > 0
