@@ -38,7 +38,7 @@ class FakeLog:
     def start(self):
         pass
 
-    stop = flush = take_in = pause = resume = start
+    stop = pause = resume = start
 
 
 def launch(name, seconds=1e-4):

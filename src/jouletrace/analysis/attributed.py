@@ -110,16 +110,21 @@ class Attributed:
     """The recording of a Run, and the resulting figures.
 
     Attributes:
+        whole, whole_s: Energy and time of which the parts are; None for those of an iteration.
         powers: What the readings say of kinds of kernels; None if nothing.
     """
 
     def __init__(self, run: Run, figures: Figures) -> None:
         self.run, self.figures = run, figures
         self.about = run.workload[PHASE]
+        self.whole: Estimate | None = None
+        self.whole_s: float | None = None
         raw = ("op", "kernel", "site")
         stored: list[UnitRow] = run.units.to_pylist()
         self.units: list[UnitRow] = [
-            {**row, "parent": MODEL_UNIT} if row["level"] == "op" or not row["op"] else row
+            {**row, "parent": MODEL_UNIT}
+            if row["level"] == "op" or (row["level"] == "kernel" and not row["op"])
+            else row
             for row in stored
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
@@ -361,11 +366,12 @@ class Attributed:
     @property
     def idle_s(self) -> float:
         """Seconds of an untraced iteration in which no kernel runs: tracing delays the host, not the GPU."""
-        return max((self.iteration_s.value or 0.0) - self.busy_s, 0.0)
+        whole_s = self.iteration_s.value or 0.0 if self.whole_s is None else self.whole_s
+        return max(whole_s - self.busy_s, 0.0)
 
     def add_checks(self) -> None:
         """How the parts make the whole that was measured without tracing, and how well the sensor is understood."""
-        whole = self.figures.get(MODEL_UNIT, "energy_total_j")
+        whole = self.whole or self.figures.get(MODEL_UNIT, "energy_total_j")
         flags = ["traced_whole"] if "whole" in self.about else ["traced_at_cap"] if self.factor != 1.0 else []
         if self.powers is None:
             for name in ("closure_layers", "closure_kernels"):

@@ -6,10 +6,13 @@ import numpy as np
 
 from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import no_power_reason, power_record, window_estimate
-from jouletrace.analysis.recording import has_recording
+from jouletrace.analysis.recording import PHASE, has_recording
 from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.stats.interval import total
+
+BEFORE = "before the first kernel"
+"""Name of the unit for the time in which the program imports, reads and sets up."""
 
 
 def add_program(run: Run, figures: Figures) -> None:
@@ -28,13 +31,32 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "energy_total_j", energy)
     figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
     if has_recording(run):
-        from jouletrace.analysis.attributed import add_attributed  # scipy takes a second to import
-
-        add_attributed(run, figures)
+        _add_parts(run, figures, begin, end)
     if len(run.devices) > 1:
         for device in run.devices:
             unit = figures.unit(figures.last_unit() + 1, "device", device.name, MODEL_UNIT, module=device.id)
             add_device(run, figures, unit, device)
+
+
+def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
+    """Add what ran from the first kernel on, and what was before it, when the GPU without a context draws less."""
+    from jouletrace.analysis.attributed import attributed  # scipy takes a second to import
+
+    about = run.workload[PHASE]
+    first_ns = about.get("first_ns", about["start_ns"])
+    found = attributed(run, figures)
+    found.whole = window_estimate(run, found.device, first_ns, end_ns)
+    found.whole_s = (end_ns - first_ns) / 1e9
+    found.add()
+    before = _energy(run, found.device, begin_ns, first_ns)
+    unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, MODEL_UNIT, count=1)
+    seconds = (first_ns - begin_ns) / 1e9
+    figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+    figures.add(unit, "energy_total_j", before)
+    whole = figures.get(MODEL_UNIT, "energy_total_j").value
+    if whole and seconds > 0:
+        figures.add(unit, "power_w", before.scaled(1 / seconds))
+        figures.add(unit, "share", before.scaled(1 / whole))
 
 
 def _energy(run: Run, device: str, begin_ns: int, end_ns: int) -> Estimate:

@@ -12,7 +12,10 @@ from jouletrace.cli.output import say
 
 def export(
     run: Annotated[str, typer.Argument(help="A Run: folder or .zip file.", metavar="RUN")],
-    form: Annotated[str, typer.Option("--format", "-f", help="csv, parquet, zip, chrome, perfetto or svg.")],
+    form: Annotated[
+        str,
+        typer.Option("--format", "-f", help="csv, parquet, zip, chrome, perfetto, collapsed, speedscope or svg."),
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output path. [default: next to the Run]")
     ] = None,

@@ -84,10 +84,13 @@ class WorkerLink:
         return how + self._last_words()
 
     def end(self, patience_s: float) -> bool:
-        """Close its input, which ends the recording, and wait; True if it ended with code 0.
+        """Request the end of the recording, and wait; True if the worker ended with code 0.
 
-        A worker that doesn't end within ``patience_s`` is killed.
+        A process that the program has forked may hold the input open, so that closing it isn't enough. A worker that
+        doesn't end within ``patience_s`` is killed.
         """
+        with contextlib.suppress(OSError):
+            os.write(self._input.fileno(), b"end\n")
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
         try:

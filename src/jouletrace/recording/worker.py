@@ -87,7 +87,7 @@ class Control:
         wanted = False
         if ready:
             text = os.read(_STDIN, 4096)
-            self.ending = self.ending or not text
+            self.ending = self.ending or not text or b"end" in text
             wanted = b"poll" in text
         if self._signals or os.getppid() != self.parent:
             self.ending = True

@@ -42,6 +42,9 @@ OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 
 _A_TOKEN = ("tokens_per_s", "energy_per_token_j")
 
+SMALL = 0.01
+"""Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
+
 _BRIEF = ("share",)
 """Metrics whose interval follows from another one's."""
 
@@ -49,6 +52,8 @@ _BRIEF = ("share",)
 def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
     """The units of a level, and beneath them how well they make the whole."""
     tree = level == "layer" and top is None
+    if tree and run.kind == "program":
+        return [_tree_section(results, marks, SMALL)]
     found = [_tree_section(results, marks) if tree else _parts_section(run, results, level, top, marks)]
     return [*found, checks.section(results, level)]
 
@@ -137,10 +142,11 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Results, marks: Footnotes) -> Section:
-    """Layers under the modules around them."""
-    rows = layers.rows(results)
-    section = Section(LEVELS["layer"], [Column("layer", long="middle")], [[label] for label, _ in rows])
+def _tree_section(results: Results, marks: Footnotes, least: float = 0.0) -> Section:
+    """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
+    rows = layers.rows(results, least)
+    title, column = (f"Ranges and modules of {least:.0%} and more", "part") if least else (LEVELS["layer"], "layer")
+    section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
     figures = [found for _, found in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _aside(names))

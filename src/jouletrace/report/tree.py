@@ -115,10 +115,11 @@ def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list
     there = {unit["id"] for unit in units}
     placed = {unit["parent"] for unit in results.all() if unit["level"] == "site"} if layered else set()
     ops: dict[int | None, int | None] = {unit["id"]: unit["parent"] for unit in units if unit["level"] == "op"}
+    pools = {unit["parent"] for unit in units if unit["id"] in placed} & set(ops)
     found = []
     for unit in units:
         top = unit["parent"] if unit["level"] == "kernel" else unit["id"]
-        if top in placed or ops.get(top) in ops or unit["id"] in {ops.get(id) for id in placed}:
+        if {top, unit["id"]} & placed or ops.get(top) in ops or unit["id"] in pools:
             continue  # shown within its layer, or within a pool that is shown as a whole
         parent = str(unit["parent"]) if unit["parent"] in there else ROOT
         node = _node(results, unit, str(unit["id"]), parent, _detail(unit))

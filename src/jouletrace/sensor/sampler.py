@@ -77,7 +77,7 @@ def _basis(count: int, pieces: int) -> NDArray[np.float64]:
 class Readout:
     """How samples enter readings: the recursive average as sums over the samples between readings.
 
-    Readings need n sums in place of an average at every one of m samples, with m some 25 n.
+    Readings need n sums in place of an average at every one of m samples, with m about 25 n.
 
     Attributes:
         row: Reading whose average each sample enters first, shape (m,).

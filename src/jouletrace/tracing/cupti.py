@@ -149,6 +149,11 @@ class CuptiTracer:
         """The valid part of each buffer filled so far, without copying."""
         return [np.frombuffer(raw, np.uint8, count=valid) for raw, valid in self._filled if valid]
 
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes of records that CUPTI has handed over."""
+        return sum(valid for _, valid in self._filled)
+
     def take(self) -> list[NDArray[np.uint8]]:
         """As ``buffers``, which are the caller's from then on."""
         filled, self._filled = self._filled, []

@@ -64,11 +64,10 @@ class KernelLog:
 
     Attributes:
         dropped: Records that CUPTI dropped; known after ``stop``.
-        kernels: Records taken in so far.
     """
 
     def __init__(self) -> None:
-        self.dropped = self.kernels = 0
+        self.dropped = self._decoded = 0
         self._tracer = CuptiTracer((KERNEL, MEMCPY, MEMSET))
         self._parts: list[dict[str, Ints]] = []
         self._codes: dict[str, int] = {}
@@ -113,7 +112,7 @@ class KernelLog:
             chunks = decode(full, self._tracer.cupti.layouts)
             for kind, name_of in ((KERNEL, self._kernel_codes), (MEMCPY, self._copy_codes), (MEMSET, self._set_codes)):
                 for chunk in chunks.get(kind, []):
-                    self.kernels += len(chunk)
+                    self._decoded += len(chunk)
                     self._parts.append(
                         {
                             "name": name_of(chunk),
@@ -123,10 +122,10 @@ class KernelLog:
                         }
                     )
 
-    def flush(self) -> None:
-        """Have CUPTI hand over what has ended."""
-        self._tracer.cupti.call("cuptiActivityFlushAll", ctypes.c_uint32(0))
-        self.take_in()
+    @property
+    def kernels(self) -> int:
+        """Records so far, about."""
+        return self._decoded + self._tracer.filled_bytes // self._tracer.cupti.layouts.dtypes[KERNEL].itemsize
 
     def launched(self) -> tuple[Launched, Ints, list[int]]:
         """All work but the marks, the launch number of each mark that was recorded, and the meanings of these."""

@@ -1,6 +1,6 @@
 """Operators and modules of a program, sampled while it runs."""
 
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from torch import nn
 import fake_kernels
 from jouletrace.profiler.program import operators
 from jouletrace.profiler.program.operators import OperatorSampler
-from jouletrace.profiler.program.timeline import Marks, operators_of
+from jouletrace.profiler.program.timeline import Marks, merged, operators_of
 
 
 @torch.library.custom_op("jouletrace_test::gemm", mutates_args=())
@@ -69,23 +69,37 @@ def test_kernels_of_all_iterations_are_named_by_those_of_a_few(log):
     model, x = nn.Sequential(Block(), Block(), Block()), torch.randn(3)
     sampler, work, marks = sampled(log, lambda: model(x))
     assert sampler.problem == ""
+    marks = merged(work, marks)
     found = operators_of(work, marks)
-    named = [sampler.labels[code] if code >= 0 else None for code in found]
+    named = [marks.labels[code] if code >= 0 else None for code in found]
     iteration = [("jouletrace_test.gemm", "*.mix")] * 2 + [None, ("jouletrace_test.norm", "*.scale")]
     assert named[12:-12] == (iteration * 90)[: len(named) - 24]
 
 
+def test_equal_layers_whose_numbers_are_part_of_a_word_share_a_label(log):
+    model = nn.Sequential()
+    for number in range(6):
+        model.add_module(f"block_{number}", Block())
+    x = torch.randn(3)
+    _, work, marks = sampled(log, lambda: model(x))
+    marks = merged(work, marks)
+    found = operators_of(work, marks)
+    named = {marks.labels[code] for code in found[24:-24] if code >= 0}
+    assert named == {("jouletrace_test.gemm", "block_*.mix"), ("jouletrace_test.norm", "block_*.scale")}
+    assert np.mean(found[24:-24] >= 0) == pytest.approx(0.75)  # a quarter are of no operator
+
+
 def test_the_outermost_module_is_found_from_amid_a_call(log, monkeypatch):
     """Hooks come while an inner module runs; a module within it is called again before the outermost one."""
-    monkeypatch.setattr(operators, "WATCHED_S", 0.1)
+    now = [0.0]
+    monkeypatch.setattr(operators, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(operators, "WATCHED_S", 1.0)
     model, x = nn.Sequential(Block(), Block()), torch.randn(3)
     sampler = OperatorSampler(log.mark, "cpu")
     inner = nn.Identity()
     model[0].mix.register_forward_hook(lambda *_: (sampler.look(), inner(x), inner(x))[0])
-    until = time.monotonic() + 0.1
-    while time.monotonic() < until:
-        model(x)
     for _ in range(20):
+        now[0] += 0.2
         model(x)
     assert {module for _, module in sampler.labels} >= {"*.mix", "*.scale"}
 
@@ -101,7 +115,7 @@ def test_a_program_under_a_mode_of_its_own_is_left_alone(log):
     with Own():
         sampler, work, marks = sampled(log, lambda: model(x))
     assert "mode of its own" in sampler.problem
-    assert (operators_of(work, marks) < 0).all()
+    assert (operators_of(work, merged(work, marks)) < 0).all()
 
 
 def test_a_fault_of_the_sampler_does_not_reach_the_program(log, monkeypatch):

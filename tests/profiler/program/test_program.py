@@ -83,7 +83,8 @@ def test_a_program_that_leaves_by_os_exit_loses_nothing(tmp_path):
 
 
 def test_a_fork_of_the_program_ends_with_its_own_code_and_writes_no_second_run(tmp_path):
-    text = "import os\npid = os.fork()\nif pid:\n    assert os.waitpid(pid, 0)[1] == 0\nfrom fake_kernels import launch\nlaunch('one', 0.01)\n"
+    fork = "import os\npid = os.fork()\nif pid:\n    assert os.waitpid(pid, 0)[1] == 0\n"
+    text = fork + "from fake_kernels import launch\nlaunch('one', 0.01)\n"
     found, code = ran(tmp_path, text)
     assert code == 0
     assert len(found.activity) == 1

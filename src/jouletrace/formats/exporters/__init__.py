@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, str] = {
     "chrome": "jouletrace.formats.exporters.chrome",
+    "collapsed": "jouletrace.formats.exporters.collapsed",
     "csv": "jouletrace.formats.exporters.csv",
     "parquet": "jouletrace.formats.exporters.parquet",
     "perfetto": "jouletrace.formats.exporters.perfetto",
+    "speedscope": "jouletrace.formats.exporters.speedscope",
     "svg": "jouletrace.formats.exporters.svg",
     "zip": "jouletrace.formats.exporters.zip",
 }

@@ -2,7 +2,7 @@
 
 A few calls of the outermost module, and what follows each until the next (backward, the optimizer), run under a
 dispatch mode that marks the launches of each operator. The mode is entered and left in a hook of that module's call, in
-the program's own thread, and costs some 15 us per operator meanwhile.
+the program's own thread, and costs about 15 us per operator meanwhile.
 """
 
 from __future__ import annotations
@@ -64,12 +64,16 @@ class OperatorSampler:
         self._calls = 0
 
     def look(self) -> None:
-        """Arm a sample if one is due; called now and then from any thread."""
+        """Prepare a sample if one is due; called now and then from any thread."""
         module = sys.modules.get("torch.nn.modules.module")
         if module is None or getattr(module.__spec__, "_initializing", False) or self._hooks:
             return
         torch = sys.modules["torch"]
         if self.device == "cuda" and not torch.cuda.is_initialized():
+            return
+        if _compiles():
+            self.problem = "the program compiles its code: kernels have the compiler's names"
+            self._samples = MOST_SAMPLES
             return
         if self._due is None:
             self._due = time.monotonic() + FIRST_S
@@ -120,7 +124,7 @@ class OperatorSampler:
 
     def _leaving(self, module: Any, _inputs: Any, _output: Any) -> None:
         if threading.get_ident() == self._thread and self._mode is None:
-            self._depth -= 1  # below 0 where the hooks came amid a call: outer modules are still to be seen
+            self._depth -= 1  # below 0 where the hooks came within a call: outer modules are still to be seen
 
     def _begin(self, module: Any) -> None:
         import torch
@@ -161,6 +165,12 @@ class OperatorSampler:
             self._codes[label] = len(self.labels)
             self.labels.append(label)
         return self._codes[label]
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled a frame: modes and global hooks would make it compile all of them again."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters["frames"]["total"])
 
 
 def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], None], device: str) -> Any:

@@ -32,11 +32,12 @@ from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.store import save
 from jouletrace.tracing.log import Ints, KernelLog, Launched
 
-LOOK_S, FLUSH_S = 0.25, 2.0
-"""Times between looks at the program, and between transfers of records from CUPTI."""
+LOOK_S = 0.25
+"""Time between looks at the program."""
 
-ALL_KERNELS, TRACED_S, EVERY_S = 3_000_000, 5.0, 60.0
-"""A program with more kernels is traced for 5 s of every minute from then on."""
+ALL_KERNELS, TRACED_S, EVERY_S = 1_500_000, 5.0, 60.0
+"""A program with more kernels is traced for 5 s of every minute from then on. Until then CUPTI's records (216 bytes per
+kernel) are kept as they are: decoding them takes the interpreter from the program."""
 
 MOST_LOADS = 1_000_000
 """Largest number of calls of a data loader whose times are kept."""
@@ -44,7 +45,7 @@ MOST_LOADS = 1_000_000
 _WRAPPED = ("torch.cuda.nvtx", "torch.autograd.profiler", "nvtx.nvtx", "torch.utils.data.dataloader")
 
 SHORT_GAP_S = 20e-6
-"""Gaps between kernels up to this length are those between launches that the GPU has already received."""
+"""Idle time between kernels up to this length lies between launches that the GPU has already received."""
 
 FIRST_RANGE = 1 << 20
 """Meanings of marks from here on are ranges."""
@@ -128,7 +129,6 @@ class Recorder:
             self._log.mark(meaning)
 
     def _keep_up(self) -> None:
-        flushed = time.monotonic()
         paused: float | None = None
         resumed = time.monotonic()
         while not self._ending.wait(LOOK_S):
@@ -146,9 +146,6 @@ class Recorder:
                     self._end_segment()
                     self._log.pause()
                     paused = now
-                elif paused is None and now - flushed >= FLUSH_S:
-                    self._log.flush()
-                    flushed = now
             except (NotPossibleError, ValueError) as error:
                 self.problem = f"{error}; kernels after that are missing"
                 return
@@ -306,6 +303,7 @@ def _add_rows(session: Session, recorder: Recorder, work: Launched, marks: timel
         "end_ns": rows.end_ns,
         "whole": [rows.begin_ns, rows.end_ns, 1],
         "unmatched": rows.unmatched,
+        "first_ns": int(work.start_ns.min()),
         "dropped": recorder.dropped,
         "seconds": rows.seconds,
         "kernels": len(work),

@@ -1,4 +1,4 @@
-"""Running somebody's program in this process, as Python would run it."""
+"""Running a user's program in this process, as Python would run it."""
 
 from __future__ import annotations
 

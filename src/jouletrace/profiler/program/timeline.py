@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT
 from jouletrace.tracing.log import Ints, Launched
+
+_DIGITS = re.compile(r"\d+")
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
@@ -34,6 +37,7 @@ class Marks:
         labels: Operators and modules.
         ranges: Path of each range that was opened.
         first_range: Of the meanings.
+        same: Of each label, the one by which it goes, shape (labels,); see ``merged``.
     """
 
     number: Ints
@@ -41,6 +45,7 @@ class Marks:
     labels: Sequence[Label]
     ranges: Sequence[tuple[str, ...]]
     first_range: int
+    same: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def ranges_of(work: Launched, marks: Marks) -> tuple[list[tuple[str, ...]], Ints]:
@@ -61,6 +66,8 @@ def ranges_of(work: Launched, marks: Marks) -> tuple[list[tuple[str, ...]], Ints
 def operators_of(work: Launched, marks: Marks) -> Ints:
     """Index of the label of each kernel, ``UNLABELLED`` where it isn't known; shape (n,)."""
     sampled, label = _sampled(work, marks)
+    if len(marks.same):
+        label = np.where(label >= 0, marks.same[label], label)
     found = np.full(len(work), UNLABELLED, np.int64)
     open_ = np.ones(len(work), bool)
     if not sampled.any():
@@ -74,6 +81,36 @@ def operators_of(work: Launched, marks: Marks) -> Ints:
         open_ &= ~there
     found[sampled] = label[sampled]
     return found
+
+
+def merged(work: Launched, marks: Marks) -> Marks:
+    """The marks with one label for the equal layers of a model, whose kernels no sequence distinguishes."""
+    sampled, label = _sampled(work, marks)
+    same = np.arange(len(marks.labels))
+    key = _context(work.name, CONTEXTS[0])[sampled]
+    pairs = np.unique(np.stack([key, label[sampled].astype(np.uint64)]), axis=1)
+    for k in np.unique(pairs[0][1:][pairs[0][1:] == pairs[0][:-1]]):
+        alike: dict[str, int] = {}
+        for one in np.sort(pairs[1][pairs[0] == k].astype(np.int64)).tolist():
+            if one >= 0:
+                root = alike.setdefault(marks.labels[one][0], int(same[one]))
+                same[same == same[one]] = root
+    labels = list(marks.labels)
+    for root in np.unique(same):
+        members = [marks.labels[int(i)] for i in np.flatnonzero(same == root)]
+        labels[root] = members[0][0], _pattern([module for _, module in members])
+    return replace(marks, labels=labels, same=same)
+
+
+def _pattern(modules: Sequence[str]) -> str:
+    """What some qualified names have in common: equal words stay, numbers that differ become *."""
+    found: list[str] = []
+    for words in zip(*(module.split(".") for module in modules), strict=False):
+        alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}
+        if len(alike) > 1:
+            return ".".join([*found, "*"])
+        found += alike
+    return ".".join(found)
 
 
 def _sampled(work: Launched, marks: Marks) -> tuple[NDArray[np.bool_], Ints]:
@@ -141,6 +178,7 @@ def rows_of(work: Launched, weight: NDArray[np.float64], marks: Marks, first_id:
         marks: Of ranges and operators.
         first_id: Of the first unit.
     """
+    marks = merged(work, marks)
     paths, path = ranges_of(work, marks)
     operator = operators_of(work, marks)
     units: dict[tuple[Any, ...], int] = {}
@@ -166,9 +204,10 @@ def rows_of(work: Launched, weight: NDArray[np.float64], marks: Marks, first_id:
         of_unit[k] = unit(("kernel", op, module, shown), parent=parent, level="kernel", name=shown, **about)
         place = ".".join(one.replace(".", "\u2024") for one in paths[where])
         inside = ".".join(filter(None, [place, module]))
+        owner = parent if op else int(of_unit[k])
         of_site[k] = unit(
             ("site", inside, op or shown),
-            parent=parent,
+            parent=owner,
             level="site",
             name=op or shown,
             module=inside or None,

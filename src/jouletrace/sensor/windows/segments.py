@@ -97,7 +97,7 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
     noise = response.noise_sd(level)
     # What calibration saw of a quiet load is slow. What a busy one adds may be faster than readings
     # follow, and then it is noise of each of them, not power that the next one shows too.
-    # The calibrated fluctuation counts twice, since a short stretch shows more by chance; a nominal one is no reading.
+    # The calibrated fluctuation counts twice, since a short segment shows more by chance; a nominal one is no reading.
     calm = (1 if response.origin == "nominal" else 2) * response.wander_relative * np.maximum(np.abs(level), 1e-9)
     unseen = np.sqrt(UNSEEN_SHARE * np.maximum(wander**2 - calm**2, 0.0))
     rate = wander**2 * sum_rate(time_s, response) + (noise**2 + unseen**2) * response.period_s

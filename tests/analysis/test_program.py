@@ -1,0 +1,47 @@
+"""Lines of docs/results/run-h200.md, from their recordings."""
+
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.program import BEFORE
+from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.run.store import load
+from places import REPOSITORY
+
+RUNS = REPOSITORY / "docs" / "results" / "runs"
+
+
+def analysed(name):
+    run = load(RUNS / name)
+    run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}  # looked for near what it was
+    return analyse(run)
+
+
+def unit(run, level, name):
+    return next(row["id"] for row in run.units.to_pylist() if row["level"] == level and row["name"] == name)
+
+
+def test_a_cupy_program_by_kernel_and_idle():
+    run = analysed("cupy-run-h200.zip")
+    closure = run.result("closure_kernels")
+    assert closure.value == pytest.approx(1.0009, abs=0.002)
+    assert closure.low < 1 < closure.high
+    whole = run.result("energy_total_j").value
+    assert whole == pytest.approx(3742, rel=0.002)
+    before, idle = (run.result("energy_total_j", unit(run, "op", name)).value for name in (BEFORE, "idle"))
+    busy = run.result("energy_total_j", unit(run, "layer", "(outside of modules)")).value
+    assert before == pytest.approx(71, abs=5)
+    assert before + idle + busy == pytest.approx(whole, rel=0.005)
+
+
+@pytest.mark.thorough
+def test_a_training_by_range_and_module():
+    run = analysed("resnet50-run-h200.zip")
+    assert run.result("closure_kernels").value == pytest.approx(0.999, abs=0.004)
+    for name, joules in (("forward", 2335), ("backward", 4250)):
+        energy = run.result("energy_total_j", unit(run, "layer", name))
+        assert energy.value == pytest.approx(joules, rel=0.01)
+        assert energy.half_width < 0.01 * energy.value
+    for number in (1, 2, 3, 4):
+        layer = run.result("energy_total_j", unit(run, "layer", f"forward.layer{number}"))
+        assert layer.half_width < 0.06 * layer.value

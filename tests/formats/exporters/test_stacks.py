@@ -1,0 +1,39 @@
+"""Energies as stacks, for flame graphs of other programs."""
+
+import json
+
+import pytest
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.exporters import export
+from jouletrace.recorded import recorded_runs
+from jouletrace.run import Run
+
+
+@pytest.fixture(scope="module")
+def run():
+    return next(entry.run for entry in recorded_runs() if "layers" in entry.name)
+
+
+def test_collapsed_stacks_sum_to_the_whole(run, tmp_path):
+    export(run, "collapsed", tmp_path / "out.txt")
+    lines = (tmp_path / "out.txt").read_text().splitlines()
+    millijoules = sum(int(line.rpartition(" ")[2]) for line in lines)
+    assert millijoules == pytest.approx(1e3 * run.result("energy_total_j").value, rel=0.02)
+    assert any(line.count(";") > 3 for line in lines)
+    assert all(";;" not in line for line in lines)
+
+
+def test_speedscope_has_the_same_stacks(run, tmp_path):
+    export(run, "speedscope", tmp_path / "out.json")
+    found = json.loads((tmp_path / "out.json").read_text())
+    (profile,) = found["profiles"]
+    assert sum(profile["weights"]) == pytest.approx(profile["endValue"])
+    assert profile["endValue"] == pytest.approx(1e3 * run.result("energy_total_j").value, rel=0.02)
+    assert len(profile["samples"]) == len(profile["weights"])
+    assert max(max(sample) for sample in profile["samples"]) < len(found["shared"]["frames"])
+
+
+def test_a_run_without_energies_is_refused_in_one_line(tmp_path):
+    with pytest.raises(BadInputError, match="no energies"):
+        export(Run(kind="profile"), "collapsed", tmp_path / "out.txt")
