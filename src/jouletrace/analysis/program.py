@@ -43,7 +43,7 @@ def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
     from jouletrace.analysis.attributed import attributed  # scipy takes a second to import
 
     about = run.workload[PHASE]
-    first_ns = int(about.get("first_ns") or about["start_ns"])
+    first_ns = about.get("first_ns", about["start_ns"])
     found = attributed(run, figures)
     found.whole = window_estimate(run, found.device, first_ns, end_ns)
     found.whole_s = (end_ns - first_ns) / 1e9

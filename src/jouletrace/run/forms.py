@@ -143,6 +143,7 @@ class Recording(TypedDict, total=False):
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer
     end_ns: Integer
+    first_ns: Integer
     device: str
     iterations_by: str | None
     seconds: list[Annotated[list[_Number], Meta(min_length=3, max_length=3)]]
