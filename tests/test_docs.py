@@ -80,7 +80,13 @@ def called(page):
         *re.findall(r"^(?:\$ )?jouletrace (.+)$", blocks, re.MULTILINE),
         *re.findall(r"`jouletrace ([^`\n]+)`", text),
     ]
-    return [re.split(r" -- | *#", line)[0].split() for line in lines]
+    return [_ours(re.split(r" -- | *#", line)[0].split()) for line in lines]
+
+
+def _ours(words):
+    """Without what ``run`` hands to the program."""
+    scripts = [i for i, word in enumerate(words) if words[0] == "run" and (word.endswith(".py") or word == "-m")]
+    return words[: scripts[0] + 1] if scripts else words
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "results" not in page.parts], ids=lambda page: page.stem)

@@ -76,7 +76,7 @@ def test_a_wide_spread_is_inconclusive_and_says_what_could_be_detected():
 def test_one_run_a_side_never_fails_a_check():
     check = outcome("energy>3%", (1.0,), (2.0,))
     assert check.outcome == "inconclusive"
-    assert "one run a side" in check.says
+    assert "one run per side" in check.says
 
 
 def test_on_two_boards_sensor_gain_stands_against_both_conclusions():

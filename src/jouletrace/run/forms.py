@@ -148,7 +148,6 @@ class Recording(TypedDict, total=False):
     iterations_by: str | None
     seconds: list[Annotated[list[_Number], Meta(min_length=3, max_length=3)]]
     kernels: Integer
-    first_ns: Integer
     idle_by: dict[str, _Number]
     whole: Annotated[list[Integer], Meta(min_length=3, max_length=3)]
     plain_s: _Number
