@@ -41,12 +41,38 @@ def workspace(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture(scope="session")
+def common(tmp_path_factory):
+    """A folder that all workers of a run of the tests share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "common"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
-def fits_once():
-    """A module whose recordings with the same timeline and readings are fitted once."""
+def fits_once(common):
+    """A module whose recordings with the same timeline and readings are fitted once, in whichever worker."""
     import fits
 
-    with fits.fits_once():
+    with fits.fits_once(common):
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_passes():
+    """A module whose profiles on the CPU take real time, and need no more latencies than the thirty of a slow one."""
+    from dataclasses import replace
+
+    from jouletrace.profiler import passes
+
+    latency = passes.latency
+
+    def short(session, step, settings, *others):
+        latency(session, step, replace(settings, latency_s=0.01), *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "latency", short)
         yield
 
 

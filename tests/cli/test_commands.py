@@ -19,6 +19,8 @@ from jouletrace.run.store import save_header
 from make_runs import cpu_run, profile_run
 from records import iterations, make_run, phases, readings, windows
 
+pytestmark = pytest.mark.usefixtures("short_passes")
+
 VALIDATOR = Draft202012Validator(json.loads(json_schema()))
 QUICK = ("--warmup", "0.3", "--max-time", "1")
 

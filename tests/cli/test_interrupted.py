@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -36,9 +37,23 @@ def warm(place):
     return begun(place) and '"warm_up"' in (only_run(place) / "run.json").read_text()
 
 
-def profile_until(place, condition, *arguments):
+def with_counters(place):
+    """The environment of processes whose CPU has an energy counter: without one there is nothing to record."""
+    zone, site = place / "powercap" / "intel-rapl:0", place / "site"
+    for folder in (zone, site):
+        folder.mkdir(parents=True)
+    for name, content in (("name", "package-0"), ("energy_uj", "5"), ("max_energy_range_uj", "1000000")):
+        (zone / name).write_text(content)
+    (site / "sitecustomize.py").write_text(
+        "from pathlib import Path\nfrom jouletrace.devices.rapl import CpuHost\n"
+        f"CpuHost.__init__.__defaults__ = (Path({str(zone.parent)!r}), None)\n"
+    )
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])}
+
+
+def profile_until(place, condition, *arguments, **options):
     """A profile that has come so far."""
-    process = start("profile", "toy.py:slow", *arguments, cwd=place)
+    process = start("profile", "toy.py:slow", *arguments, cwd=place, **options)
     wait_for(lambda: condition() or process.poll() is not None)
     assert process.poll() is None, process.communicate()[1]
     return process
@@ -109,18 +124,18 @@ def test_ctrl_c_reaches_the_runs_of_repeats(place, capsys):
 @pytest.mark.thorough
 def test_a_killed_profile_leaves_a_run_that_can_be_shown(place, capsys):
     process = profile_until(place, lambda: warm(place), "-d", "cpu", "--warmup", "0.5")
-    (recorder,) = children_of(process.pid)
     process.kill()
     process.communicate(timeout=PATIENCE_S)
     run = check_kept(place, capsys)
     assert run.workload["items"] == 1
     assert run.workload["warm_up"]["iteration_s"] > 0.02
-    wait_for(lambda: gone(recorder))
 
 
 @pytest.mark.thorough
 def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
-    process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
+    process = profile_until(
+        place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5", env=with_counters(place)
+    )
     (recorder,) = children_of(process.pid)
     os.kill(recorder, signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE_S)

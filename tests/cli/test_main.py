@@ -63,6 +63,17 @@ def test_figures_need_neither_statistics_nor_optimizers():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.thorough
+def test_a_command_that_runs_nobody_elses_code_does_without_pandas():
+    pytest.importorskip("pandas")
+    code = (
+        "import sys; from jouletrace.cli import main; sys.argv = ['jouletrace', 'doctor', '-d', 'sim:h100']\n"
+        "try: main.main()\nexcept SystemExit as end: print(end.code, 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 False"
+
+
 WRONG = [
     (2, ["nope"], "No such command 'nope'"),
     (2, ["profile"], "Missing argument"),

@@ -13,6 +13,8 @@ from jouletrace.recording.session import Session
 from jouletrace.run import store
 from stand_ins import install, limit_once_it_hangs
 
+pytestmark = pytest.mark.usefixtures("short_passes")
+
 NOISY = """
 print("read")
 

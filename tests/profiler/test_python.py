@@ -16,6 +16,8 @@ from jouletrace.run import DeviceInfo
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("short_passes")
+
 QUICK = {"warmup_s": 0.3, "latency_s": 0.2, "device": "cpu"}
 
 

@@ -12,7 +12,10 @@ import pytest
 
 from commands import FOREVER_S, PATIENCE_S, gone, wait_for
 from fake_devices import FACTORY
+from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import RecorderDiedError
+from jouletrace.recording import open_recorder
+from jouletrace.recording.nothing import NothingToRecord
 from jouletrace.recording.process import ProcessRecorder
 from jouletrace.run.spool import read_spool
 from jouletrace.run.tables import SAMPLES
@@ -59,6 +62,8 @@ def run_script(tmp_path, text, **kwargs):
 RECORDING_SCRIPT = """
 import os, sys, time
 from pathlib import Path
+from jouletrace.recording import open_recorder
+from jouletrace.recording.nothing import NothingToRecord
 from jouletrace.recording.process import ProcessRecorder
 with open({marker!r}, "a") as file:
     file.write("imported\\n")
@@ -303,3 +308,19 @@ def test_the_worker_does_without_pandas():
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     assert done.stdout == "False\n"
+
+
+def test_devices_with_nothing_to_read_take_no_process(tmp_path, no_rapl):
+    recorder = open_recorder([CpuHost()], tmp_path / "spool")
+    assert isinstance(recorder, NothingToRecord)
+    with pytest.raises(RecorderDiedError, match="was not started"):
+        recorder.samples()
+    recorder.start()
+    recorder.check()
+    assert (recorder.channels, recorder.wait_until(0)) == ([], False)
+    assert len(recorder.samples()) == len(recorder.follow().table()) == 0
+    assert recorder.samples().schema == SAMPLES
+    cost = recorder.stop()
+    assert (cost.cpu_s, cost.samples) == (0.0, 0)
+    assert recorder.stop() is cost
+    assert len(read_spool(tmp_path / "spool", "samples")) == 0

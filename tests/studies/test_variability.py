@@ -22,7 +22,7 @@ from jouletrace.run import load
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_passes")]
 
 QUICK = ("--max-time", "1", "--warmup", "0.5")
 SMALL_RESNET = ("--config", "depths=[1,1,1,1]", "--config", "hidden_sizes=[8,16,32,64]", "--config", "embedding_size=8")

@@ -1,6 +1,7 @@
 """Fits that tests share: what is asked is how a recording is read, kept or shown, and each fit takes seconds."""
 
 import hashlib
+import pickle
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import regressed
+from jouletrace.attribution.checks import checks
 from jouletrace.attribution.lock import lock
+from jouletrace.run.files import write_whole
 from jouletrace.sensor.kinds import samples
 from jouletrace.sensor.kinds.base import RATE_NEAR_HZ
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
@@ -16,21 +19,34 @@ from jouletrace.simulator.boards.sampled import SampledStretch
 
 
 @contextmanager
-def fits_once():
-    """Within it the analysis fits a timeline with its readings once: what is equal to the bit has the same fit."""
+def fits_once(folder):
+    """Within it the analysis fits and checks a recording once: what is equal to the bit has the same results.
+
+    Processes that share the folder have them from one another.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for step in (lock, checks):
+            patch.setattr(regressed, step.__name__, _remembered(step, folder))
+        yield
+
+
+def _remembered(step, folder):
     made = {}
 
     def remembered(*of):
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(step.__name__.encode())
         _add(digest, of)
         key = digest.hexdigest()
         if key not in made:
-            made[key] = lock(*of)
+            path = folder / key
+            try:
+                made[key] = pickle.loads(path.read_bytes())
+            except FileNotFoundError:
+                made[key] = step(*of)
+                write_whole(path, pickle.dumps(made[key]), durable=False)
         return made[key]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(regressed, "lock", remembered)
-        yield
+    return remembered
 
 
 def _add(digest, value):

@@ -19,6 +19,8 @@ from jouletrace.workloads.leaving import ExitRefused, no_silent_exit
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("short_passes")
+
 QUICK = ("--warmup", "0.2", "--max-time", "1")
 
 

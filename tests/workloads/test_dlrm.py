@@ -7,6 +7,8 @@ from jouletrace.workloads import WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("short_passes")
+
 SMALL = {"tables": "4", "rows": "50", "dim": "8"}
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _WRONG_USE, _INTERRUPTED = 2, 130
 
+_OURS_ALONE = ("compare", "doctor", "export", "import", "merge", "monitor", "report", "show", "verify")
+"""Commands that run nobody else's code in this process: nothing in it needs pandas."""
+
 
 def main() -> NoReturn:
     """Run the command line and exit."""
@@ -25,7 +28,10 @@ def main() -> NoReturn:
 
         from jouletrace.cli.encoding import print_any_text
         from jouletrace.cli.failures import complain
+        from jouletrace.without_pandas import hide_pandas
 
+        if sys.argv[1:] and sys.argv[1] in _OURS_ALONE:
+            hide_pandas()
         signal.signal(signal.SIGTERM, _terminated)
         hangup = getattr(signal, "SIGHUP", None)  # a dropped connection; ignored under nohup
         if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:

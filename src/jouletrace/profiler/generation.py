@@ -34,7 +34,7 @@ TIME_WINDOW_S = 0.15
 """Length of windows in seconds without a power sensor."""
 
 MARGIN_S = 0.1
-"""Least time in seconds that each piece runs before its window, to reach steady state, and after it."""
+"""Least time in seconds that each piece runs before its window, and after it, to have a steady power in it."""
 
 LEAST_LATENCIES = 6
 """Fewest iterations whose median has an interval."""
@@ -132,13 +132,14 @@ def _parts(
     session: Session, step: Step, pieces: GenerationSteps, settings: ProfileSettings, iteration_s: float
 ) -> list[_Part]:
     power = passes.power_channel(session)
-    window_s = TIME_WINDOW_S if power is None else passes.window_seconds(settings, power)
+    window_s = settings.window_s or TIME_WINDOW_S if power is None else passes.window_seconds(settings, power)
     steps: list[tuple[str, int | None, Step, float]] = [("untouched", None, step, iteration_s)]
     for i, (_, piece) in enumerate(pieces.segments):
         steps.append((SEGMENT, FIRST_UNIT + i, piece, _seconds(piece)))
+    margins_s = 0.0 if power is None else 2 * MARGIN_S
     found = []
     for variant, unit, one, seconds in steps:
-        replays, beyond = math.ceil(window_s / seconds), math.ceil(2 * MARGIN_S / seconds)
+        replays, beyond = math.ceil(window_s / seconds), math.ceil(margins_s / seconds)
         found.append(_Part(variant, unit, one, replays, beyond, (replays + beyond) * seconds))
     return found
 

@@ -11,7 +11,7 @@ from jouletrace.recording.base import Recorder
 
 
 def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None = None) -> Recorder:
-    """The recorder that fits the devices' clock; it records once ``start`` is called.
+    """The recorder that fits the devices' clock and what there is to read; it records once ``start`` is called.
 
     Args:
         devices: The devices to record.
@@ -28,6 +28,10 @@ def open_recorder(devices: Sequence[Device], spool: Path, power_s: float | None 
         from jouletrace.recording.in_process import InProcessRecorder
 
         return InProcessRecorder(devices, spool, power_s)
+    if all(device.info.kind == "cpu" and not device.sources() for device in devices):
+        from jouletrace.recording.nothing import NothingToRecord
+
+        return NothingToRecord(spool)
     from jouletrace.recording.process import ProcessRecorder
 
     return ProcessRecorder([device.spec for device in devices], spool, power_s=power_s)

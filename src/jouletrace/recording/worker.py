@@ -19,11 +19,9 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from jouletrace.devices.base import Device
@@ -31,6 +29,7 @@ from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.recording.collector import TAIL_S, Collector
 from jouletrace.recording.schedule import Schedule
 from jouletrace.run.scratch import remove_left_behind
+from jouletrace.without_pandas import hide_pandas
 
 FLUSH_S = 1.0
 _STDIN = 0
@@ -170,17 +169,9 @@ def _say(**event: Any) -> None:
         os.write(1, (json.dumps(event) + "\n").encode())
 
 
-class _WithoutPandas(MetaPathFinder):
-    """Hides pandas: pyarrow would import it with its first array, which takes half a second and isn't needed here."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not used in the recorder", name=name)
-
-
 def main() -> int:
     """Entry point; the configuration is the first argument, as JSON."""
-    sys.meta_path.insert(0, _WithoutPandas())
+    hide_pandas()
     try:
         run(Config(**json.loads(sys.argv[1])))
     except JouletraceError as error:

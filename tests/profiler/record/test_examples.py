@@ -31,7 +31,7 @@ def found(run):
 
 
 def test_a_plain_loop(tmp_path, monkeypatch, capsys):
-    run("plain_loop.py", monkeypatch, "--seconds", "3", "--save-to", str(tmp_path / "run"))
+    run("plain_loop.py", monkeypatch, "--seconds", "2.5", "--save-to", str(tmp_path / "run"))
     ranges = found(jt.load(tmp_path / "run"))
     assert list(ranges) == [
         "epoch",
@@ -52,11 +52,11 @@ def test_a_plain_loop(tmp_path, monkeypatch, capsys):
 def test_a_trainer(tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    run("trainer.py", monkeypatch, "--steps", "20", "--save-to", str(tmp_path / "run"))
+    run("trainer.py", monkeypatch, "--steps", "10", "--save-to", str(tmp_path / "run"))
     ranges = found(jt.load(tmp_path / "run"))
     assert {name: count for name, (count, _, _) in ranges.items()} == {
         "epoch": 2,
-        "epoch/step": 40,
+        "epoch/step": 20,
         "evaluation": 2,
     }
     _, energy, seconds = ranges["epoch"]

@@ -45,6 +45,7 @@ def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
             try:
                 with jt.range("early"):
                     jt.step()
+                time.sleep(1e-4)
             except Exception as error:
                 failed.append(error)
                 return

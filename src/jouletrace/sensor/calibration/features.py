@@ -54,19 +54,19 @@ class LoadFeatures:
         """Running integral of the features after an exponential, in grid steps."""
         if rise_s in self.cache:
             return self.cache[rise_s]
-        mean = self.mean
-        if rise_s > 0:
+        if rise_s == 0:
+            integral = np.vstack([np.zeros(self.mean.shape[1]), np.cumsum(self.mean, axis=0)])
+        else:
             from scipy.signal import lfilter  # slow to import, and calibrations alone need it
 
-            # A power constant over a bin, through an exponential, has exactly this mean over the bin.
             decay = np.exp(-self.step_s / rise_s)
-            state, _ = lfilter([0.0, 1 - decay], [1, -decay], mean, axis=0, zi=mean[:1])
-            share = rise_s / self.step_s * (1 - decay)
-            mean = mean + share * (state - mean)
-        integral = np.vstack([np.zeros(mean.shape[1]), np.cumsum(mean, axis=0)])
+            state, last = lfilter([0.0, 1 - decay], [1, -decay], self.mean, axis=0, zi=self.mean[:1])
+            # What went in and hasn't come out yet is the state of the lag times its time constant.
+            held = np.vstack([state, last]) - state[0]
+            integral = self._integral(0.0) - rise_s / self.step_s * held
         # A search asks for many lags and windows at the same rise, one after the other.
-        if len(self.cache) >= 6:
-            del self.cache[next(iter(self.cache))]
+        if len(self.cache) >= 7:
+            del self.cache[next(rise for rise in self.cache if rise > 0)]
         self.cache[rise_s] = integral
         return integral
 

@@ -20,6 +20,10 @@ _PRIOR_PRECISION = np.array([0.0, 0.0, 0.0, 1.0, 4.0])
 """Of the shape in its own units. Readings of a slow sensor hardly show a tail, and then it is what
 regulators and capacitors have elsewhere: up to about a tenth of the response, over 10 to 30 ms."""
 
+_ROUGH, _FINE = 1e-3, 1e-6
+"""Relative change of the cost, or of the shape, at which least squares stop: of a start of the search, which only has
+to reach its valley, and of the fit, whose standard errors are a thousand times larger."""
+
 _LOW = np.array([-4.0, 0.0, 0.0, 0.0, 0.2])
 _HIGH = np.array([12.0, 30.0, 12.0, 3.0, 2.5])
 
@@ -84,7 +88,7 @@ class Fitter:
                 chosen.append(start)
             if len(chosen) == 3:
                 break
-        solutions = [self._solve(start) for start in chosen]
+        solutions = [self._solve(start, _ROUGH) for start in chosen]
         self.shape = min(solutions, key=lambda s: s[1])[0]
 
     def refine(self, shape: Floats) -> None:
@@ -98,7 +102,7 @@ class Fitter:
         """Let the response have a tail, and refine once more."""
         self.refine(np.append(self.shape[:3], [0.3, 1.0]))
 
-    def _solve(self, start: Floats) -> tuple[Floats, float]:
+    def _solve(self, start: Floats, tolerance: float = _FINE) -> tuple[Floats, float]:
         from scipy.optimize import least_squares  # slow to import, and calibrations alone need it
 
         size = len(start)
@@ -113,6 +117,8 @@ class Fitter:
             bounds=(_LOW[:size], _HIGH[:size]),
             diff_step=[0.01] * size,
             x_scale=np.array([0.3, 0.3, 0.3, 1.0, 1.0])[:size],
+            ftol=tolerance,
+            xtol=tolerance,
             max_nfev=40,
         )
         return found.x, float(found.cost)
