@@ -102,6 +102,7 @@ class Place:
         packed = output is not None and output.suffix.lower() == ".zip"
         self._zip = check_free(output).absolute() if output is not None and packed else None
         self._saved: Path | None = None
+        self._closed = False
         if output is None:
             folder = fresh_folder("runs", name)
         elif self._zip is not None:
@@ -117,7 +118,7 @@ class Place:
         from jouletrace.run.files import shown
 
         if self._saved is not None:
-            say(f"saved {shown(self._saved)}")
+            self.close()
         elif isinstance(error, JouletraceError) and not isinstance(error, _KEPT):
             # The command was refused, or isn't possible here: a partial record is of no use.
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -136,6 +137,14 @@ class Place:
         save(run, self._zip)
         shutil.rmtree(self.folder)
         self._saved = self._zip
+
+    def close(self) -> None:
+        """Say once where the complete Run is; leaving the context does so too."""
+        from jouletrace.run.files import shown
+
+        if self._saved is not None and not self._closed:
+            say(f"saved {shown(self._saved)}")
+            self._closed = True
 
 
 def say(text: str) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.encoding import print_any_text, print_as_python
 from jouletrace.cli.output import Place, check_form, print_runs, say
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
 
 
 def run(
     program: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT [ARGS...]", help="A Python script with its arguments, as for python."),
+        typer.Argument(metavar="SCRIPT|MODULE [ARGS...]", help="What to run, with its arguments, as for python."),
     ] = None,
-    module: Annotated[str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
     device: Annotated[
         list[str] | None,
         typer.Option("--device", "-d", help="visible, all, or as for profile; repeatable. [default: visible]"),
@@ -41,9 +45,16 @@ def run(
     script.check()
     settings = Settings(device or ["visible"], operators)
     with Place(output, script.name.removesuffix(".py")) as place:
-        found, code = run_program(script, settings, folder=place.folder, command=command_line())
-        place.done(found)
-        print_runs([found], form=form, top=top)
+
+        def show(found: Run, code: int) -> None:
+            print_any_text()
+            place.done(found)
+            print_runs([found], form=form, top=top)
+            place.close()
+            if code:
+                say(f"{script.name} ended with exit code {code}")
+
+        print_as_python()
+        _, code = run_program(script, settings, folder=place.folder, command=command_line(), ends=True, then=show)
     if code:
-        say(f"{script.name} ended with exit code {code}")
         raise typer.Exit(code)

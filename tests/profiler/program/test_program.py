@@ -116,4 +116,4 @@ def test_a_syntax_error_names_its_line(tmp_path):
 
 def test_a_command_line_without_a_program_is_refused():
     with pytest.raises(BadInputError, match="name a script"):
-        script_of([], None)
+        script_of([], False)

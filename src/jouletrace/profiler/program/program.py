@@ -24,6 +24,7 @@ from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.imports import AfterImport
 from jouletrace.profiler.program.operators import OperatorSampler
 from jouletrace.profiler.program.script import HardExit, Script
+from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.recording.session import Session
@@ -218,7 +219,13 @@ class Recorder:
 
 
 def run_program(
-    script: Script, settings: Settings, *, folder: Path | None = None, command: str = ""
+    script: Script,
+    settings: Settings,
+    *,
+    folder: Path | None = None,
+    command: str = "",
+    ends: bool = False,
+    then: Callable[[Run, int], None] = lambda run, code: None,
 ) -> tuple[Run, int]:
     """Run a program and say where its energy went.
 
@@ -227,6 +234,8 @@ def run_program(
         settings: How to record.
         folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
+        ends: As for ``Script.run``.
+        then: Receives what is returned, also where the program ends the process by ``os._exit`` or by a signal.
 
     Returns:
         The analysed Run, and the exit code of the program. A process that the program forks ends here.
@@ -246,16 +255,19 @@ def run_program(
             recorder = Recorder(session, settings)
             owner, begin_ns = os.getpid(), session.clock.time_ns()
             finished: list[Run] = []
+            finishing, streams = threading.Lock(), Streams()
 
             def finish(code: int) -> None:
-                if not finished:
-                    finished.append(_finish(session, recorder, begin_ns, code))
+                with finishing:
+                    if not finished:
+                        streams.restore()
+                        finished.append(_finish(session, recorder, begin_ns, code))
+                        then(finished[0], code)
 
             with HardExit(finish):
-                code = script.run()
+                code = script.run(ends)
             if os.getpid() != owner:  # a fork that came to the end of the program
-                sys.stdout.flush()
-                sys.stderr.flush()
+                streams.flush()
                 os._exit(code)
             finish(code)
     finally:
