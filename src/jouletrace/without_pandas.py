@@ -19,5 +19,5 @@ class _Hidden:
 
 
 def hide_pandas() -> None:
-    """Let no later import find pandas. For processes of ours that run nobody else's code."""
+    """Let no later import find pandas. For processes of ours that run no one else's code."""
     sys.meta_path.insert(0, _Hidden())

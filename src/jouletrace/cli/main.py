@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WRONG_USE, _INTERRUPTED = 2, 130
 
 _OURS_ALONE = ("compare", "doctor", "export", "import", "merge", "monitor", "report", "show", "verify")
-"""Commands that run nobody else's code in this process: nothing in it needs pandas."""
+"""Commands that run no one else's code in this process: nothing in it needs pandas."""
 
 
 def main() -> NoReturn:
