@@ -275,3 +275,15 @@ def test_counters_are_kept_and_a_run_without_them_needs_no_file(tmp_path):
     (tmp_path / "with" / "counters.parquet").unlink()
     with pytest.raises(BadInputError, match=r"counters\.parquet is missing"):
         load(tmp_path / "with")
+
+
+def test_a_recording_of_two_million_equal_kernels_opens_again(tmp_path):
+    """Stamps are stored as differences: a simulated program without jitter takes half a byte for each kernel."""
+    run = Run(kind="profile")
+    count = 2_400_000
+    start = 1_700_000_000_000_000_000 + 10_000 * np.arange(count)
+    columns = {"start_ns": start, "end_ns": start + 8_000, "unit": np.tile([1, 2, 3, 4], count // 4)}
+    run.activity = tables.conform(pa.table({**columns, "copy": np.zeros(count, bool)}), "activity")
+    save(run, tmp_path / "run.zip")
+    assert (tmp_path / "run.zip").stat().st_size < count
+    assert load(tmp_path / "run.zip").activity.equals(run.activity)

@@ -27,7 +27,7 @@ def add_program(run: Run, figures: Figures) -> None:
     seconds = (end - begin) / 1e9
     whole = [_energy(run, device.id, begin, end) for device in run.devices]
     energy = whole[0] if len(whole) == 1 else total(whole)
-    figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "trace"))
+    figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add(MODEL_UNIT, "energy_total_j", energy)
     figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
     if has_recording(run):

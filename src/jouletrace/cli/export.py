@@ -29,8 +29,10 @@ def export(
 
 
 def _beside(run: Path, form: str) -> Path:
-    """The default path next to the Run: RUN-csv, RUN-parquet, RUN.zip, RUN.json, RUN.perfetto-trace, RUN.svg."""
+    """The default path next to the Run: RUN-csv, RUN-parquet, or RUN with the ending of a file of that format."""
     place = run.parent if run.name == "run.json" else run
     stem = place.name.removesuffix(".zip") or place.resolve().name
-    ending = {"zip": "", "chrome": ".json", "perfetto": ".perfetto-trace", "svg": ".svg"}.get(form, f"-{form}")
+    endings = {"zip": "", "chrome": ".json", "perfetto": ".perfetto-trace", "svg": ".svg"}
+    endings |= {"collapsed": ".collapsed.txt", "speedscope": ".speedscope.json"}
+    ending = endings.get(form, f"-{form}")
     return place.resolve().with_name(stem + ending)

@@ -20,7 +20,7 @@ VARIABLE = "JOULETRACE_OPEN_GIB"
 
 _MIB = 1 << 20
 
-FREE_BYTES, RATIO = 64 * _MIB, 32
+FREE_BYTES, RATIO = 88 * _MIB, 32
 """Unpacked tables of any Run may take ``FREE_BYTES``; beyond that, ``RATIO`` times the bytes of its files. Real
 recordings take 3 to 12 times."""
 
@@ -30,10 +30,10 @@ LARGE_BYTES, MOST_BYTES = 100 * _MIB, 512 * _MIB
 MOST_FILE_BYTES = 4096 * _MIB
 """Size of a file, holes included: all of it is read to compare its checksum."""
 
-FREE_ROWS = {"units": 250_000, "windows": 250_000, "results": 250_000}
+FREE_ROWS = {"units": 250_000, "windows": 250_000, "results": 250_000, "activity": 4_000_000}
 OTHER_FREE_ROWS, ROWS_PER_BYTE = 1_000_000, 2
 """Any table may have so many rows; beyond that, ``ROWS_PER_BYTE`` per byte. Real ones have at most about one per
-byte."""
+byte; a simulated program without jitter has more kernels per byte, and at most about two million."""
 
 MOST_FOOTER_BYTES = 4 * _MIB
 MOST_PAGE_BYTES = 64 * _MIB

@@ -114,6 +114,8 @@ class Recorder:
             self._log.start()
         except NotPossibleError as error:
             self._log, self.problem = None, str(error)
+            if all(device.info.kind == "cpu" for device in session.devices):
+                self.problem = "there is no GPU here, so that only the time of the program is known"
         self.marks = RangeMarks(session.clock.time_ns, self._mark)
         self.sampler = OperatorSampler(self._mark) if settings.operators else None
         self._annotations = Annotations(self.marks)
