@@ -23,8 +23,6 @@ from make_runs import profile_run
 WANDERS = """
 import os
 
-pytestmark = pytest.mark.usefixtures("short_passes")
-
 def go():
     os.makedirs("elsewhere", exist_ok=True)
     os.chdir("elsewhere")

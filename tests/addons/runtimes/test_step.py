@@ -31,7 +31,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_passes")]
+pytestmark = pytest.mark.thorough
 
 BACKENDS = ("onnxruntime", "openvino")
 QUICK = {"warmup_s": 0.3, "latency_s": 0.2, "device": "cpu"}
