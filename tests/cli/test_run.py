@@ -147,15 +147,31 @@ def test_ctrl_c_shows_where_the_program_was(place):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--", "sh", "-c", "true"], "record a command that isn't Python: jouletrace monitor -- sh"),
-        ([sys.executable], "record a command that isn't Python: jouletrace monitor --"),
+        (["--", "no_such_command"], "run no_such_command: No such file"),
+        (["sen.py"], "run sen.py: No such file or directory; did you mean seen.py?"),
         (["-m"], "run: name a module"),
         (["-m", "package_that_is_missing.inner"], "no module of that name"),
     ],
 )
-def test_what_is_no_python_program_is_refused_in_one_line(place, arguments, said):
+def test_what_cannot_be_run_is_refused_in_one_line(place, arguments, said):
     out, err, code = ran(place, *arguments)
     assert (out, code) == ("", 2)
     assert said in err
     assert len(err.splitlines()) == 1
     assert not os.path.exists("runs")
+
+
+def test_a_command_has_its_own_output_and_exit_code(place):
+    out, err, code = ran(place, "--", "sh", "-c", "echo said; exit 4")
+    assert out.startswith("said\nprogram ")
+    assert err.endswith("ended with exit code 4\n")
+    assert code == 4
+
+
+def test_a_command_ends_by_the_signal_that_we_get(place):
+    process = start("run", "-d", "cpu", "sh", "-c", "echo up; exec sleep 60", cwd=place)
+    assert process.stdout.readline() == "up\n"
+    process.terminate()
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Time" in out

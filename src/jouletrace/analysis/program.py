@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import no_power_reason, power_record, window_estimate
 from jouletrace.analysis.recording import PHASE, has_recording
 from jouletrace.analysis.rows import Figures
-from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.stats.interval import total
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run.forms import PartOfGpu
+from jouletrace.stats.interval import ratio, total
+
+OF_PART = "the Run of this GPU"
+"""Method of figures that come from there."""
 
 BEFORE = "before the first kernel"
 """Name of the unit for the time in which the program imports, reads and sets up."""
@@ -33,9 +38,46 @@ def add_program(run: Run, figures: Figures) -> None:
     if has_recording(run):
         _add_parts(run, figures, begin, end)
     if len(run.devices) > 1:
-        for device in run.devices:
-            unit = figures.unit(figures.last_unit() + 1, "device", device.name, MODEL_UNIT, module=device.id)
-            add_device(run, figures, unit, device)
+        for device, own in zip(run.devices, whole, strict=True):
+            _add_device(run, figures, device, own, seconds)
+        _add_closure(run, figures, whole)
+
+
+def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate, seconds: float) -> None:
+    """Add one of several GPUs, with the parts that its own Run has."""
+    stated = next((one for one in run.workload.get("gpus", ()) if one["device"] == device.id), None)
+    name = device.name if stated is None else f"{stated['name']}: {device.name}"
+    unit = figures.unit(figures.last_unit() + 1, "device", name, MODEL_UNIT, module=device.id)
+    whole = figures.get(MODEL_UNIT, "energy_total_j").value
+    _add_row(figures, unit, seconds, energy, whole)
+    for part in stated["parts"] if stated is not None else ():
+        row = figures.unit(figures.last_unit() + 1, "phase", f"{name.partition(':')[0]}: {part['name']}", unit, count=1)
+        _add_row(figures, row, part["time_s"], _stated(part), whole)
+
+
+def _stated(part: PartOfGpu) -> Estimate:
+    value, half = part["energy_j"], part["half_width_j"]
+    if value is None or half is None:
+        return Estimate.null(part["reason"] or "not_resolved", OF_PART)
+    return Estimate(value, value - half, value + half, 1, OF_PART)
+
+
+def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimate, whole: float | None) -> None:
+    figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+    figures.add(unit, "energy_total_j", energy)
+    if seconds:
+        figures.add(unit, "power_w", energy.scaled(1 / seconds))
+    if whole:
+        figures.add(unit, "share", energy.scaled(1 / whole))
+
+
+def _add_closure(run: Run, figures: Figures, energies: Sequence[Estimate]) -> None:
+    """Add how the parts of all GPUs make the whole of these."""
+    gpus = {gpu["device"]: gpu for gpu in run.workload.get("gpus", ())}
+    wholes = [energy for device, energy in zip(run.devices, energies, strict=True) if device.id in gpus]
+    parts = [_stated(part) for gpu in gpus.values() for part in gpu["parts"]]
+    if parts:
+        figures.add(MODEL_UNIT, "closure_kernels", ratio(total(parts), total(wholes), OF_PART), ["traced_whole"])
 
 
 def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
@@ -50,13 +92,7 @@ def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
     found.add()
     before = _energy(run, found.device, begin_ns, first_ns)
     unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, MODEL_UNIT, count=1)
-    seconds = (first_ns - begin_ns) / 1e9
-    figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
-    figures.add(unit, "energy_total_j", before)
-    whole = figures.get(MODEL_UNIT, "energy_total_j").value
-    if whole and seconds > 0:
-        figures.add(unit, "power_w", before.scaled(1 / seconds))
-        figures.add(unit, "share", before.scaled(1 / whole))
+    _add_row(figures, unit, (first_ns - begin_ns) / 1e9, before, figures.get(MODEL_UNIT, "energy_total_j").value)
 
 
 def _energy(run: Run, device: str, begin_ns: int, end_ns: int) -> Estimate:

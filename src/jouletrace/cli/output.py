@@ -133,8 +133,13 @@ class Place:
             self._saved = self.folder
             return
         from jouletrace.run import save
+        from jouletrace.run.header import RUN_JSON
 
         save(run, self._zip)
+        for part in self.folder.glob(f"*/{RUN_JSON}"):  # a Run of each GPU lies beside the zip, as each rank's does
+            beside = self._zip.with_suffix(".ranks")
+            beside.mkdir(exist_ok=True)
+            shutil.move(part.parent, beside / part.parent.name)
         shutil.rmtree(self.folder)
         self._saved = self._zip
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def run(
     program: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SCRIPT|MODULE [ARGS...]", help="What to run, with its arguments, as for python."),
+        typer.Argument(
+            metavar="SCRIPT|COMMAND|MODULE [ARGS...]", help="A script, as for python, or any command, with arguments."
+        ),
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
     device: Annotated[
@@ -32,19 +34,20 @@ def run(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Run a Python program unchanged and show where its energy goes: ranges, modules, operators, kernels, idle.
+    """Run a program unchanged and show where its energy goes: ranges, modules, operators, kernels, idle.
 
-    The exit code is that of the program. Options of jouletrace come before the script.
+    Processes that it starts are traced where they are Python, too (torchrun, servers with workers). The exit code is
+    that of the program. Options of jouletrace come before the script.
     """
+    from jouletrace.profiler.program.command import program_of
     from jouletrace.profiler.program.program import Settings, run_program
-    from jouletrace.profiler.program.script import script_of
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
-    script = script_of(program or [], module)
-    script.check()
+    chosen = program_of(program or [], module)
+    chosen.check()
     settings = Settings(device or ["visible"], operators)
-    with Place(output, script.name.removesuffix(".py")) as place:
+    with Place(output, chosen.name.removesuffix(".py")) as place:
 
         def show(found: Run, code: int) -> None:
             print_any_text()
@@ -52,9 +55,9 @@ def run(
             print_runs([found], form=form, top=top)
             place.close()
             if code:
-                say(f"{script.name} ended with exit code {code}")
+                say(f"{chosen.name} ended with exit code {code}")
 
         print_as_python()
-        _, code = run_program(script, settings, folder=place.folder, command=command_line(), ends=True, then=show)
+        _, code = run_program(chosen, settings, folder=place.folder, command=command_line(), ends=True, then=show)
     if code:
         raise typer.Exit(code)

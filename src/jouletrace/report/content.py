@@ -35,7 +35,9 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     if run.kind == "program":
         found.subtitle += program.verdict(run, results)
         shown = (
-            [level for level in ("device", "layer", "kernel") if results.units(level)] if detail == "model" else shown
+            [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
+            if detail == "model"
+            else shown
         )
     for level in shown:
         limit = top if top is not None or run.kind not in ("import", "program") else _limit(results, level)

@@ -6,7 +6,7 @@ from jouletrace.analysis.recording import IDLE_NAME, PHASE
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
-from jouletrace.run.forms import Recording
+from jouletrace.run.forms import PartOfGpu, Recording
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
 
@@ -23,11 +23,36 @@ def verdict(run: Run, results: Results) -> list[str]:
         lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
+    lines += _of_ranks(run)
     return [*lines, _trust(run, results)]
+
+
+def _of_ranks(run: Run) -> list[str]:
+    """Which rank the others wait for, and where the parts of each GPU are."""
+    gpus = run.workload.get("gpus", [])
+    ranked = [gpu for gpu in gpus if gpu.get("collectives")]
+    lines = []
+    if len(ranked) > 1:
+        last = max(ranked, key=lambda gpu: gpu["last"])
+        waits = [part["time_s"] or 0.0 for gpu in ranked if gpu is not last for part in gpu["parts"] if _waits(part)]
+        share = 100 * last["last"] / last["collectives"]
+        lines.append(
+            f"{last['name']} comes last in {share:.0f} % of {last['collectives']} collectives; "
+            f"the others wait for {quantity(sum(waits) / (len(ranked) - 1), 's')} on average"
+        )
+    if gpus:
+        lines.append(f"each GPU by its parts: {', '.join(gpu['name'] for gpu in gpus)} in the folder of this Run")
+    return lines
+
+
+def _waits(part: PartOfGpu) -> bool:
+    return part["name"].startswith("waiting")
 
 
 def _causes(run: Run, results: Results) -> list[str]:
     """The ranges or modules, or else operators, and idle with the largest shares of the energy."""
+    if run.workload.get("gpus"):
+        return _causes_of_all(run, results)
     tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
     parts = tops if len(tops) > 1 else [unit for unit in results.units("kernel") if unit["name"] != IDLE_NAME]
     idle = [unit for unit in results.units("op") if unit["name"] == IDLE_NAME]
@@ -35,6 +60,16 @@ def _causes(run: Run, results: Results) -> list[str]:
     best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:CAUSES] if share > 0]
     short = short_names((unit["name"] or "?" for _, unit in best), 40)
     return [f"{short[unit['name'] or '?']} {100 * share:.0f} %{_of_idle(run, unit)}" for share, unit in best]
+
+
+def _causes_of_all(run: Run, results: Results) -> list[str]:
+    """What all GPUs together spent the largest shares of the energy on."""
+    joules: dict[str, float] = {}
+    for part in (part for gpu in run.workload.get("gpus", ()) for part in gpu["parts"]):
+        joules[part["name"]] = joules.get(part["name"], 0.0) + (part["energy_j"] or 0.0)
+    whole = results.get("energy_total_j").value
+    best = sorted(joules.items(), key=lambda one: -one[1])[:CAUSES] if whole else []
+    return [f"{name} {100 * energy / (whole or 1):.0f} %" for name, energy in best if energy > 0]
 
 
 def _of_idle(run: Run, unit: UnitRow) -> str:

@@ -158,6 +158,34 @@ class Recording(TypedDict, total=False):
     note: str
 
 
+class PartOfGpu(TypedDict):
+    """What a program did with one of several GPUs, in one phase or idle."""
+
+    name: str
+    time_s: _Number | None
+    energy_j: _Number | None
+    half_width_j: _Number | None
+    reason: str | None
+
+
+class GpuOfProgram(TypedDict, total=False):
+    """A GPU of a program on several.
+
+    Attributes:
+        name: Of its Run, in the folder of the whole.
+        kernels_s: Time of its kernels, s.
+        last, collectives: In how many of the collectives its rank came last, of how many that were matched.
+    """
+
+    device: str
+    rank: Integer
+    name: str
+    kernels_s: _Number
+    parts: list[PartOfGpu]
+    last: Integer
+    collectives: Integer
+
+
 class WorkloadFacts(TypedDict, total=False):
     """``Run.workload``: what was run, as resolved."""
 
@@ -184,6 +212,7 @@ class WorkloadFacts(TypedDict, total=False):
     flops: _Number | None
     generated_by: str | None
     generation: Generation
+    gpus: list[GpuOfProgram]
     input_shapes: Facts
     inputs: str | None
     items: _Positive | None

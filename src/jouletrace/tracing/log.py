@@ -99,11 +99,13 @@ class KernelLog:
         self.take_in()
         self.dropped = self._tracer.dropped
 
-    def mark(self, meaning: int) -> None:
-        """Mark the place between the last launch and the next; without a CUDA context nothing was launched."""
+    def mark(self, meaning: int) -> bool:
+        """Mark the place between the last launch and the next; False without a CUDA context."""
         with self._taking:
-            if self._marker.set(1 + len(self._marks) % MARK_BYTES):
+            marked = self._marker.set(1 + len(self._marks) % MARK_BYTES)
+            if marked:
                 self._marks.append(meaning)
+            return marked
 
     def take_in(self) -> None:
         """Decode what CUPTI has handed over."""

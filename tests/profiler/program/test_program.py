@@ -9,13 +9,16 @@ import fake_kernels
 from jouletrace.analysis.recording import PHASE
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.program import program as recording
-from jouletrace.profiler.program.script import Script, script_of
+from jouletrace.profiler.program import tracer
+from jouletrace.profiler.program.command import program_of
+from jouletrace.profiler.program.script import Script
 from jouletrace.run import load
 
 
 @pytest.fixture(autouse=True)
 def fake_log(monkeypatch):
-    monkeypatch.setattr(recording, "KernelLog", fake_kernels.FakeLog)
+    monkeypatch.setattr(tracer, "KernelLog", fake_kernels.FakeLog)
+    monkeypatch.setattr(tracer, "cuda_runs", lambda: True)
 
 
 def ran(tmp_path, text, *arguments, name="train.py", folder=None):
@@ -116,4 +119,4 @@ def test_a_syntax_error_names_its_line(tmp_path):
 
 def test_a_command_line_without_a_program_is_refused():
     with pytest.raises(BadInputError, match="name a script"):
-        script_of([], False)
+        program_of([], False)

@@ -44,7 +44,7 @@ class OperatorSampler:
         problem: Why there is no sample.
     """
 
-    def __init__(self, mark: Callable[[int], None], device: str = "cuda") -> None:
+    def __init__(self, mark: Callable[[int], object], device: str = "cuda") -> None:
         self.device = device
         self.labels: list[Label] = []
         self.problem = "no torch module ran for long enough"
@@ -173,7 +173,7 @@ def _compiles() -> bool:
     return bool(utils is not None and utils.counters["frames"]["total"])
 
 
-def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], None], device: str) -> Any:
+def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], object], device: str) -> Any:
     """The mode; torch is imported by the program, not by us."""
     import torch
 

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import pkgutil
 import runpy
-import shutil
 import signal
 import sys
 import threading
@@ -15,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -45,8 +45,11 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What the Run is called."""
-        return self.target if self.module else Path(self.target).absolute().name
+        """What the Run is called: the script, which a launcher (torchrun) has among its arguments, or the module."""
+        if self.module:
+            return self.target
+        launched = [word for word in self.arguments if word.endswith(".py")] if not Path(self.target).suffix else []
+        return Path(launched[0] if launched else self.target).absolute().name
 
     def check(self) -> None:
         """Refuse what Python couldn't run, before anything is recorded.
@@ -74,17 +77,14 @@ class Script:
             raise BadInputError(f"run -m {self.target}: no module of that name can be imported from here")
 
     def _check_file(self) -> None:
-        other = ""
-        if shutil.which(self.target) is not None:
-            other = f"; to record a command that isn't Python: jouletrace monitor -- {self.target} ..."
         try:
             self._code(self.target)
         except OSError as error:
-            raise BadInputError(f"run {self.target}: {error.strerror or error}{other}") from None
+            raise BadInputError(f"run {self.target}: {error.strerror or error}{_near(self.target)}") from None
         except (SyntaxError, ValueError, ImportError, EOFError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             said = error.msg if isinstance(error, SyntaxError) else error
-            raise BadInputError(f"run {self.target}{line}: not valid Python ({said}){other}") from None
+            raise BadInputError(f"run {self.target}{line}: not valid Python ({said})") from None
 
     def _code(self, file: str) -> CodeType | None:
         """The code of a script, which may be compiled already."""
@@ -135,6 +135,13 @@ class Script:
         main.__loader__ = (SourcelessFileLoader if compiled else SourceFileLoader)("__main__", file)
         main.__dict__["__cached__"] = None
         exec(code, main.__dict__)
+
+
+def _near(target: str) -> str:
+    """Scripts with a name like one that isn't there, as a question."""
+    folder = Path(target).parent
+    near = get_close_matches(Path(target).name, [path.name for path in folder.glob("*.py")], 3)
+    return f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else ""
 
 
 def _without_launcher(argv: Sequence[str]) -> list[str]:
@@ -190,7 +197,7 @@ def _print_uncaught(error: BaseException) -> None:
 
 
 class HardExit:
-    """Calls ``before`` ahead of ``os._exit`` and of a death by SIGTERM or SIGHUP: what was recorded is kept.
+    """Calls ``before`` ahead of ``os._exit``, also in forks, and of a death by SIGTERM or SIGHUP.
 
     A signal ends the program where it is, as without us: nothing is unwound, and no handler of ``atexit`` is called.
 
@@ -239,12 +246,12 @@ class HardExit:
         os._exit = self._original
         if os.getpid() == self._owner:
             _stop_timers()
-            try:
-                self._before(status & 0xFF)
-            except JouletraceError as error:
-                print(f"jouletrace: {error}", file=sys.stderr, flush=True)
-            except BaseException:
-                traceback.print_exc()
+        try:
+            self._before(status & 0xFF)
+        except JouletraceError as error:
+            print(f"jouletrace: {error}", file=sys.stderr, flush=True)
+        except BaseException:
+            traceback.print_exc()
         self._original(status)
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
@@ -261,14 +268,3 @@ def _stop_timers() -> None:
     for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"):
         if hasattr(signal, name):
             signal.setitimer(getattr(signal, name), 0)
-
-
-def script_of(arguments: Sequence[str], module: bool) -> Script:
-    """The program of a command line.
-
-    Raises:
-        BadInputError: If none is named.
-    """
-    if not arguments:
-        raise BadInputError("run: name " + ("a module" if module else "a script, or -m MODULE"))
-    return Script(arguments[0], tuple(arguments[1:]), module)

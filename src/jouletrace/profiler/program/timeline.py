@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,13 @@ MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 
 CONTEXTS = (6, 3, 1, 0)
 """Kernels before and after one that are compared, the most first: a sequence that names one operator names this one."""
+
+COLLECTIVE = re.compile(r"(?i)\bnccl|^nccl")
+"""In the names of kernels that move data between GPUs."""
+
+WAITS = " (waiting for other ranks)"
+COMPUTE, COMMUNICATION, WAITING = "compute", "communication", "waiting for other ranks"
+"""Phases of a program of several ranks. A collective's kernel spins until the last rank has launched its own."""
 
 SURE = 0.95
 """Least share of the sampled kernels of a sequence that one operator launched."""
@@ -150,8 +156,29 @@ def _learned(key: NDArray[np.uint64], label: Ints) -> tuple[NDArray[np.uint64], 
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one process ran on one GPU.
+
+    Attributes:
+        work: In the order of launches.
+        weight: For how many of its like each kernel stands, shape (n,).
+        marks: Of ranges and operators.
+        wait_ns: How long each kernel waited for other ranks when it began, shape (n,).
+        prefix: Ranges around all, where several processes share the GPU.
+        segments: When the process was traced.
+    """
+
+    work: Launched
+    weight: NDArray[np.float64]
+    marks: Marks
+    wait_ns: Ints
+    prefix: tuple[str, ...] = ()
+    segments: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True)
 class Rows:
-    """A program as rows of a Run.
+    """A program on one GPU as rows of a Run.
 
     Attributes:
         units: Operators, their kernels, the places where they are called, and idle.
@@ -169,88 +196,156 @@ class Rows:
     unmatched: float | None
 
 
-def rows_of(work: Launched, weight: NDArray[np.float64], marks: Marks, first_id: int) -> Rows:
-    """The rows of a program.
+def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
+    """The rows of a program on one GPU; ``first_id`` is the id of the first unit."""
+    units = _Units(first_id, any(COLLECTIVE.search(name) for part in parts for name in part.work.names))
+    columns: list[list[Ints]] = []
+    seconds: list[list[float]] = []
+    known = labelled = 0
+    for part in parts:
+        launched, rows, sums = _placed(part, units)
+        columns.append(rows)
+        seconds += sums
+        if launched is not None:
+            known, labelled = known + launched, labelled + len(part.work)
+    units.idle()
+    start, end, unit, site = (np.concatenate(column) for column in zip(*columns, strict=True))
+    block = _block(start, end, [segment for part in parts for segment in part.segments])
+    order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
+    activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
+    unmatched = 1 - known / labelled if labelled else None
+    return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched)
 
-    Args:
-        work: In the order of launches, of one device.
-        weight: For how many of its like each kernel stands, where parts of the time weren't traced, shape (n,).
-        marks: Of ranges and operators.
-        first_id: Of the first unit.
-    """
-    marks = merged(work, marks)
-    paths, path = ranges_of(work, marks)
-    operator = operators_of(work, marks)
-    units: dict[tuple[Any, ...], int] = {}
-    rows: list[dict[str, object]] = []
 
-    def unit(key: tuple[Any, ...], **columns: object) -> int:
-        if key not in units:
-            units[key] = first_id + len(rows)
-            rows.append({"id": units[key], "count": 0, "op": None, "module": None, **columns})
-        return units[key]
+class _Units:
+    """Rows of ``units``, each made when it is first asked for."""
 
-    triples, which, count = np.unique(
-        np.stack([operator, work.name, path]), axis=1, return_inverse=True, return_counts=True
-    )
-    of_unit, of_site = np.empty(triples.shape[1], np.int64), np.empty(triples.shape[1], np.int64)
-    for k, (label, name, where) in enumerate(triples.T.tolist()):
-        op, module = marks.labels[label] if label >= 0 else ("", "")
+    def __init__(self, first_id: int, collectives: bool) -> None:
+        self.rows: list[dict[str, object]] = []
+        self._first, self._collectives = first_id, collectives
+        self._ids: dict[tuple[str, ...], int] = {}
+
+    def _unit(self, key: tuple[str, ...], **columns: object) -> int:
+        if key not in self._ids:
+            self._ids[key] = self._first + len(self.rows)
+            self.rows.append({"id": self._ids[key], "count": 0, "op": None, "module": None, "phase": None, **columns})
+        return self._ids[key]
+
+    def place(self, kernel: str, label: Label, path: Sequence[str], count: int) -> tuple[int, int]:
+        """The units of a kernel and of the place where it is launched; ``count`` launches more."""
+        op, module = label
         about: dict[str, object] = {"op": op or None, "module": module or None}
         parent = MODEL_UNIT
         if op:
-            parent = unit(("op", op, module), parent=MODEL_UNIT, level="op", name=op, **about)
-        shown = work.names[name]
-        of_unit[k] = unit(("kernel", op, module, shown), parent=parent, level="kernel", name=shown, **about)
-        place = ".".join(one.replace(".", "\u2024") for one in paths[where])
-        inside = ".".join(filter(None, [place, module]))
-        owner = parent if op else int(of_unit[k])
-        of_site[k] = unit(
-            ("site", inside, op or shown),
-            parent=owner,
+            parent = self._unit(("op", op, module), parent=MODEL_UNIT, level="op", name=op, **about)
+        own = self._unit(
+            ("kernel", op, module, kernel),
+            parent=parent,
+            level="kernel",
+            name=kernel,
+            phase=phase_of(kernel) if self._collectives else None,
+            **about,
+        )
+        inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
+        site = self._unit(
+            ("site", inside, op or kernel),
+            parent=parent if op else own,
             level="site",
-            name=op or shown,
+            name=op or kernel,
             module=inside or None,
             op=op or None,
         )
-    for k, n in enumerate(count.tolist()):
-        for id in {int(of_unit[k]), int(of_site[k])}:
-            row = rows[id - first_id]
-            row["count"] = int(str(row["count"])) + n
-    rows[unit(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME) - first_id]["count"] = 1
+        for id in {own, site}:
+            row = self.rows[id - self._first]
+            row["count"] = int(str(row["count"])) + count
+        return own, site
+
+    def idle(self) -> None:
+        """The unit for the time in which no kernel runs."""
+        self._unit(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME, count=1)
+
+
+def phase_of(kernel: str) -> str:
+    """What a kernel's time is for, in a program of several ranks."""
+    if kernel.endswith(WAITS):
+        return WAITING
+    return COMMUNICATION if COLLECTIVE.search(kernel) else COMPUTE
+
+
+def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[list[float]]]:
+    """Kernels with a known operator (None if none was sampled), columns of ``activity``, and sums of seconds."""
+    work, marks = part.work, merged(part.work, part.marks)
+    paths, path = ranges_of(work, marks)
+    operator = operators_of(work, marks)
+    known = int((operator != UNLABELLED).sum()) if len(marks.labels) and (marks.meaning >= 0).any() else None
+    row, start, end, waits = _pieces(part)
+    kernels = (*work.names, *(name + WAITS for name in work.names))
+    name = work.name[row] + np.where(waits, len(work.names), 0)
+    distinct, which = np.unique(np.stack([operator[row], name, path[row]]), axis=1, return_inverse=True)
     which = which.reshape(-1)
-    length = (work.end_ns - work.start_ns) / 1e9
-    seconds = np.bincount(which, length * weight, triples.shape[1])
-    block = _block(work)
-    order = np.flatnonzero(block)[np.argsort(work.start_ns[block], kind="stable")]
-    known = operator[operator != UNLABELLED].size / max(len(work), 1)
-    return Rows(
-        rows,
-        {
-            "start_ns": work.start_ns[order],
-            "end_ns": work.end_ns[order],
-            "unit": of_unit[which[order]],
-            "site": of_site[which[order]],
-        },
-        [[int(of_unit[k]), int(of_site[k]), float(seconds[k])] for k in range(len(seconds))],
-        int(work.start_ns[order].min()),
-        int(work.end_ns[order].max()),
-        1 - known if (marks.meaning >= 0).any() and len(marks.labels) else None,
+    launches = np.unique(np.stack([which, row]), axis=1)[0]
+    count = np.bincount(launches, minlength=distinct.shape[1])
+    ids = np.empty((2, distinct.shape[1]), np.int64)
+    for k, (label, kernel, where) in enumerate(distinct.T.tolist()):
+        owner = marks.labels[label] if label >= 0 else ("", "")
+        ids[:, k] = units.place(kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
+    seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], distinct.shape[1])
+    sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
+    return known, [start, end, ids[0][which], ids[1][which]], sums
+
+
+def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+    """Kernels, those that wait in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
+
+    A wait beside other kernels of the GPU holds nothing up, and is communication.
+    """
+    work = part.work
+    waited = np.flatnonzero(part.wait_ns > 0)
+    if not len(waited):
+        return np.arange(len(work)), work.start_ns, work.end_ns, np.zeros(len(work), bool)
+    moving = np.array([COLLECTIVE.search(name) is not None for name in work.names])[work.name]
+    order = np.flatnonzero(~moving)[np.argsort(work.start_ns[~moving], kind="stable")]
+    begins, ends = work.start_ns[order], np.maximum.accumulate(work.end_ns[order])
+    first = np.append(True, begins[1:] > ends[:-1])
+    # Edges of the time in which other kernels run: even ones begin it, odd ones end it.
+    edges = np.column_stack([begins[first], ends[np.append(first[1:], True)]]).ravel()
+    since, until, last = work.start_ns[waited], work.start_ns[waited] + part.wait_ns[waited], work.end_ns[waited]
+    low, high = np.searchsorted(edges, since, side="right"), np.searchsorted(edges, until)
+    inner = np.maximum(high - low, 0)
+    owner = np.repeat(np.arange(len(waited)), inner + 1)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(inner + 1) - inner - 1, inner + 1)
+    state = (low[owner] + place) % 2 == 0  # outside of other kernels
+    left = np.where(place == 0, since[owner], edges[np.clip(low[owner] + place - 1, 0, len(edges) - 1)])
+    right = np.where(place == inner[owner], until[owner], edges[np.clip(low[owner] + place, 0, len(edges) - 1)])
+    rest = np.setdiff1d(np.arange(len(work)), waited)
+    columns = (
+        np.concatenate([rest, waited[owner], waited]),
+        np.concatenate([work.start_ns[rest], left, until]),
+        np.concatenate([work.end_ns[rest], right, last]),
+        np.concatenate([np.zeros(len(rest), bool), state, np.zeros(len(waited), bool)]),
     )
+    keep = columns[2] > columns[1]
+    keep[: len(rest)] = True
+    return tuple(column[keep] for column in columns)  # type: ignore[return-value]
 
 
-def _block(work: Launched) -> NDArray[np.bool_]:
-    """The span of ``BLOCK_S`` in which kernels ran for the longest, with at most ``MOST_KERNELS``."""
-    start, end = work.start_ns, work.end_ns
-    first, last = int(start.min()), int(end.max())
-    best, most = first, -1.0
-    for begin in range(first, max(first + 1, last - int(BLOCK_S * 1e9)), 1_000_000_000):
-        inside = (start >= begin) & (start < begin + BLOCK_S * 1e9)
-        busy = float((end[inside] - start[inside]).sum())
-        if busy > 1.02 * most:
-            best, most = begin, busy
-    chosen = (start >= best) & (end <= best + BLOCK_S * 1e9)
+def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """The span of ``BLOCK_S`` within one segment in which kernels ran for the longest.
+
+    It has at most ``MOST_KERNELS``.
+    """
+    best, most = (int(start.min()), int(end.max())), -1.0
+    for begin, until in segments or [best]:
+        here = (start >= begin) & (end <= until)
+        if not here.any():
+            continue
+        first, last = int(start[here].min()), int(end[here].max())
+        for since in range(first, max(first + 1, last - int(BLOCK_S * 1e9)), 1_000_000_000):
+            inside = here & (start >= since) & (start < since + BLOCK_S * 1e9)
+            busy = float((end[inside] - start[inside]).sum())
+            if busy > 1.02 * most:
+                best, most = (since, min(until, since + int(BLOCK_S * 1e9))), busy
+    chosen = (start >= best[0]) & (end <= best[1])
     if chosen.sum() > MOST_KERNELS:
-        until = np.sort(end[chosen])[MOST_KERNELS]
-        chosen &= end <= until
+        chosen &= end <= np.sort(end[chosen])[MOST_KERNELS]
     return np.asarray(chosen)

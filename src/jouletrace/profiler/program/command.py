@@ -1,0 +1,99 @@
+"""A command that is recorded: what it starts in Python traces itself, all else is known by its power."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.program.script import Script
+
+_PASSED_ON = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program of any language with its arguments.
+
+    Attributes:
+        target: Path of the executable.
+        arguments: Its arguments.
+    """
+
+    target: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the Run is called: the command, or the first script among its arguments."""
+        scripts = [word for word in self.arguments if word.endswith(".py")]
+        return Path(scripts[0] if scripts else self.target).name
+
+    def check(self) -> None:
+        """It was found already."""
+
+    def run(self, ends: bool = False) -> int:
+        """Run it to its end; returns its exit code, 128 more than the number of a signal that ended it.
+
+        Raises:
+            BadInputError: If it can't be started.
+        """
+        try:
+            process = subprocess.Popen([self.target, *self.arguments])
+        except OSError as error:
+            raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
+        with ExitStack() as stack:
+            for number in _PASSED_ON:
+                before = signal.signal(number, lambda got, _frame: _send(process, got))
+                stack.callback(signal.signal, number, before)
+            while True:
+                with suppress(KeyboardInterrupt):  # the terminal has sent it to the command, too
+                    code = process.wait()
+                    return code if code >= 0 else 128 - code
+
+
+def _send(process: subprocess.Popen[Any], number: int) -> None:
+    with suppress(OSError):
+        process.send_signal(number)
+
+
+def program_of(arguments: Sequence[str], module: bool) -> Script | Command:
+    """The program of a command line: a script of Python runs in this process, everything else is a command.
+
+    Raises:
+        BadInputError: If none is named.
+    """
+    if not arguments:
+        raise BadInputError("run: name " + ("a module" if module else "a script, a command, or -m MODULE"))
+    target, rest = arguments[0], tuple(arguments[1:])
+    if module:
+        return Script(target, rest, module)
+    there = Path(target)
+    if there.exists():
+        foreign = there.is_file() and os.access(there, os.X_OK) and not _python(there)
+        return Command(str(there.absolute()), rest) if foreign else Script(target, rest)
+    found = shutil.which(target)
+    if found is None:
+        return Script(target, rest)  # which says what is missing
+    return Script(found, rest) if _python(Path(found)) else Command(found, rest)
+
+
+def _python(path: Path) -> bool:
+    """Whether Python runs a file: by its suffix, its first line, or as an archive of modules."""
+    if path.suffix in (".py", ".pyc", ".pyw", ".pyz", ".zip"):
+        return True
+    try:
+        with path.open("rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return False
+    return first.startswith(b"PK") or (first.startswith(b"#!") and b"python" in first)

@@ -1,0 +1,145 @@
+"""From the processes of a program to its GPUs: what ran on each, and how long ranks waited for one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jouletrace.profiler.program.timeline import COLLECTIVE, Part
+from jouletrace.profiler.program.traced import Traced
+from jouletrace.tracing.log import Ints
+
+NEGLIGIBLE_NS = 5_000
+"""Shorter waits are no waits."""
+
+CLOCKS_NS = 100_000
+"""The clocks of two processes agree to this: a collective ends after its last rank has come."""
+
+MATCHED = 0.95
+"""Least share of the collectives of a name that end after the last rank has come, if they are matched rightly."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What ran on one GPU.
+
+    Attributes:
+        id: Its UUID.
+        rank: Of the process on it; None if there are none, or several.
+        parts: By process.
+        loads: When its processes waited for data, ns.
+        dropped: Records that CUPTI dropped.
+        unsampled: Why no operators are known.
+    """
+
+    id: str
+    rank: int | None
+    parts: list[Part]
+    loads: list[tuple[int, int]]
+    dropped: int
+    unsampled: str
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds for which kernels ran."""
+        return sum(float((part.work.end_ns - part.work.start_ns).sum()) for part in self.parts) / 1e9
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How ranks waited for one another.
+
+    Attributes:
+        wait_ns: Of each process: how long each kernel waited, shape (n,).
+        last: How often each rank came last.
+        matched, collectives: How many were matched, of how many of each rank.
+    """
+
+    wait_ns: list[Ints]
+    last: dict[int, int] = field(default_factory=dict)
+    matched: int = 0
+    collectives: int = 0
+
+
+def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], Waits]:
+    """The GPUs of a program, those of lower ranks first.
+
+    Args:
+        found: Its processes.
+        known: Ids of the recorded devices; the first stands for one that CUDA doesn't name.
+    """
+    waits = waits_of(found)
+    made: dict[str, list[tuple[Traced, Part]]] = {}
+    for traced, wait in zip(found, waits.wait_ns, strict=True):
+        weight = traced.weights()
+        for number in np.unique(traced.work.device).tolist():
+            here = traced.work.device == number
+            id = traced.devices[number] if number < len(traced.devices) else known[min(number, len(known) - 1)]
+            part = Part(traced.work.take(here), weight[here], traced.marks, wait[here], (), traced.segments)
+            made.setdefault(id if id in known else known[0], []).append((traced, part))
+    gpus = []
+    for id, members in made.items():
+        shared = len(members) > 1
+        ranks = {traced.rank for traced, _ in members}
+        gpus.append(
+            Gpu(
+                id,
+                ranks.pop() if len(ranks) == 1 else None,
+                [_within(part, f"{traced.name} ({traced.pid})") if shared else part for traced, part in members],
+                sorted(load for traced, _ in members for load in traced.loads),
+                sum(traced.dropped for traced, _ in members),
+                "; ".join(dict.fromkeys(traced.unsampled for traced, _ in members if traced.unsampled)),
+            )
+        )
+    return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
+
+
+def _within(part: Part, process: str) -> Part:
+    return Part(part.work, part.weight, part.marks, part.wait_ns, (process,), part.segments)
+
+
+def waits_of(found: Sequence[Traced]) -> Waits:
+    """How long each kernel of each process waited for other ranks.
+
+    The collectives of a name are matched by their order. They aren't where ranks have different numbers of them, as
+    for messages between some ranks only, or where one would end before its last rank has come.
+    """
+    waits = Waits([np.zeros(len(traced.work), np.int64) for traced in found])
+    ranks = [place for place, traced in enumerate(found) if traced.rank is not None]
+    last: dict[int, int] = {}
+    matched = total = 0
+    for calls in _collectives([found[place] for place in ranks]) if len(ranks) > 1 else ():
+        count = min(len(mine) for mine in calls)
+        total += max(len(mine) for mine in calls)
+        if count == 0 or any(len(mine) != count for mine in calls):
+            continue
+        start, end = (
+            np.stack([getattr(found[place].work, edge)[mine] for place, mine in zip(ranks, calls, strict=True)])
+            for edge in ("start_ns", "end_ns")
+        )
+        there = start.max(axis=0)
+        valid = there <= end.min(axis=0) + CLOCKS_NS
+        if valid.mean() < MATCHED:
+            continue
+        matched += int(valid.sum())
+        latest = start.argmax(axis=0)
+        for number, place in enumerate(ranks):
+            wait = np.where(valid, np.clip(there, start[number], end[number]) - start[number], 0)
+            waits.wait_ns[place][calls[number]] = np.where(wait > NEGLIGIBLE_NS, wait, 0)
+            rank = found[place].rank or 0
+            last[rank] = last.get(rank, 0) + int((valid & (latest == number)).sum())
+    return Waits(waits.wait_ns, last, matched, total)
+
+
+def _collectives(ranks: Sequence[Traced]) -> Iterator[list[Ints]]:
+    """For each name of a collective: its kernels in each rank, in order of start."""
+    names = sorted({name for traced in ranks for name in traced.work.names if COLLECTIVE.search(name)})
+    for name in names:
+        calls = []
+        for traced in ranks:
+            codes = [code for code, one in enumerate(traced.work.names) if one == name]
+            mine = np.flatnonzero(np.isin(traced.work.name, codes))
+            calls.append(mine[np.argsort(traced.work.start_ns[mine], kind="stable")])
+        yield calls

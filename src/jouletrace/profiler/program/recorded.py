@@ -1,0 +1,138 @@
+"""What the Run of a program states of a GPU, and the Runs of each of several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jouletrace import analysis
+from jouletrace.analysis.program import BEFORE
+from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.program.gpus import Gpu, Waits
+from jouletrace.profiler.program.timeline import Rows, rows_of
+from jouletrace.run import Run, tables
+from jouletrace.run.forms import GpuOfProgram, PartOfGpu, Recording
+from jouletrace.run.store import save
+from jouletrace.tracing.log import Ints
+
+SHORT_GAP_S = 20e-6
+"""Idle time between kernels up to this length lies between launches that the GPU has already received."""
+
+
+def activity_columns(rows: Rows) -> dict[str, object]:
+    """Columns of ``activity``; nothing was repeated as an excitation."""
+    return {**rows.activity, "copy": np.zeros(len(rows.activity["unit"]), bool)}
+
+
+def recording_of(gpu: Gpu, rows: Rows) -> Recording:
+    """Provenance of the rows of a GPU."""
+    about: Recording = {
+        "device": gpu.id,
+        "iterations": 1,
+        "iterations_by": None,
+        "start_ns": rows.begin_ns,
+        "end_ns": rows.end_ns,
+        "whole": [rows.begin_ns, rows.end_ns, 1],
+        "unmatched": rows.unmatched,
+        "first_ns": min(int(part.work.start_ns.min()) for part in gpu.parts),
+        "dropped": gpu.dropped,
+        "seconds": rows.seconds,
+        "kernels": sum(len(part.work) for part in gpu.parts),
+        "idle_by": _idle_by(rows.activity["start_ns"], rows.activity["end_ns"], gpu.loads),
+    }
+    if gpu.unsampled:
+        about["note"] = f"operators: {gpu.unsampled}"
+    return about
+
+
+def alone(run: Run, gpu: Gpu, waits: Waits, folder: Path | None) -> GpuOfProgram:
+    """Save the Run of one of several GPUs in the folder of the whole; returns what the whole states of it."""
+    rows = rows_of(gpu.parts, 1)
+    name = f"rank-{gpu.rank}" if gpu.rank is not None else f"gpu-{[one.id for one in run.devices].index(gpu.id)}"
+    part = Run(
+        kind="program",
+        created_ns=run.created_ns,
+        command=run.command,
+        workload={**run.workload, PHASE: recording_of(gpu, rows)},
+        settings=run.settings.copy(),
+        devices=[device for device in run.devices if device.id == gpu.id],
+        channels=[channel for channel in run.channels if channel.device == gpu.id],
+        calibration={id: one for id, one in run.calibration.items() if id == gpu.id},
+        versions=run.versions,
+        environment=run.environment,
+        clock_pairs=run.clock_pairs,
+        complete=run.complete,
+        samples=run.samples.filter(pc.equal(run.samples["device"], gpu.id)),
+        spans=run.spans,
+        units=tables.from_rows(rows.units, "units"),
+        activity=tables.conform(pa.table(activity_columns(rows)), "activity"),
+    )
+    part.workload["name"] = f"{run.workload.get('name', 'program')}, {name.replace('-', ' ')}"
+    if gpu.rank is not None:
+        part.workload["rank"] = gpu.rank
+    calibrations.recall_rate(part, gpu.id)
+    analysis.analyse_recorded(part)
+    calibrations.remember_rate(part, gpu.id)
+    if folder is not None:
+        save(part, folder / name)
+    return _stated(part, gpu, waits, name)
+
+
+def _stated(part: Run, gpu: Gpu, waits: Waits, name: str) -> GpuOfProgram:
+    """Phases of a GPU, its idle time, and what was before its first kernel."""
+    shown = [
+        unit
+        for unit in part.units.to_pylist()
+        if unit["level"] == "phase" or (unit["level"] == "op" and unit["name"] in (IDLE_NAME, BEFORE))
+    ]
+    rows: list[PartOfGpu] = []
+    for unit in shown:
+        energy, time = part.result("energy_total_j", unit["id"]), part.result("time_s", unit["id"])
+        rows.append(
+            {
+                "name": unit["name"],
+                "time_s": time.value,
+                "energy_j": energy.value,
+                "half_width_j": energy.half_width,
+                "reason": energy.reason,
+            }
+        )
+    found: GpuOfProgram = {"device": gpu.id, "name": name, "kernels_s": gpu.busy_s, "parts": rows}
+    if gpu.rank is not None:
+        found |= {"rank": gpu.rank, "last": waits.last.get(gpu.rank, 0), "collectives": waits.matched}
+    return found
+
+
+def _idle_by(start: Ints, end: Ints, loads: list[tuple[int, int]]) -> dict[str, float]:
+    """Shares of the idle time: waiting for the data loader, between launches, and for the host otherwise."""
+    until = np.maximum.accumulate(end)[:-1]
+    gap = np.maximum(start[1:] - until, 0)
+    total = float(gap.sum())
+    if total <= 0:
+        return {}
+    short = float(gap[gap <= SHORT_GAP_S * 1e9].sum())
+    long = gap > SHORT_GAP_S * 1e9
+    loading = _overlap(until[long], start[1:][long], np.array(sorted(loads), np.int64).reshape(-1, 2))
+    return {
+        "data loading": loading / total,
+        "between launches": short / total,
+        "host": max(total - short - loading, 0.0) / total,
+    }
+
+
+def _overlap(start: Ints, end: Ints, spans: Ints) -> float:
+    """Length that intervals have in common with spans, both ascending; overlapping spans count once."""
+    if not len(spans) or not len(start):
+        return 0.0
+    begin, until = spans[:, 0], np.maximum.accumulate(spans[:, 1])
+    begin = np.maximum(begin, np.append(begin[0], until[:-1]))
+    covered = np.append(0, np.cumsum(np.maximum(until - begin, 0)))
+    edges, values = (
+        np.column_stack([begin, np.maximum(until, begin)]).ravel(),
+        np.column_stack([covered[:-1], covered[1:]]).ravel(),
+    )
+    return float((np.interp(end, edges, values) - np.interp(start, edges, values)).sum())

@@ -1,0 +1,110 @@
+"""What ran on each GPU of a program with several, and how long ranks waited for one another."""
+
+import numpy as np
+import pytest
+
+from jouletrace.profiler.program.gpus import gpus_of, waits_of
+from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, WAITING, WAITS, Marks, rows_of
+from jouletrace.profiler.program.traced import Traced
+from jouletrace.tracing.log import Launched
+
+SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
+US = 1000
+
+
+def traced(rank, kernels, *, pid=0, device=0, uuids=("GPU-a", "GPU-b"), segments=((0, 10**9),)):
+    """A process that ran kernels (name, start us, end us)."""
+    names = tuple(dict.fromkeys(name for name, _, _ in kernels))
+    name = np.array([names.index(name) for name, _, _ in kernels], np.int64)
+    start, end = (np.array([row[i] * US for row in kernels], np.int64) for i in (1, 2))
+    work = Launched(names, name, start, end, np.arange(len(kernels)), np.full(len(kernels), device))
+    marks = Marks(np.empty(0, np.int64), np.empty(0, np.int64), [("mm", "fc")], [("epoch",)], 1 << 20)
+    return Traced(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, marks, list(segments))
+
+
+def rank(number, *, late=0, count=4):
+    """Products of 100 us, each with a sum after it that ends once both ranks have come, ``late`` us later."""
+    rows = []
+    for step in range(count):
+        since = 1000 * step
+        rows += [("gemm", since, since + 100 + late), (SUM, since + 100 + late, since + 400)]
+    return traced(number, rows, device=number)
+
+
+def test_ranks_wait_for_the_last_one():
+    found = [rank(0), rank(1, late=50)]
+    waits = waits_of(found)
+    assert waits.wait_ns[0].tolist() == 4 * [0, 50 * US]
+    assert waits.wait_ns[1].tolist() == 8 * [0]
+    assert waits.last == {0: 0, 1: 4}
+    assert (waits.matched, waits.collectives) == (4, 4)
+
+
+def test_collectives_of_different_number_are_not_matched():
+    waits = waits_of([rank(0), rank(1, late=50, count=3)])
+    assert (waits.matched, waits.collectives) == (0, 4)
+    assert not any(wait.any() for wait in waits.wait_ns)
+
+
+def test_collectives_that_cannot_belong_together_are_not_matched():
+    first = traced(0, [(SUM, 0, 100), (SUM, 1000, 1100)])
+    second = traced(1, [(SUM, 5000, 5100), (SUM, 6000, 6100)], device=1)
+    assert waits_of([first, second]).matched == 0
+
+
+def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
+    gpus, _ = gpus_of([rank(1, late=50), rank(0)], ["GPU-a", "GPU-b"])
+    assert [(gpu.id, gpu.rank) for gpu in gpus] == [("GPU-a", 0), ("GPU-b", 1)]
+    rows = rows_of(gpus[0].parts, 1)
+    phase = {row["id"]: row["phase"] for row in rows.units}
+    seconds = {}
+    for unit, _, s in rows.seconds:
+        seconds[phase[unit]] = seconds.get(phase[unit], 0.0) + s
+    assert seconds == pytest.approx({COMPUTE: 400e-6, WAITING: 200e-6, COMMUNICATION: 1000e-6})
+    assert {row["name"]: row["count"] for row in rows.units if row["level"] == "kernel"} == {
+        "gemm": 4,
+        SUM: 4,
+        SUM + WAITS: 4,
+    }
+    length = rows.activity["end_ns"] - rows.activity["start_ns"]
+    assert length.sum() == 1600 * US
+    assert (np.diff(rows.activity["start_ns"]) >= 0).all()
+
+
+def test_a_wait_beside_other_kernels_is_communication():
+    beside = [("gemm", 120, 160), ("gemm", 180, 250)]
+    first = traced(0, [(SUM, 100, 400), *beside])
+    second = traced(1, [(SUM, 220, 400)], device=1)
+    gpus, waits = gpus_of([first, second], ["GPU-a", "GPU-b"])
+    assert waits.wait_ns[0].tolist() == [120 * US, 0, 0]
+    rows = rows_of(gpus[0].parts, 1)
+    names = {row["id"]: row["name"] for row in rows.units}
+    seconds = {names[unit]: s for unit, _, s in rows.seconds}
+    assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, SUM + WAITS: 40e-6})
+
+
+def test_processes_on_one_gpu_are_one_part_each_and_unknown_gpus_are_the_first():
+    both = [traced(None, [("a", 0, 9)], pid=5), traced(None, [("b", 20, 29)], pid=6, uuids=("GPU-x",))]
+    gpus, _ = gpus_of(both, ["GPU-a", "GPU-b"])
+    assert [gpu.id for gpu in gpus] == ["GPU-a"]
+    assert [part.prefix for part in gpus[0].parts] == [("train.py (5)",), ("train.py (6)",)]
+
+
+def test_a_process_is_handed_over_whole(tmp_path):
+    one = rank(1, late=50)
+    one.notes.append(("code", "text"))
+    one.loads.append((1, 2))
+    one.save(tmp_path / "1.npz")
+    back = Traced.load(tmp_path / "1.npz")
+    for name in ("name", "start_ns", "end_ns", "correlation", "device"):
+        assert np.array_equal(getattr(back.work, name), getattr(one.work, name))
+    assert (back.work.names, back.rank, back.devices) == (one.work.names, one.rank, one.devices)
+    assert (back.segments, back.loads, back.notes) == (one.segments, one.loads, one.notes)
+    assert (list(back.marks.labels), list(back.marks.ranges)) == (one.marks.labels, one.marks.ranges)
+
+
+def test_kernels_beside_a_gap_in_the_trace_stand_for_it():
+    second = 1_000_000
+    kernels = [("k", t * second, t * second + 1) for t in (1, 18, 26, 59)]
+    one = traced(None, kernels, segments=((0, 20 * 10**9), (25 * 10**9, 60 * 10**9)))
+    assert one.weights().tolist() == [1.0, 1.5, 1.5, 1.0]  # 5 s that aren't traced, for 5 s on each side
