@@ -11,6 +11,7 @@ from jouletrace.cli.encoding import print_any_text, print_as_python
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 if TYPE_CHECKING:
+    from jouletrace.profiler.program.tracer import Duty
     from jouletrace.run import Run
 
 
@@ -29,6 +30,15 @@ def run(
     operators: Annotated[
         bool, typer.Option(help="Sample operators and modules of torch, for a few iterations.")
     ] = True,
+    duty: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S/PERIOD",
+            help="Trace the first 30 s, then S seconds of every PERIOD, as 5/60. [default: all until 1.5 million "
+            "kernels, then 5/60]",
+        ),
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Print power, energy and what runs, every 2 s.")] = False,
     output: options.Output = None,
     top: options.Top = None,
     form: options.Format = "table",
@@ -46,7 +56,7 @@ def run(
     form = check_form(form, json)
     chosen = program_of(program or [], module)
     chosen.check()
-    settings = Settings(device or ["visible"], operators)
+    settings = Settings(device or ["visible"], operators, _duty(duty), live)
     with Place(output, chosen.name.removesuffix(".py")) as place:
 
         def show(found: Run, code: int) -> None:
@@ -61,3 +71,27 @@ def run(
         _, code = run_program(chosen, settings, folder=place.folder, command=command_line(), ends=True, then=show)
     if code:
         raise typer.Exit(code)
+
+
+FIRST_S = 30.0
+"""Traced at the beginning, from which powers come."""
+
+
+def _duty(text: str | None) -> Duty:
+    """The part of the program that is traced.
+
+    Raises:
+        BadInputError: If it isn't two numbers, the first of which is smaller.
+    """
+    from jouletrace.errors import BadInputError
+    from jouletrace.profiler.program.tracer import Duty
+
+    if text is None:
+        return Duty()
+    try:
+        traced, every = (float(word) for word in text.split("/"))
+    except ValueError:
+        traced, every = 0.0, 0.0
+    if not 0.5 <= traced < every <= 86400:
+        raise BadInputError(f"--duty {text}: write seconds traced and the period, as 5/60; at least 0.5 s are traced")
+    return Duty(first_s=FIRST_S, traced_s=traced, every_s=every)

@@ -154,6 +154,13 @@ class CuptiTracer:
         """Bytes of records that CUPTI has handed over."""
         return sum(valid for _, valid in self._filled)
 
+    def newest(self) -> NDArray[np.uint8] | None:
+        """The last buffer that CUPTI has handed over and nobody has taken."""
+        if not self._filled:
+            return None
+        raw, valid = self._filled[-1]
+        return np.frombuffer(raw, np.uint8, count=valid)
+
     def take(self) -> list[NDArray[np.uint8]]:
         """As ``buffers``, which are the caller's from then on."""
         filled, self._filled = self._filled, []

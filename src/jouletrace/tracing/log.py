@@ -30,6 +30,9 @@ _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "
 
 _NON_BLOCKING = 1
 
+_GLANCED = 10
+"""Most names in a glance."""
+
 
 @dataclass(frozen=True)
 class Launched:
@@ -123,6 +126,20 @@ class KernelLog:
                             "bytes": chunk["bytes"].astype(np.int64) if kind == MEMSET else np.zeros(len(chunk), int),
                         }
                     )
+
+    def glance(self) -> tuple[float, dict[str, float]] | None:
+        """Of the last full buffer: the share of time in which kernels ran, and that of each name; None before it."""
+        last = self._tracer.newest()
+        chunks = decode([last], self._tracer.cupti.layouts).get(KERNEL, []) if last is not None else []
+        if not chunks or not len(chunks[0]):
+            return None
+        chunk = chunks[0]
+        start, end = chunk["start"].astype(np.int64), chunk["end"].astype(np.int64)
+        code, length = self._kernel_codes(chunk), (end - start).astype(float)
+        span = max(float(end.max() - start.min()), 1.0)
+        names, seconds = list(self._codes), np.bincount(code, length)
+        order = np.argsort(-seconds)[:_GLANCED]
+        return float(length.sum() / span), {names[k]: float(seconds[k] / span) for k in order.tolist() if seconds[k]}
 
     @property
     def kernels(self) -> int:

@@ -19,6 +19,7 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of
+from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import activity_columns, alone, recording_of
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.streams import Streams
@@ -53,11 +54,13 @@ class Settings:
         devices: As for ``--device``.
         operators: Whether operators and modules are sampled.
         duty: Which part of the program is traced.
+        live: Whether lines about the running program go to stderr.
     """
 
     devices: list[str] = field(default_factory=lambda: ["visible"])
     operators: bool = True
     duty: Duty = field(default_factory=Duty)
+    live: bool = False
 
 
 def run_program(
@@ -95,12 +98,13 @@ def run_program(
         with session, Children(settings.operators, settings.duty) as children:
             for device in devices:
                 calibrations.attach(session.run, device)
+            live = Live(session) if settings.live else None
             tracer = Tracer(
                 program.name,
                 operators=settings.operators,
                 duty=settings.duty,
                 begun=lambda: announce() if os.getpid() != owner else None,
-                look=lambda: _check(session),
+                look=lambda tracer: _look(session, live, tracer),
             )
             begin_ns = session.clock.time_ns()
 
@@ -133,8 +137,10 @@ def _open(names: Sequence[str]) -> list[Device]:
     return open_devices([one for name in names for one in (apart if name == "visible" else [name])])
 
 
-def _check(session: Session) -> None:
-    """Say so once if the recorder has died; the program goes on."""
+def _look(session: Session, live: Live | None, tracer: Tracer) -> None:
+    """Say so once if the recorder has died, and the program goes on; print a line if that is asked for."""
+    if live is not None:
+        live.look(tracer)
     try:
         session.recorder.check()
     except RecorderDiedError as error:

@@ -334,17 +334,17 @@ def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]]) -> NDArr
 
     It has at most ``MOST_KERNELS``.
     """
-    best, most = (int(start.min()), int(end.max())), -1.0
+    first, second = int(start.min()), 1_000_000_000
+    busy = np.bincount((start - first) // second, end - start)  # of the kernels that begin in each second
+    busy = np.append(0.0, np.cumsum(busy))
+    best, most = (first, int(end.max())), -1.0
     for begin, until in segments or [best]:
-        here = (start >= begin) & (end <= until)
-        if not here.any():
-            continue
-        first, last = int(start[here].min()), int(end[here].max())
-        for since in range(first, max(first + 1, last - int(BLOCK_S * 1e9)), 1_000_000_000):
-            inside = here & (start >= since) & (start < since + BLOCK_S * 1e9)
-            busy = float((end[inside] - start[inside]).sum())
-            if busy > 1.02 * most:
-                best, most = (since, min(until, since + int(BLOCK_S * 1e9))), busy
+        edges = np.arange(max((begin - first) // second, 0), min((until - first) // second + 1, len(busy) - 1))
+        inside = busy[np.minimum(edges + int(BLOCK_S), edges[-1] + 1 if len(edges) else 0)] - busy[edges]
+        if len(edges) and inside.max() > 1.02 * most:  # an earlier one unless a later one is clearly busier
+            at = int(np.flatnonzero(inside > inside.max() / 1.02)[0])
+            since = max(begin, first + int(edges[at]) * second)
+            best, most = (since, min(until, since + int(BLOCK_S * 1e9))), float(inside[at])
     chosen = (start >= best[0]) & (end <= best[1])
     if chosen.sum() > MOST_KERNELS:
         chosen &= end <= np.sort(end[chosen])[MOST_KERNELS]

@@ -118,7 +118,7 @@ class Tracer:
         operators: Whether operators and modules are sampled.
         duty: Which part is traced.
         begun: Called when tracing begins, with the process id.
-        look: Called every ``LOOK_S``.
+        look: Called with this every ``LOOK_S``.
 
     Attributes:
         problem: Why kernels are missing; "" if they aren't.
@@ -132,7 +132,7 @@ class Tracer:
         operators: bool = True,
         duty: Duty | None = None,
         begun: Callable[[], None] = lambda: None,
-        look: Callable[[], None] = lambda: None,
+        look: Callable[[Tracer], None] = lambda tracer: None,
     ) -> None:
         self.name, self._operators, self._duty = name, operators, duty or Duty()
         self._begun, self._look = begun, look
@@ -171,7 +171,7 @@ class Tracer:
         annotations.detach()
         self._fresh()
         self._over, self._forked_here = had, True
-        self._look = lambda: None
+        self._look = lambda tracer: None
         if not had:
             self._wrap()
 
@@ -196,11 +196,16 @@ class Tracer:
         if self._forked_here:
             self._thread = self._started()
 
+    def glance(self) -> tuple[float, dict[str, float]] | None:
+        """As ``KernelLog.glance``; None while nothing is traced."""
+        log = self._watch.log
+        return log.glance() if log is not None and not self._watch.paused else None
+
     def _keep_up(self) -> None:
         mine = os.getpid()
         while not self._ending.wait(LOOK_S) and os.getpid() == mine:
             self._wrap()
-            self._look()
+            self._look(self)
             log = self._watch.log
             if log is None:
                 if cuda_runs():

@@ -1,0 +1,115 @@
+"""When a process is traced: duty, torch's own profiler, ranges that are open before CUDA runs, live lines."""
+
+import time
+
+import pytest
+
+import fake_kernels
+from jouletrace.profiler.program import live, tracer
+from jouletrace.profiler.program.tracer import Duty, Tracer
+from jouletrace.profiler.record.partial import SoFar
+
+
+class Log(fake_kernels.FakeLog):
+    """Remembers when it was paused."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def pause(self):
+        self.calls.append("pause")
+
+    def resume(self):
+        self.calls.append("resume")
+
+    def glance(self):
+        return 0.5, {"gemm": 0.4, "softmax": 0.1}
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Makes a tracer of this process, whose CUDA runs from the start."""
+    monkeypatch.setattr(tracer, "KernelLog", Log)
+    monkeypatch.setattr(tracer, "cuda_runs", lambda: True)
+    monkeypatch.setattr(tracer, "LOOK_S", 0.01)
+    made = []
+
+    def make(**options):
+        made.append(Tracer("train.py", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def wait_for(log, calls):
+    until = time.monotonic() + 30
+    while log.calls[: len(calls)] != calls and time.monotonic() < until:
+        time.sleep(0.01)
+    assert log.calls[: len(calls)] == calls
+
+
+def test_a_part_of_every_period_is_traced_after_the_beginning(traced):
+    one = traced(duty=Duty(first_s=0.1, traced_s=0.05, every_s=0.1))
+    wait_for(fake_kernels.current, ["pause", "resume", "pause", "resume"])
+    fake_kernels.launch("gemm")
+    found = one.end()
+    lengths = [(end - begin) / 1e9 for begin, end in found.segments]
+    assert lengths[0] >= 0.1
+    assert len(lengths) >= 3
+    assert all(later[0] > before[1] for before, later in zip(found.segments, found.segments[1:], strict=False))
+
+
+def test_many_kernels_end_the_beginning_and_stretch_the_period(traced):
+    one = traced(duty=Duty(first_kernels=10, traced_s=0.02, every_s=0.04, most_kernels=100))
+    log = fake_kernels.current
+    log.kernels = 10
+    wait_for(log, ["pause", "resume", "pause", "resume"])
+    assert one._watch.every_s == 0.04
+    log.kernels = 1000
+    seen = len(log.calls)
+    wait_for(log, [*log.calls[:seen], *(["pause", "resume"] if log.calls[seen - 1] == "resume" else ["resume"])])
+    assert one._watch.every_s >= 0.08
+
+
+def test_torchs_profiler_gets_cupti_while_the_program_uses_it(traced):
+    from torch import ones, profiler
+
+    one = traced()
+    log = fake_kernels.current
+    fake_kernels.launch("before")
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]):
+        assert log.calls == ["pause"]
+        ones(3) + 1
+    assert log.calls == ["pause", "resume"]
+    fake_kernels.launch("after")
+    found = one.end()
+    assert len(found.segments) == 2
+    assert [code for code, _ in found.notes] == ["profiler_inside"]
+    assert found.weights().min() > 1
+
+
+def test_a_range_that_is_open_when_cuda_starts_has_the_kernels_within(traced, monkeypatch):
+    one = traced()
+    log = fake_kernels.current
+    monkeypatch.setattr(log, "mark", lambda meaning: False)  # no context yet
+    outer = one.marks.begin("epoch")
+    gone = one.marks.begin("set-up")
+    one.marks.end(gone)
+    monkeypatch.undo()
+    inner = one.marks.begin("forward")
+    fake_kernels.launch("gemm")
+    one.marks.end(inner)
+    one.marks.end(outer)
+    found = one.end()
+    assert found.marks.ranges == [("epoch",), ("epoch", "set-up"), ("epoch", "forward")]
+    assert (found.marks.meaning - found.marks.first_range).tolist() == [0, 4, 5, 1]
+
+
+def test_a_live_line_says_what_runs(traced, monkeypatch):
+    shown = live.Live.__new__(live.Live)
+    shown._begin = time.monotonic() - 12
+    shown._sums = type("Sums", (), {"so_far": lambda self, label: SoFar(label, 12.0, 3600.0, 300.0)})()
+    assert shown.line(traced()) == "jouletrace: 12 s, 3.6\u00a0kJ, 300\u00a0W, GPU busy 50 %, gemm 40 %, softmax 10 %"
