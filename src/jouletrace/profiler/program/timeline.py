@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED, Label
-from jouletrace.run import MODEL_UNIT
+from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.tracing.log import Ints, Launched
 
 _DIGITS = re.compile(r"\d+")
@@ -281,15 +281,20 @@ def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[lis
     row, start, end, waits = _pieces(part)
     kernels = (*work.names, *(name + WAITS for name in work.names))
     name = work.name[row] + np.where(waits, len(work.names), 0)
-    distinct, which = np.unique(np.stack([operator[row], name, path[row]]), axis=1, return_inverse=True)
-    which = which.reshape(-1)
-    launches = np.unique(np.stack([which, row]), axis=1)[0]
-    count = np.bincount(launches, minlength=distinct.shape[1])
-    ids = np.empty((2, distinct.shape[1]), np.int64)
-    for k, (label, kernel, where) in enumerate(distinct.T.tolist()):
-        owner = marks.labels[label] if label >= 0 else ("", "")
+    shape = len(marks.labels) + 1, len(kernels), len(paths)
+    found, which = tables.distinct(np.ravel_multi_index((operator[row] + 1, name, path[row]), shape))
+    pieces = which * len(work) + row
+    launches = (tables.distinct(pieces)[0] if len(row) > len(work) else pieces) // len(
+        work
+    )  # several of a launch are one
+    count = np.bincount(launches, minlength=len(found))
+    ids = np.empty((2, len(found)), np.int64)
+    for k, (label, kernel, where) in enumerate(
+        zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
+    ):
+        owner = marks.labels[label - 1] if label else ("", "")
         ids[:, k] = units.place(kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
-    seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], distinct.shape[1])
+    seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums
 
