@@ -84,6 +84,7 @@ def _of_idle(run: Run, unit: UnitRow) -> str:
 _CAUSES = {
     "data loading": "waiting for the data loader",
     "between launches": "between launches",
+    "synchronisation": "after the host had waited for the GPU",
     "host": "waiting for the host",
 }
 

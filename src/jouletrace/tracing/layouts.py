@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL, EXTERNAL = 1, 2, 4, 5, 10, 39
+MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL, SYNC, EXTERNAL = 1, 2, 4, 5, 10, 38, 39
 """CUPTI_ACTIVITY_KIND_* of the records that are read; KERNEL is CONCURRENT_KERNEL."""
 
 _KERNEL_FIELDS = {
@@ -51,6 +51,7 @@ _API_FIELDS = {
     "correlation": ("u4", 32),
     "returned": ("u4", 36),
 }
+_SYNC_FIELDS = {"type": ("u4", 4), "start": ("u8", 8), "end": ("u8", 16)}
 _EXTERNAL_FIELDS = {"external_kind": ("u4", 4), "external_id": ("u8", 8), "correlation": ("u4", 16)}
 
 
@@ -84,9 +85,12 @@ def layouts_for(version: int) -> Layouts | None:
         return None
     kernel_size = 216 if version >= 130000 else 208
     memcpy_size = 96 if version >= 26 else 88
+    # Between these versions the record grew by an amount that isn't known here.
+    sync = {SYNC: _dtype(_SYNC_FIELDS, 56 if version >= 130000 else 40)} if version >= 130000 or version < 26 else {}
     return Layouts(
         version,
         {
+            **sync,
             KERNEL: _dtype(_KERNEL_FIELDS, kernel_size),
             MEMCPY: _dtype(_MEMCPY_FIELDS, memcpy_size),
             MEMSET: _dtype(_COPY_FIELDS, 88),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jouletrace.errors import NotPossibleError
 from jouletrace.tracing.cupti import Cupti, CuptiTracer, demangle
 from jouletrace.tracing.decode import decode
-from jouletrace.tracing.layouts import KERNEL, MEMCPY, MEMSET
+from jouletrace.tracing.layouts import KERNEL, MEMCPY, MEMSET, SYNC
 
 Ints = NDArray[np.int64]
 
@@ -27,6 +27,9 @@ MARK_BYTES = 64
 
 _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 """By ``copy_kind``: CUpti_ActivityMemcpyKind."""
+
+_WAITS_FOR_GPU = (1, 3, 4)
+"""Types of synchronisation for which the host waits: for an event, a stream, a context."""
 
 _NON_BLOCKING = 1
 
@@ -71,7 +74,10 @@ class KernelLog:
 
     def __init__(self) -> None:
         self.dropped = self._decoded = 0
-        self._tracer = CuptiTracer((KERNEL, MEMCPY, MEMSET))
+        cupti = Cupti()
+        sync = (SYNC,) if SYNC in cupti.layouts.dtypes else ()
+        self._tracer = CuptiTracer((KERNEL, MEMCPY, MEMSET, *sync), cupti)
+        self._syncs: list[Ints] = []
         self._parts: list[dict[str, Ints]] = []
         self._codes: dict[str, int] = {}
         self._of_pointer: dict[int, int] = {}
@@ -115,6 +121,9 @@ class KernelLog:
         with self._taking:
             full = self._tracer.take()
             chunks = decode(full, self._tracer.cupti.layouts)
+            for chunk in chunks.get(SYNC, []):
+                held = chunk[np.isin(chunk["type"], _WAITS_FOR_GPU)]
+                self._syncs.append(np.stack([held["start"], held["end"]], axis=1).astype(np.int64))
             for kind, name_of in ((KERNEL, self._kernel_codes), (MEMCPY, self._copy_codes), (MEMSET, self._set_codes)):
                 for chunk in chunks.get(kind, []):
                     self._decoded += len(chunk)
@@ -163,6 +172,11 @@ class KernelLog:
         rest = rest[np.lexsort((whole["start"][rest], whole["correlation"][rest]))]
         found = [whole[k][rest] for k in ("name", "start", "end", "correlation", "device")]
         return Launched(tuple(self._codes), *found), numbers[: len(meanings)], meanings
+
+    def syncs(self) -> Ints:
+        """When the host waited for the GPU, ns, in order; shape (m, 2)."""
+        found = np.concatenate([np.empty((0, 2), np.int64), *self._syncs])
+        return found[np.argsort(found[:, 1], kind="stable")]
 
     def _mark_streams(self, whole: dict[str, Ints], memset: NDArray[np.bool_]) -> Ints:
         """The streams of marks: nothing else runs there, and all sets are small."""

@@ -1,9 +1,12 @@
 """What ran on each GPU of a program with several, and how long ranks waited for one another."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from jouletrace.profiler.program.gpus import gpus_of, waits_of
+from jouletrace.profiler.program.recorded import recording_of
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, WAITING, WAITS, Marks, rows_of
 from jouletrace.profiler.program.traced import Traced
 from jouletrace.tracing.log import Launched
@@ -101,6 +104,23 @@ def test_a_process_is_handed_over_whole(tmp_path):
     assert (back.work.names, back.rank, back.devices) == (one.work.names, one.rank, one.devices)
     assert (back.segments, back.loads, back.notes) == (one.segments, one.loads, one.notes)
     assert (list(back.marks.labels), list(back.marks.ranges)) == (one.marks.labels, one.marks.ranges)
+
+
+def test_idle_time_has_the_cause_that_the_host_shows():
+    one = traced(None, [("k", 0, 100), ("k", 110, 200), ("k", 300, 400), ("k", 700, 800), ("k", 1000, 1100)])
+    one.loads.append((450 * US, 650 * US))
+    one = dataclasses.replace(one, syncs=np.array([[150 * US, 203 * US], [900 * US, 901 * US]]))
+    gpus, _ = gpus_of([one], ["GPU-a"])
+    shares = recording_of(gpus[0], rows_of(gpus[0].parts, 1))["idle_by"]
+    idle = 10 + 100 + 300 + 200
+    assert shares == pytest.approx(
+        {
+            "between launches": 10 / idle,
+            "data loading": 200 / idle,
+            "synchronisation": (100 + 200) / idle,
+            "host": 100 / idle,
+        }
+    )
 
 
 def test_kernels_beside_a_gap_in_the_trace_stand_for_it():

@@ -30,6 +30,7 @@ class Gpu:
         rank: Of the process on it; None if there are none, or several.
         parts: By process.
         loads: When its processes waited for data, ns.
+        syncs: When they waited for the GPU, ns, by their ends; shape (m, 2).
         dropped: Records that CUPTI dropped.
         unsampled: Why no operators are known.
     """
@@ -38,6 +39,7 @@ class Gpu:
     rank: int | None
     parts: list[Part]
     loads: list[tuple[int, int]]
+    syncs: Ints
     dropped: int
     unsampled: str
 
@@ -89,11 +91,17 @@ def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], W
                 ranks.pop() if len(ranks) == 1 else None,
                 [_within(part, f"{traced.name} ({traced.pid})") if shared else part for traced, part in members],
                 sorted(load for traced, _ in members for load in traced.loads),
+                _by_end([traced.syncs for traced, _ in members]),
                 sum(traced.dropped for traced, _ in members),
                 "; ".join(dict.fromkeys(traced.unsampled for traced, _ in members if traced.unsampled)),
             )
         )
     return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
+
+
+def _by_end(syncs: Sequence[Ints]) -> Ints:
+    found = np.concatenate(syncs)
+    return found[np.argsort(found[:, 1], kind="stable")]
 
 
 def _within(part: Part, process: str) -> Part:

@@ -23,6 +23,10 @@ SHORT_GAP_S = 20e-6
 """Idle time between kernels up to this length lies between launches that the GPU has already received."""
 
 
+SEEN_NS = 5_000
+"""Clocks of host and GPU agree to this."""
+
+
 def activity_columns(rows: Rows) -> dict[str, object]:
     """Columns of ``activity``; nothing was repeated as an excitation."""
     return {**rows.activity, "copy": np.zeros(len(rows.activity["unit"]), bool)}
@@ -42,7 +46,7 @@ def recording_of(gpu: Gpu, rows: Rows) -> Recording:
         "dropped": gpu.dropped,
         "seconds": rows.seconds,
         "kernels": sum(len(part.work) for part in gpu.parts),
-        "idle_by": _idle_by(rows.activity["start_ns"], rows.activity["end_ns"], gpu.loads),
+        "idle_by": _idle_by(rows.activity["start_ns"], rows.activity["end_ns"], gpu),
     }
     if gpu.unsampled:
         about["note"] = f"operators: {gpu.unsampled}"
@@ -107,8 +111,8 @@ def _stated(part: Run, gpu: Gpu, waits: Waits, name: str) -> GpuOfProgram:
     return found
 
 
-def _idle_by(start: Ints, end: Ints, loads: list[tuple[int, int]]) -> dict[str, float]:
-    """Shares of the idle time: waiting for the data loader, between launches, and for the host otherwise."""
+def _idle_by(start: Ints, end: Ints, gpu: Gpu) -> dict[str, float]:
+    """Shares of the idle time by what the host did: loading data, launching, resuming after it waited for the GPU."""
     until = np.maximum.accumulate(end)[:-1]
     gap = np.maximum(start[1:] - until, 0)
     total = float(gap.sum())
@@ -116,11 +120,18 @@ def _idle_by(start: Ints, end: Ints, loads: list[tuple[int, int]]) -> dict[str, 
         return {}
     short = float(gap[gap <= SHORT_GAP_S * 1e9].sum())
     long = gap > SHORT_GAP_S * 1e9
-    loading = _overlap(until[long], start[1:][long], np.array(sorted(loads), np.int64).reshape(-1, 2))
+    since, then = until[long], start[1:][long]
+    spans = np.array(sorted(gpu.loads), np.int64).reshape(-1, 2)
+    loading = _overlap(since, then, spans)
+    # The host learns that the GPU is done just after its last kernel, and launches from then on.
+    ends = gpu.syncs[:, 1]
+    after = np.searchsorted(ends, then) > np.searchsorted(ends, since - SEEN_NS)
+    waited = float((then - since)[after].sum()) - _overlap(since[after], then[after], spans)
     return {
         "data loading": loading / total,
         "between launches": short / total,
-        "host": max(total - short - loading, 0.0) / total,
+        "synchronisation": waited / total,
+        "host": max(total - short - loading - waited, 0.0) / total,
     }
 
 

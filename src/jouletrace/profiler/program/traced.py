@@ -33,6 +33,7 @@ class Traced:
         marks: Of ranges and operators.
         segments: When it was traced.
         loads: When it waited for its data loader, ns.
+        syncs: When its host waited for the GPU, ns, by their ends; shape (m, 2).
         notes: Codes and messages about what is missing.
         unsampled: Why no operators are known; "" if they are.
         dropped: Records that CUPTI dropped.
@@ -46,6 +47,7 @@ class Traced:
     marks: Marks
     segments: list[Segment]
     loads: list[tuple[int, int]] = field(default_factory=list)
+    syncs: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
     notes: list[tuple[str, str]] = field(default_factory=list)
     unsampled: str = ""
     dropped: int = 0
@@ -74,7 +76,7 @@ class Traced:
             "ranges": marks.ranges,
             "first_range": marks.first_range,
         }
-        columns = {name: getattr(work, name) for name in _COLUMNS}
+        columns = {name: getattr(work, name) for name in _COLUMNS} | {"syncs": self.syncs}
         part = path.with_suffix(".part")
         with part.open("wb") as file:
             np.savez(file, about=np.array(json.dumps(about)), number=marks.number, meaning=marks.meaning, **columns)
@@ -88,9 +90,10 @@ class Traced:
             work = Launched(tuple(about.pop("names")), *(file[name] for name in _COLUMNS))
             labels = [(op, module) for op, module in about.pop("labels")]
             ranges = [tuple(names) for names in about.pop("ranges")]
+            syncs = file["syncs"]
             marks = Marks(file["number"], file["meaning"], labels, ranges, about.pop("first_range"))
         about |= {name: [tuple(pair) for pair in about[name]] for name in ("segments", "loads", "notes")}
-        return cls(work=work, marks=marks, **about)
+        return cls(work=work, marks=marks, syncs=syncs, **about)
 
 
 _COLUMNS = ("name", "start_ns", "end_ns", "correlation", "device")

@@ -395,6 +395,7 @@ class Tracer:
             marks=Marks(number, np.array(meanings, np.int64), labels, self.marks.paths, FIRST_RANGE),
             segments=self._watch.segments,
             loads=self.loads,
+            syncs=log.syncs(),
             notes=self.notes + ([("not_traced", f"kernels: {self.problem}")] if self.problem else []),
             unsampled=unsampled,
             dropped=log.dropped,
