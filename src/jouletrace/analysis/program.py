@@ -30,17 +30,22 @@ def add_program(run: Run, figures: Figures) -> None:
         return
     begin, end = int(span["start_ns"]), int(span["end_ns"])
     seconds = (end - begin) / 1e9
-    whole = [_energy(run, device.id, begin, end) for device in run.devices]
+    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
+    whole = [_energy(run, device.id, begin, end) for device in gpus]
     energy = whole[0] if len(whole) == 1 else total(whole)
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add(MODEL_UNIT, "energy_total_j", energy)
     figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
     if has_recording(run):
         _add_parts(run, figures, begin, end)
-    if len(run.devices) > 1:
-        for device, own in zip(run.devices, whole, strict=True):
+    if len(gpus) > 1:
+        for device, own in zip(gpus, whole, strict=True):
             _add_device(run, figures, device, own, seconds)
-        _add_closure(run, figures, whole)
+        _add_closure(run, figures, gpus, whole)
+    for device in run.devices if gpus is not run.devices else ():
+        if device.kind == "cpu":  # beside the GPUs, and in no sum
+            unit = figures.unit(figures.last_unit() + 1, "device", device.name, MODEL_UNIT, module=device.id)
+            _add_row(figures, unit, seconds, _energy(run, device.id, begin, end), None)
 
 
 def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate, seconds: float) -> None:
@@ -71,10 +76,10 @@ def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimat
         figures.add(unit, "share", energy.scaled(1 / whole))
 
 
-def _add_closure(run: Run, figures: Figures, energies: Sequence[Estimate]) -> None:
+def _add_closure(run: Run, figures: Figures, devices: Sequence[DeviceInfo], energies: Sequence[Estimate]) -> None:
     """Add how the parts of all GPUs make the whole of these."""
     gpus = {gpu["device"]: gpu for gpu in run.workload.get("gpus", ())}
-    wholes = [energy for device, energy in zip(run.devices, energies, strict=True) if device.id in gpus]
+    wholes = [energy for device, energy in zip(devices, energies, strict=True) if device.id in gpus]
     parts = [_stated(part) for gpu in gpus.values() for part in gpu["parts"]]
     if parts:
         figures.add(MODEL_UNIT, "closure_kernels", ratio(total(parts), total(wholes), OF_PART), ["traced_whole"])

@@ -54,8 +54,8 @@ class Package:
     range_uj: int
 
 
-def find_packages(root: Path = ROOT) -> list[Package]:
-    """The package domains under ``root``, in order.
+def find_packages(root: Path = ROOT, part: str = "package") -> list[Package]:
+    """The package domains under ``root``, or those of their memory (``part`` "dram"), in order.
 
     Raises:
         RaplMissingError: If none exists, or reading isn't permitted.
@@ -63,11 +63,11 @@ def find_packages(root: Path = ROOT) -> list[Package]:
     packages = []
     # "intel-rapl-mmio:N" repeats the same packages, and "intel-rapl:N:M" are parts of them.
     for zone in sorted(root.glob("intel-rapl:*")):
-        if zone.name.count(":") != 1:
+        if zone.name.count(":") != (1 if part == "package" else 2):
             continue
         try:
             name = (zone / "name").read_text().strip()
-            if not name.startswith("package"):
+            if not name.startswith(part):
                 continue
             _read_int(zone / "energy_uj")
             packages.append(Package(name, zone / "energy_uj", _read_int(zone / "max_energy_range_uj")))
@@ -156,15 +156,16 @@ class CpuHost:
     Args:
         root: Mount point of powercap.
         clock: Source of time; None is the real clock.
+        part: "package", or "dram" for the memory of all packages.
     """
 
     spec = "cpu"
 
-    def __init__(self, root: Path = ROOT, clock: Clock | None = None) -> None:
+    def __init__(self, root: Path = ROOT, clock: Clock | None = None, part: str = "package") -> None:
         self.clock: Clock = clock if clock is not None else RealClock()
         self.info = DeviceInfo(
-            id="cpu",
-            name=_model_name(),
+            id="cpu" if part == "package" else part,
+            name=_model_name() if part == "package" else part.upper(),
             kind="cpu",
             host=socket.gethostname(),
             memory_bytes=_memory_bytes(),
@@ -172,7 +173,7 @@ class CpuHost:
         )
         self._packages: list[Package] = []
         try:
-            self._packages = find_packages(root)
+            self._packages = find_packages(root, part)
             self.info.details["packages"] = [p.name for p in self._packages]
         except RaplMissingError as error:
             self.info.details["no_power"] = error.code
@@ -199,6 +200,12 @@ class CpuHost:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def beside_gpus(root: Path = ROOT) -> list[CpuHost]:
+    """CPU packages and their memory, where their energy can be read."""
+    hosts = [CpuHost(root, part=part) for part in ("package", "dram")]
+    return [host for host in hosts if "no_power" not in host.info.details]
 
 
 def _read_int(path: Path) -> int:

@@ -21,6 +21,14 @@ def verdict(run: Run, results: Results) -> list[str]:
         lines = [f"{time}; energy unknown: {energy.reason or 'not measured'}"]
     else:
         lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
+    hosts = {device.id: device.name for device in run.devices if device.kind == "cpu"}
+    beside = [
+        (unit["name"], results.get("energy_total_j", unit["id"]))
+        for unit in results.units("device")
+        if unit["module"] in hosts
+    ]
+    if beside:
+        lines.append("beside it, " + ", ".join(f"{name} {figure(joules, 'J')}" for name, joules in beside))
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
     lines += _of_ranks(run)

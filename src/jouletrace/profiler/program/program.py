@@ -14,6 +14,7 @@ from jouletrace.analysis.recording import PHASE
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_uuids_apart
+from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
@@ -132,9 +133,14 @@ def run_program(
 
 
 def _open(names: Sequence[str]) -> list[Device]:
-    """Open devices without starting CUDA: a process that has, can't fork others that use it."""
+    """Open devices, and the CPUs beside GPUs.
+
+    CUDA isn't started in this process: one that has can't fork others that use it.
+    """
     apart = (cuda_uuids_apart() or ["visible"]) if "visible" in names else []
-    return open_devices([one for name in names for one in (apart if name == "visible" else [name])])
+    opened = open_devices([one for name in names for one in (apart if name == "visible" else [name])])
+    real = any(device.info.kind != "cpu" and not device.info.simulated for device in opened)
+    return [*opened, *(beside_gpus() if real and all(device.info.kind != "cpu" for device in opened) else [])]
 
 
 def _look(session: Session, live: Live | None, tracer: Tracer) -> None:
@@ -160,7 +166,11 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     for text in lost:
         run.warn("child_lost", text)
     _note(run, tracer, found, all(device.info.kind == "cpu" for device in session.devices))
-    gpus, waits = gpus_of(found, [device.info.id for device in session.devices]) if found else ([], Waits([]))
+    gpus, waits = (
+        gpus_of(found, [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"])
+        if found
+        else ([], Waits([]))
+    )
     if len(gpus) == 1:
         _add_gpu(session, gpus[0])
         calibrations.recall_rate(run, gpus[0].id)

@@ -1,0 +1,58 @@
+"""Energy of a program by device: GPUs make the whole, CPUs and memory stand beside."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
+
+S = 1_000_000_000
+
+
+def program(devices, gpus=None):
+    """Ten seconds of a program at steady power on each device (id, kind, watts)."""
+    run = Run(kind="program", workload={"name": "train.py", **({"gpus": gpus} if gpus else {})})
+    time = np.arange(-2 * S, 13 * S, S // 50)
+    parts = []
+    for id, kind, watts in devices:
+        run.devices.append(DeviceInfo(id, id, kind))
+        run.channels.append(
+            ChannelInfo(device=id, name="power_w", unit="W", source="test", period_s=0.02, window_s=0.02, gapless=True)
+        )
+        columns = {"time_ns": time, "device": [id] * len(time), "channel": ["power_w"] * len(time)}
+        parts.append(pa.table({**columns, "value": np.full(len(time), float(watts))}))
+    run.samples = tables.conform(pa.concat_tables(parts), "samples")
+    span = {"id": 0, "kind": "phase", "name": "program", "lane": "program", "device": devices[0][0]}
+    run.spans = tables.from_rows([{**span, "start_ns": 0, "end_ns": 10 * S}], "spans")
+    return analyse(run)
+
+
+def figure(run, metric, name):
+    unit = next(row["id"] for row in run.units.to_pylist() if row["name"] == name)
+    return run.result(metric, unit)
+
+
+def test_cpus_and_memory_stand_beside_the_gpu_and_are_in_no_sum():
+    run = program([("GPU-a", "gpu", 300), ("cpu", "cpu", 80), ("dram", "cpu", 20)])
+    assert run.result("energy_total_j").value == pytest.approx(3000, rel=0.01)
+    assert figure(run, "energy_total_j", "cpu").value == pytest.approx(800, rel=0.01)
+    assert figure(run, "power_w", "dram").value == pytest.approx(20, rel=0.01)
+    assert figure(run, "share", "cpu").value is None
+
+
+def test_gpus_of_ranks_have_the_parts_of_their_own_runs():
+    def stated(rank, device, joules):
+        parts = [
+            {"name": name, "time_s": 5.0, "energy_j": joules / 2, "half_width_j": 3.0, "reason": None}
+            for name in ("compute", "waiting for other ranks")
+        ]
+        return {"device": device, "name": f"rank-{rank}", "rank": rank, "kernels_s": 9.0, "parts": parts}
+
+    gpus = [stated(0, "GPU-a", 3000.0), stated(1, "GPU-b", 4000.0)]
+    run = program([("GPU-a", "gpu", 300), ("GPU-b", "gpu", 400)], gpus)
+    assert run.result("energy_total_j").value == pytest.approx(7000, rel=0.01)
+    assert figure(run, "power_w", "rank-1: waiting for other ranks").value == pytest.approx(400)
+    closure = run.result("closure_kernels")
+    assert closure.value == pytest.approx(1.0, rel=0.01)
+    assert closure.half_width >= np.sqrt(4 * 3.0**2) / 7100
