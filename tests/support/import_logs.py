@@ -1,6 +1,5 @@
 """Small logs and reports as other tools write them, made up for tests with round figures."""
 
-import json
 
 import pytest
 
@@ -223,47 +222,6 @@ setup: from __main__ import model
 Times are in milliseconds (ms).
 """
 
-OPENVINO_REPORT = json.dumps(
-    {
-        "cmd_options": {"-m": "toy.xml"},
-        "configuration_setup": {"topology": "toy", "target device": "CPU", "batch size": "1"},
-        "execution_results": {
-            "total number of iterations": "200",
-            "latency (ms)": "5.00",
-            "avg latency": "5.50",
-            "throughput": "180.00",
-        },
-    }
-)
-
-
-def _node(name, status, ms):
-    return {
-        "name": name,
-        "node_type": "MatMul",
-        "status": status,
-        "real_time": f"{ms:.3f}",
-        "cpu_time": f"{ms:.3f}",
-        "exec_type": "jit",
-    }
-
-
-OPENVINO_LAYERS = json.dumps(
-    {
-        "report_type": "detailed",
-        "detailed_performance": [
-            {
-                "nodes": [_node("mm", "Status.EXECUTED", 2.0), _node("relu", "Status.NOT_RUN", 0.0)],
-                "total_real_time": "2.000",
-            },
-            {
-                "nodes": [_node("mm", "Status.EXECUTED", 4.0), _node("relu", "Status.NOT_RUN", 0.0)],
-                "total_real_time": "4.000",
-            },
-        ],
-    }
-)
-
 
 def meter(watts, *, decimal=".", delimiter=","):
     """A power meter's CSV, in the numbers of some locale."""
@@ -295,8 +253,6 @@ SAMPLES = {
     "trtexec log": ("trtexec", TRTEXEC_LOG),
     "trtexec profile": ("trtexec", TRTEXEC_PROFILE),
     "torch": ("torch_benchmark", TORCH),
-    "openvino": ("openvino", OPENVINO_REPORT),
-    "openvino layers": ("openvino", OPENVINO_LAYERS),
     "mig results": ("mig_folder", MIG_RESULTS),
     "meter": ("table", meter([100.0 + i for i in range(20)])),
 }

@@ -29,7 +29,6 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "nvidia_smi": ("nvidia_smi.dmon", "nvidia_smi.query", "nvidia_smi.table"),
     "dcgm": ("dcgm.scrapes", "dcgm.rows"),
     "torch_benchmark": ("torch_benchmark",),
-    "openvino": ("openvino",),
     "mig_folder": ("mig_folder",),
     "table": ("table",),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
-from jouletrace.formats.importers.json_text import as_float
+from jouletrace.formats.importers.numbers import plain_number
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.run import MODEL_UNIT, Run
 
@@ -58,13 +58,13 @@ def _profile(text: str, stated: Stated, left: Left) -> int:
     counted = _COUNT.search(text)
     count = int(counted[1]) if counted else 0
     found, total = 0, 0.0
-    for line, row in enumerate(_element_lines(text), start=1):
+    for line, row in enumerate(text.split("\n"), start=1):
         if '"name"' not in row:
             if '"count"' not in row and row.strip("[], \t\r\ufeff"):
                 left.add("broken_layers", "layers are damaged", place=f"line {line}")
             continue
         layer = _PROFILE.search(row) if len(row) < LONGEST else None
-        times = {key: as_float(layer[key]) for key in ("time", "average", "median", "share")} if layer else {}
+        times = {key: plain_number(cell) if cell else None for key, cell in layer.groupdict().items()} if layer else {}
         if layer is None or times["time"] is None:
             left.add("broken_layers", "layers are damaged", place=f"line {line}")
             continue
@@ -80,19 +80,6 @@ def _profile(text: str, stated: Stated, left: Left) -> int:
     if found and count:
         stated.add(MODEL_UNIT, "time_s", total / 1e3, count)
     return found
-
-
-def _element_lines(text: str) -> list[str]:
-    """One element per line, whatever the layout of the file."""
-    lines = text.split("\n")
-    named = [line.count('"name"') for line in lines]
-    if max(named) <= 1 and all(line.count('"timeMs"') == n for line, n in zip(lines, named, strict=True)):
-        return lines
-    # Reformatted by another program, which has escaped the names too.
-    try:
-        return [json.dumps(element) for element in json.loads(text, strict=False)]
-    except (ValueError, RecursionError, TypeError):
-        return lines
 
 
 def _unescaped(name: str) -> str:
