@@ -57,7 +57,7 @@ try-wheel: dist
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,report,openvino,fleet,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,report,openvino,dev]'
 	touch $(READY)
 
 clean:

@@ -58,7 +58,6 @@ def generated(folder: Path) -> dict[str, list[bytes]]:
     launches = [(import_timelines.GEMM, (8, 1, 1)), (import_timelines.RELU, (16, 1, 1))]
     found["kineto"].append(import_timelines.native(import_timelines.kineto_events(4)).encode())
     found["nsys"].append(import_timelines.nsys(folder / "a", launches=40).read_bytes())
-    found["nsys_stats"].append(import_timelines.nsys_stats(folder / "b", rows=20).read_bytes())
     found["ncu"].append(import_timelines.ncu_details(folder / "c", launches).read_bytes())
     found["ncu"].append(import_timelines.ncu_raw(folder / "d", launches).read_bytes())
     return found

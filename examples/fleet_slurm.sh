@@ -7,5 +7,5 @@
 #SBATCH --exclusive
 #SBATCH --time=01:00:00
 RESULTS=${RESULTS:-$SLURM_SUBMIT_DIR/runs/fleet-gemm}
-srun jouletrace fleet run gemm --size 8192 --dtype bf16 --mode graph --repeats 10 -o "$RESULTS" --json > /dev/null
-jouletrace fleet report "$RESULTS" -o "$RESULTS.html" --actions "$RESULTS.csv"
+srun jouletrace fleet run gemm --config size=8192 --dtype bf16 --mode graph --repeats 10 -o "$RESULTS" --json > /dev/null
+jouletrace fleet report "$RESULTS" -o "$RESULTS.html"

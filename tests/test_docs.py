@@ -104,7 +104,7 @@ def test_commands_and_options_of_a_page_are_there(page):
         assert [option for option in given if option not in options] == [], words
 
 
-COMPOSED = {"time_us", "voltage_v", "power_vdd_gpu_soc_w"}
+COMPOSED = {"time_us", "voltage_v"}
 """Names of columns and channels that are put together from parts."""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import jouletrace as jt
 from commands import command, wait_for
-from fleet_data import fleet
+from fleet_data import stored
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.profiler.detail.files import write_files
@@ -188,7 +188,7 @@ def there(workspace):
     save(profile_run(), workspace / "R")
     save(profile_run(scale=2.0), workspace / "other")
     save(profile_run(), workspace / "z.zip")
-    fleet(workspace / "F", [1.0, 1.01], repeats=2)
+    stored(workspace / "F", [1.0, 1.01])
     (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
     (workspace / "empty").touch()
     os.link(workspace / "R" / "run.json", workspace / "hard.html")
@@ -210,17 +210,15 @@ INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet
         ("report", "R", "-o"),
         ("report", "z.zip", "-o"),
         ("fleet", "report", "F", "-o"),
-        ("fleet", "report", "F", "--actions"),
     ],
-    ids=["report", "report-zip", "fleet-report", "fleet-actions"],
+    ids=["report", "report-zip", "fleet-report"],
 )
 def test_a_report_goes_over_no_other_file(there, capsys, arguments, place):
     pytest.importorskip("plotly")
     before = contents(there)
     said = command(capsys, *arguments, place)
-    kind = "a table of actions" if "--actions" in arguments else "a report"
     assert said.code == 2
-    complaint = f"jouletrace: {place} exists and is not {kind} of jouletrace: only such a file is replaced"
+    complaint = f"jouletrace: {place} exists and is not a report of jouletrace: only such a file is replaced"
     assert said.err.splitlines()[-1] == complaint
     assert contents(there) == before
 
@@ -253,7 +251,7 @@ def test_what_a_report_writes_it_replaces_as_before(there, capsys):
             assert command(capsys, "report", run, "-o", place).code == 0
     assert (there / "new.html").read_text().startswith("<!DOCTYPE html>")
     for _ in range(2):
-        assert command(capsys, "fleet", "report", "F", "-o", "f.html", "--actions", "a.csv").code == 0
+        assert command(capsys, "fleet", "report", "F", "-o", "f.html").code == 0
     assert command(capsys, "report", "R", "-o", "/dev/null").code == 0
     assert jt.load("R").complete
 

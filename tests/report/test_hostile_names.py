@@ -9,8 +9,6 @@ import pytest
 from commands import command
 from compare_runs import thing
 from import_logs import scrape
-from jouletrace.addons.fleet.actions import Action
-from jouletrace.addons.fleet.actions import to_csv as actions_to_csv
 from jouletrace.addons.mig.listing import table
 from jouletrace.addons.mig.rows import to_csv
 from jouletrace.cli.failures import complain
@@ -70,8 +68,6 @@ def test_no_cell_of_a_name_is_a_formula(tmp_path, name):
     found = compare([(thing(parts={name: 0.2}), "a")], [(other, "b")])
     texts = [render([run], "csv", detail="kernel"), comparison.render(found, "csv")]
     texts.append(to_csv([{"model": name, "profile": name}]))
-    action = Action(name, name, name, name, name, "inspect", name, -0.5)
-    texts.append(actions_to_csv([action], simulated=False))
     folder = exporters.export(run, "csv", tmp_path / "csv")
     texts += [path.read_text() for path in folder.glob("*.csv")]
     cells = [cell for text in texts for row in csv.reader(io.StringIO(text)) for cell in row]

@@ -9,7 +9,8 @@ from commands import command, done
 from fake_nvml import FakeNvml, v100
 from fleet_data import gpus
 from import_logs import NVPROF_METRICS_CSV, NVPROF_TRACE_CSV, boxes
-from jouletrace.addons.fleet import open as fleet_open
+from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.node import Node
 from jouletrace.addons.fleet.plan import Noise
 from jouletrace.devices import cuda_order
 from jouletrace.devices.nvml import api
@@ -131,17 +132,18 @@ def test_it_trains_beside_the_product_on_the_gpus_that_are_named(study, capsys, 
     """What runs of it, and that it ends with the measurement, is held where processes are."""
     asked = []
 
-    def local(settings, boards, others, place, command):
-        asked.append((settings, [board.index for board in boards]))
-        raise NotPossibleError("that was all")
+    class Asked(Node):
+        def at_once(self, group, note, hear):
+            asked.append((self._settings, [task.gpu.index for task in group]))
+            raise NotPossibleError("that was all")
 
     boards = gpus(1, 4)
-    monkeypatch.setattr(fleet_open, "local", local)
-    monkeypatch.setattr(fleet_open, "find_gpus", lambda *wanted: (boards[:1], boards[1:]))
-    monkeypatch.setattr(fleet_open, "busy", lambda boards: {})
+    monkeypatch.setattr(engine, "Node", Asked)
+    monkeypatch.setattr(engine, "find_gpus", lambda *wanted: (boards[:1], boards[1:]))
+    monkeypatch.setattr(engine, "busy", lambda boards: {})
     noise = ("--noise", "resnet50@1,2,3", "--noise-task", "train", "--noise-batch", "128")
     said = command(
-        capsys, "fleet", "run", "sgemm", "--size", "25536", "--gpus", "0", "--repeats", "5", *noise, "-o", "f"
+        capsys, "fleet", "run", "sgemm", "--config", "size=25536", "--gpus", "0", "--repeats", "5", *noise, "-o", "f"
     )
     assert (said.code, said.err.splitlines()[-1]) == (3, "jouletrace: that was all")
     ((settings, places),) = asked

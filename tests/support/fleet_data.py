@@ -1,16 +1,19 @@
-"""Datasets of fleets made from numbers that are known: no GPU, no process, no time."""
+"""Fleets made from numbers that are known: no GPU, no process, no time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.addons.fleet.rows import ITERATIONS, RUNS, SAMPLES, WINDOWS
-from jouletrace.addons.fleet.store import open_store
+from jouletrace.addons.fleet.results import Fleet, of_rows
+from jouletrace.addons.fleet.rows import Row
+from jouletrace.run import Run
+from make_runs import GPU, profile_run
 
 
 def gpus(nodes: int = 1, each: int = 4, name: str = "H100 80GB") -> list[FleetGpu]:
@@ -21,80 +24,82 @@ def gpus(nodes: int = 1, each: int = 4, name: str = "H100 80GB") -> list[FleetGp
     ]
 
 
-def tables_of(task: Task, times_s, energies_j=None, **facts: object) -> dict[str, pa.Table]:
-    """What a run leaves: its windows' times and energies, and anything else of its row of figures."""
-    times_s = np.asarray(times_s, dtype=float)
-    energies_j = times_s * 700 if energies_j is None else np.asarray(energies_j, dtype=float)
-    n = len(times_s)
-    start_ns = 1_767_225_600_000_000_000 + task.repeat * 60_000_000_000
-    row = {
-        "repeat": task.repeat,
+def row(gpu: FleetGpu, times_s, energies_j=None, **changes: object) -> Row:
+    """What a report needs of a run: its windows' times and energies, and any other facts and figures."""
+    time_s = np.asarray(times_s, dtype=float)
+    energy_j = time_s * 700 if energies_j is None else np.asarray(energies_j, dtype=float)
+    facts = {
         "placement": "together",
+        "noise": None,
         "noise_here": False,
-        "host": task.gpu.node,
-        "model": task.gpu.name,
-        "index": task.gpu.index,
-        "serial": f"S{task.gpu.id}",
-        "pci_bus": f"0000:{task.gpu.index:02x}:00.0",
+        "model": gpu.name,
+        "index": gpu.index,
+        "serial": f"S{gpu.id}",
+        "pci_bus": f"0000:{gpu.index:02x}:00.0",
+        "persistence": True,
         "power_limit_w": 700.0,
-        "power_limit_min_w": 200.0,
-        "power_limit_max_w": 700.0,
+        "power_limits_w": {"min": 200.0, "max": 700.0},
         "workload": "gemm",
+        "dtype": None,
         "size": 8192,
-        "start_ns": start_ns,
-        "virtual_time": False,
-        "time_s": float(times_s.mean()),
-        "latency_s": float(times_s.mean()),
-        "energy_j": float(energies_j.mean()),
-        "power_w": float((energies_j / times_s).mean()),
-        "clock_mhz": 1500.0,
-        "temperature_c": 50.0,
-        "hardware_share": 0.0,
-        "gain_pct": 5.0,
         "simulated": False,
-        **facts,
     }
-    windows = {
-        "repeat": [task.repeat] * n,
-        "order": range(n),
-        "start_ns": [start_ns + i * 500_000_000 for i in range(n)],
-        "iterations": [200] * n,
-        "time_s": times_s,
-        "energy_j": energies_j,
-        "clock_mhz": [1500.0] * n,
-        "counted_mhz": [None] * n,
-        "temperature_c": [50.0] * n,
+    figures = {
+        "time_s": float(time_s.mean()),
+        "energy_j": float(energy_j.mean()),
+        "power_w": float((energy_j / time_s).mean()),
+        "idle_w": None,
+        "context_idle_w": None,
+        "gain_pct": 5.0,
+        "clock_mhz": 1500.0,
+        "counted_mhz": None,
+        "temperature_c": 50.0,
+        "power_cap_share": None,
+        "thermal_share": None,
+        "hardware_share": 0.0,
     }
-    samples = {
-        "repeat": [task.repeat] * 10,
-        "time_ns": [start_ns + i * 20_000_000 for i in range(10)],
-        "channel": pa.array(["power_w"] * 10, SAMPLES.field("channel").type),
-        "value": [700.0] * 10,
-    }
-    iterations = {"repeat": [task.repeat] * n, "iteration": range(n), "time_s": times_s}
-    return {
-        "runs": pa.Table.from_pylist([row], schema=RUNS),
-        "windows": pa.table({f.name: pa.array(windows[f.name], f.type) for f in WINDOWS}, schema=WINDOWS),
-        "iterations": pa.table({f.name: pa.array(iterations[f.name], f.type) for f in ITERATIONS}, schema=ITERATIONS),
-        "samples": pa.table({f.name: pa.array(samples[f.name], f.type) for f in SAMPLES}, schema=SAMPLES),
-    }
+    for name, value in changes.items():
+        (facts if name in facts else figures)[name] = value
+    return Row(facts, figures, time_s, energy_j)
 
 
-def fleet(folder: Path, offsets, *, repeats: int = 4, windows: int = 8, noise: float = 0.002, seed: int = 0, **facts):
-    """A dataset in which GPU number n takes ``offsets[n]`` of 2 ms: GPUs of hosts of four."""
+def fleet(offsets, *, repeats: int = 4, windows: int = 8, noise: float = 0.002, seed: int = 0, **facts) -> Fleet:
+    """A fleet in which GPU number n takes ``offsets[n]`` of 2 ms: GPUs of hosts of four."""
     rng = np.random.default_rng(seed)
     each = min(4, len(offsets))
     boards = gpus(-(-len(offsets) // each), each)[: len(offsets)]
-    dataset = Dataset(open_store(folder))
-    dataset.begin(FleetSettings("gemm", repeats=repeats), "jouletrace fleet run gemm", [vars_of(b) for b in boards])
+    rows = {}
     for board, offset in zip(boards, offsets, strict=True):
         for repeat in range(repeats):
             own = 2e-3 * offset * (1 + rng.normal(0, noise))
             times = own * (1 + rng.normal(0, noise, windows))
             varied = {name: value(board, repeat, own) if callable(value) else value for name, value in facts.items()}
-            dataset.put(Task(board, repeat), tables_of(Task(board, repeat), times, **varied))
-    return dataset, boards
+            rows[board.node, board.id, repeat] = row(board, times, **varied)
+    return of_rows(rows, "made")
 
 
-def vars_of(gpu: FleetGpu) -> dict[str, object]:
-    return {"node": gpu.node, "id": gpu.id, "index": gpu.index, "device": gpu.device, "name": gpu.name}
+def run_of(task: Task, scale: float = 1.0) -> Run:
+    """A profile as ``fleet run`` stores it."""
+    run = profile_run(scale=scale)
+    gpu = task.gpu
+    run.devices = [replace(run.devices[0], id=gpu.id, host=gpu.node, index=gpu.index, name=gpu.name)]
+    run.channels = [replace(channel, device=gpu.id) for channel in run.channels]
+    for name in ("samples", "spans"):
+        table = getattr(run, name)
+        at = table.schema.get_field_index("device")
+        field = table.schema.field(at)
+        ids = pa.array([gpu.id if one == GPU else one for one in table["device"].to_pylist()], pa.string())
+        setattr(run, name, table.set_column(at, field, ids.cast(field.type)))
+    run.settings["fleet"] = {"node": gpu.node, "repeat": task.repeat, "placement": "together", "noise": []}
+    return run
+
+
+def stored(place: Path, offsets, repeats: int = 2) -> Folder:
+    """A folder as ``fleet run`` leaves it, of GPUs of one host."""
+    folder = Folder(place)
+    boards = gpus(1, len(offsets))
+    folder.begin(FleetSettings("deit-b", repeats=repeats), "jouletrace fleet run deit-b", boards)
+    for board, offset in zip(boards, offsets, strict=True):
+        for repeat in range(repeats):
+            folder.add(Task(board, repeat), run_of(Task(board, repeat), offset))
+    return folder

@@ -1,6 +1,5 @@
 """Small logs and reports as other tools write them, made up for tests with round figures."""
 
-import json
 
 import pytest
 
@@ -126,17 +125,6 @@ def scrape(power, *, mig=False, stamp=""):
     return "\n".join(text) + "\n"
 
 
-def dcgmi(watts):
-    """A log of ``dcgmi dmon``."""
-    rows = ["#Entity   POWER     TOTEC      GRACT", "ID        W         mJ         "]
-    for i, power in enumerate(watts):
-        rows += [
-            f"GPU 0     {power}.250    {1000 * (i + 1)}     0.500",
-            f"GPU 1     {power + 1}.000    {1000 * i}     N/A",
-        ]
-    return "\n".join(rows) + "\n"
-
-
 def dcgm_csv(n):
     return "EntityId,POWER,FBUSD,TimeStamp\n" + "".join(f"0,{60 + i}.5,4,{1657289505 + i}\n" for i in range(n))
 
@@ -172,17 +160,6 @@ ms,us,,,,,,,,KB,B,MB,GB/s,,,MHz,MHz,C,mW/mW,,,,,
 52.500000,,,,,,,,,,,,,,,1417,877,71,290000/300000,"Tesla V100-SXM2-16GB (0)",,,,
 """
 
-NVPROF_TRACE = """==1== Profiling result:
-   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  Throughput  \
-SrcMemType  DstMemType           Device   Context    Stream  Name
-212.42ms  1.3440us                    -               -         -         -         -       16B  11.353MB/s  \
-  Pageable      Device  GeForce GTX 107         1         7  [CUDA memcpy HtoD]
-213.00ms  20.000us              (4 2 1)       (128 1 1)        16       32B        0B         -           -  \
-         -           -  GeForce GTX 107         1         7  vecAdd(float const *, int) [109]
-
-Regs: Number of registers used per CUDA thread. This number includes registers used internally.
-"""
-
 NVPROF_METRICS = """==4269== NVPROF is profiling process 4269, command: ./native.o
 ==4269== Profiling result:
 ==4269== Metric result:
@@ -201,14 +178,6 @@ Device "GeForce GTX 1070 (0)"
 NVPROF_METRICS_CSV = """==1== Metric result:
 "Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
 "Tesla V100 (0)","gemm(float*, int)",3,"achieved_occupancy","Achieved Occupancy",0.25,0.75,0.5
-"""
-
-NVPROF_SYSTEM = """==1== NVPROF is profiling process 1, command: ./app
-==1== System profiling result:
-                                  Device        Count         Avg         Min         Max
-Device "Tesla K20c (0)"
-                            SM Clock (MHz)             4  705.000000  614.000000  705.000000
-                                Power (mW)             4   90000.00    50000.00   120000.00
 """
 
 TRTEXEC_LOG = """&&&& RUNNING TensorRT.trtexec [TensorRT v8501] # trtexec --loadEngine=gpt2.engine
@@ -230,52 +199,6 @@ percentile(99%) = 44 ms
 """
 
 
-TRTEXEC_PRINTED = """[01/20/2024-20:25:39] [I] === Profile (290 iterations ) ===
-[01/20/2024-20:25:39] [I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
-[01/20/2024-20:25:39] [I]       29.00       0.1000       0.0973       1.7   reformatter of {x + y} 0
-[01/20/2024-20:25:39] [I]     1667.50       5.7500       5.7308      97.7   {ForeignNode[a...b 2.0 3.0]}
-[01/20/2024-20:25:39] [I]     1696.50       5.8500       5.8281     100.0   Total
-[01/20/2024-20:25:39] [I]
-"""
-
-TRTEXEC_PRINTED_8 = """[11/29/2023-16:19:02] [I] === Profile (290 iterations ) ===
-[11/29/2023-16:19:02] [I]                     Layer   Time (ms)   Avg. Time (ms)   \
-Median Time (ms)   Time %
-[11/29/2023-16:19:02] [I]  reformatter of {x + y} 0       29.00           0.1000             \
-0.0973      1.7
-[11/29/2023-16:19:02] [I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50           5.7500             \
-5.7308     97.7
-[11/29/2023-16:19:02] [I]                                           Total     1696.50           5.8500             \
-5.8281    100.0
-[11/29/2023-16:19:02] [I]
-"""
-
-TRTEXEC_PRINTED_7 = """[I] === Profile (290 iterations ) ===
-[I]                                            Layer   Time (ms)   Avg. Time (ms)   Time %
-[I]  reformatter of {x + y} 0       29.00             0.10      1.7
-[I]                   {ForeignNode[a...b 2.0 3.0]}     1667.50             5.75     97.7
-[I]                                           Total     1696.50             5.85    100.0
-[I]
-"""
-
-
-def trtexec_times(n=60, first=100.0):
-    """Queries of 10 ms: 1 ms to the device, 8 ms of computing, 1 ms back."""
-    rows = []
-    for i in range(n):
-        at = first + 10.0 * i
-        times = {
-            "startEnqMs": at,
-            "endEnqMs": at + 0.25,
-            "startH2dMs": at,
-            "endH2dMs": at + 1,
-            "startComputeMs": at + 1,
-        }
-        times |= {"endComputeMs": at + 9, "startD2hMs": at + 9, "endD2hMs": at + 10}
-        rows.append(times | {"h2dMs": 1.0, "computeMs": 8.0, "d2hMs": 1.0, "latencyMs": 10.0})
-    return "[\n  " + "\n, ".join(json.dumps(row) for row in rows) + "\n]\n"
-
-
 TRTEXEC_PROFILE = """[
   { "count" : 4 }
 , { "name" : "Conv_0 + Relu_1", "timeMs" : 4, "averageMs" : 1, "medianMs" : 0.9, "percentage" : 80 }
@@ -283,21 +206,6 @@ TRTEXEC_PROFILE = """[
 , { "name" : "reshape", "timeMs" : 0, "averageMs" : 0, "medianMs" : 0, "percentage" : 0 }
 ]
 """
-
-TRTEXEC_LAYERS = json.dumps(
-    {
-        "Layers": [
-            {
-                "Name": "Conv_0",
-                "LayerType": "CaskConvolution",
-                "Inputs": [{"Name": "x", "Dimensions": [1, 3, 8, 8], "Format/Datatype": "FP16"}],
-            },
-            "Relu_1",
-        ],
-        "Bindings": ["x", "y"],
-    },
-    indent=1,
-)
 
 TORCH = """<torch.utils.benchmark.utils.common.Measurement object at 0x7f2a>
 y = model(x): batch_size 1 method pre-ln
@@ -314,83 +222,6 @@ setup: from __main__ import model
 Times are in milliseconds (ms).
 """
 
-OPENVINO_REPORT = json.dumps(
-    {
-        "cmd_options": {"-m": "toy.xml"},
-        "configuration_setup": {"topology": "toy", "target device": "CPU", "batch size": "1"},
-        "execution_results": {
-            "total number of iterations": "200",
-            "latency (ms)": "5.00",
-            "avg latency": "5.50",
-            "throughput": "180.00",
-        },
-    }
-)
-
-
-def _node(name, status, ms):
-    return {
-        "name": name,
-        "node_type": "MatMul",
-        "status": status,
-        "real_time": f"{ms:.3f}",
-        "cpu_time": f"{ms:.3f}",
-        "exec_type": "jit",
-    }
-
-
-OPENVINO_LAYERS = json.dumps(
-    {
-        "report_type": "detailed",
-        "detailed_performance": [
-            {
-                "nodes": [_node("mm", "Status.EXECUTED", 2.0), _node("relu", "Status.NOT_RUN", 0.0)],
-                "total_real_time": "2.000",
-            },
-            {
-                "nodes": [_node("mm", "Status.EXECUTED", 4.0), _node("relu", "Status.NOT_RUN", 0.0)],
-                "total_real_time": "4.000",
-            },
-        ],
-    }
-)
-
-
-def onnxruntime(runs=3):
-    """A profile of a model of two nodes."""
-    events = [
-        {
-            "cat": "Session",
-            "pid": 1,
-            "tid": 1,
-            "dur": 900,
-            "ts": 5,
-            "ph": "X",
-            "name": "session_initialization",
-            "args": {},
-        }
-    ]
-    for i in range(runs):
-        at = 1000 + 100 * i
-        for name, offset in (("mm", 0), ("relu", 40)):
-            args = {"op_name": name.title(), "provider": "CPUExecutionProvider"}
-            events.append(
-                {
-                    "cat": "Node",
-                    "pid": 1,
-                    "tid": 1,
-                    "dur": 30,
-                    "ts": at + offset,
-                    "ph": "X",
-                    "name": f"{name}_kernel_time",
-                    "args": args,
-                }
-            )
-        events.append(
-            {"cat": "Session", "pid": 1, "tid": 1, "dur": 80, "ts": at, "ph": "X", "name": "model_run", "args": {}}
-        )
-    return "[\n" + ",\n".join(json.dumps(event) for event in events) + "\n]\n"
-
 
 def meter(watts, *, decimal=".", delimiter=","):
     """A power meter's CSV, in the numbers of some locale."""
@@ -401,26 +232,6 @@ def meter(watts, *, decimal=".", delimiter=","):
     return "\n".join(rows) + "\n"
 
 
-ORIN = (
-    "RAM 2265/30536MB (lfb 2x4MB) SWAP 0/15268MB (cached 0MB) CPU [5%@1190,off,1%@729] EMC_FREQ 2%@204 "
-    "GR3D_FREQ {load}%@[305,0] VIC_FREQ 729 APE 174 CV0@-256C CPU@46.843C Tboard@36C gpu@45.25C tj@49C "
-    "VDD_GPU_SOC {mw}mW/2400mW VDD_CPU_CV 400mW/400mW VIN_SYS_5V0 3244mW/3244mW NC 0mW/0mW"
-)
-NANO = (
-    "RAM 1903/3964MB (lfb 125x4MB) IRAM 0/252kB(lfb 252kB) CPU [27%@102,36%@307] EMC_FREQ 4%@1600 GR3D_FREQ {load}%@76 "
-    "APE 25 PLL@29C CPU@31.5C PMIC@100C GPU@31C AO@38.5C thermal@31.25C POM_5V_IN {mw}/1452 POM_5V_GPU 123/456 "
-    "POM_5V_CPU 166/162"
-)
-
-
-def tegrastats(milliwatts, line=ORIN, stamped=True):
-    """A log of ``tegrastats``, a line a second."""
-    stamps = [f"03-04-2024 12:00:{i:02d} " if stamped else "" for i in range(len(milliwatts))]
-    return "".join(
-        f"{stamp}{line.format(mw=mw, load=i)}\n" for i, (stamp, mw) in enumerate(zip(stamps, milliwatts, strict=True))
-    )
-
-
 MIG_RESULTS = """model_name,batch_size,seq_length,latency,latency_std,throughput,start_timestamp,end_timestamp,mig
 bert,1,32,5.0,0.1,200.0,1657289505,1657289515,3g.20gb
 bert,4,32,8.0,0.1,500.0,1657289520,1657289530,3g.20gb
@@ -428,32 +239,20 @@ bert,8,32,0,0,0,0,0,3g.20gb
 """
 
 SAMPLES = {
-    "tegrastats": ("tegrastats", tegrastats([2400] * 10 + [9000] * 10)),
-    "tegrastats of old": ("tegrastats", tegrastats([1532] * 10, NANO, stamped=False)),
     "dmon": ("nvidia_smi", dmon([61] * 20 + [87] * 40)),
     "dmon with dates": ("nvidia_smi", dmon([61] * 10 + [87] * 10, time="DT", gpus=2)),
     "query": ("nvidia_smi", query([61] * 20 + [87] * 20, extra=True)),
     "boxes": ("nvidia_smi", boxes([61] * 5 + [87] * 5)),
     "scrapes": ("dcgm", "".join(scrape(60 + i, mig=True, stamp=f" {1657289505000 + 1000 * i}") for i in range(5))),
-    "dcgmi dmon": ("dcgm", dcgmi([60, 61, 62])),
     "dcgm csv": ("dcgm", dcgm_csv(20)),
     "nvprof summary": ("nvprof", NVPROF_SUMMARY),
     "nvprof summary csv": ("nvprof", NVPROF_SUMMARY_CSV),
-    "nvprof trace": ("nvprof", NVPROF_TRACE),
     "nvprof trace csv": ("nvprof", NVPROF_TRACE_CSV),
     "nvprof metrics": ("nvprof", NVPROF_METRICS),
     "nvprof metrics csv": ("nvprof", NVPROF_METRICS_CSV),
-    "nvprof system": ("nvprof", NVPROF_SYSTEM),
     "trtexec log": ("trtexec", TRTEXEC_LOG),
-    "trtexec printed layers": ("trtexec", TRTEXEC_PRINTED),
-    "trtexec printed layers of old": ("trtexec", TRTEXEC_PRINTED_7),
-    "trtexec times": ("trtexec", trtexec_times()),
     "trtexec profile": ("trtexec", TRTEXEC_PROFILE),
-    "trtexec layers": ("trtexec", TRTEXEC_LAYERS),
     "torch": ("torch_benchmark", TORCH),
-    "openvino": ("openvino", OPENVINO_REPORT),
-    "openvino layers": ("openvino", OPENVINO_LAYERS),
-    "onnxruntime": ("onnxruntime", onnxruntime()),
     "mig results": ("mig_folder", MIG_RESULTS),
     "meter": ("table", meter([100.0 + i for i in range(20)])),
 }

@@ -233,14 +233,3 @@ def ncu_raw(path, launches):
     for k, one in enumerate(launches):
         lines.append(row([*ncu_launch(k, *one), "1,024.5", f"{k}.25", "some text"]))
     return write(path, PREAMBLE + "\n".join(lines) + "\n")
-
-
-def nsys_stats(path, rows=4, unit="ns"):
-    head = f"Start ({unit}),Duration ({unit}),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),"
-    head += "Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name"
-    lines = ["Generating SQLite file report1.sqlite", "", head]
-    for k in range(rows):
-        lines.append(f"{1000 * k},{100 + k},{k + 1},8,1,1,128,1,1,32,0.000,0.000,,,,,NVIDIA A100 (1),1,,7,gemm_k")
-    copy = f"{1000 * rows},50,{rows + 1},,,,,,,,,,2.097,13994.3,Pageable,Device,NVIDIA A100 (1),1,,7,"
-    lines.append(copy + "[CUDA memcpy Host-to-Device]")
-    return write(path, "\n".join(lines) + "\n\nProcessing another report\n")

@@ -1,14 +1,7 @@
 """Workloads that are one kernel: products, copies, sums over processes."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-
 import pytest
 
-from commands import PATIENCE_S
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.simulated import simulate_workload
 from jouletrace.workloads import WorkloadOptions, resolve
@@ -68,7 +61,7 @@ def test_a_copy_copies_and_says_what_it_moves():
         ("gemm", {"sise": "8"}, "no such setting; did you mean 'size'"),
         ("memcpy", {"direction": "up"}, "must be one of d2d, h2d, d2h"),
         ("memcpy", {"direction": "h2d"}, "only GPUs have memory separate from the host's"),
-        ("allreduce", {"size": "x"}, "allreduce needs a whole number"),
+        ("memcpy", {"size": "x"}, "memcpy needs a whole number"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_in_a_line(name, config, complaint):
@@ -82,7 +75,7 @@ def test_options_without_a_meaning_here_are_refused():
         resolve("gemm").build("cpu", WorkloadOptions(batch=4))
     with pytest.raises(BadInputError, match="no parameters to train"):
         resolve("memcpy").build("cpu", WorkloadOptions(task="train"))
-    for name in ("gemm", "memcpy", "allreduce"):
+    for name in ("gemm", "memcpy"):
         with pytest.raises(BadInputError, match=f"{name}: --optimizer and --label-smoothing are for --task train"):
             resolve(name).build("cpu", WorkloadOptions(label_smoothing=0.1))
         with pytest.raises(BadInputError, match=f"{name}: --data is for --task train"):
@@ -103,42 +96,3 @@ def test_on_a_simulated_board_a_gemm_is_one_kernel_of_its_own_dtype():
         assert [kernel.bytes_moved for kernel in step.schedule.kernels] == [2 * 64 * 2**20]
     finally:
         device.close()
-
-
-SUM = """
-import json, sys
-from jouletrace.workloads import WorkloadOptions, resolve
-built = resolve("allreduce").build("cpu", WorkloadOptions(seed=int(sys.argv[1]), config={"size": "1"}))
-(buffer,), _ = built.inputs[0]
-before = buffer.clone()
-built.call(0)
-print(json.dumps({"ranks": built.facts["ranks"], "before": before[:4].tolist(), "after": buffer[:4].tolist()}))
-"""
-
-
-@pytest.mark.thorough
-def test_an_allreduce_over_two_processes_leaves_both_with_the_mean():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SUM, str(rank)], env={**shared, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    said = [json.loads(process.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for process in processes]
-    mean = [(a + b) / 2 for a, b in zip(said[0]["before"], said[1]["before"], strict=True)]
-    assert said[0]["ranks"] == 2
-    assert said[0]["before"] != said[1]["before"]
-    for one in said:
-        assert one["after"] == pytest.approx(mean)
-
-
-def test_half_of_what_names_a_group_of_processes_is_refused(monkeypatch):
-    monkeypatch.setenv("RANK", "0")
-    for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(BadInputError, match="WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"):
-        resolve("allreduce").build("cpu", options(size=1))

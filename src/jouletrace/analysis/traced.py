@@ -31,7 +31,7 @@ NOT_ATTRIBUTED = "not_attributed"
 PERIOD_S, WINDOW_S = 0.02, 0.025
 """Of the driver's record, and the time over which one of its readings is a mean, about."""
 
-_TRACES = ("kineto", "nsys", "nsys_stats", "nvprof")
+_TRACES = ("kineto", "nsys", "nvprof")
 """Formats whose timelines have kernels, if they were recorded."""
 
 _NEAR = 0.25

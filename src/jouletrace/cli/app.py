@@ -116,7 +116,6 @@ mig_app.command("plan")(_guarded(mig.plan))
 mig_app.command("apply")(_guarded(mig.apply))
 mig_app.command("restore")(_guarded(mig.restore))
 mig_app.command("sweep")(_guarded(mig_sweep.sweep))
-mig_app.command("pack")(_guarded(mig_sweep.pack))
 app.add_typer(mig_app, name="mig", no_args_is_help=True)
 
 fleet_app = typer.Typer(help="The same load on many GPUs and hosts, and how much they differ.", rich_markup_mode=None)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jouletrace.addons.fleet.engine import Watch
 from jouletrace.addons.fleet.names import gpu_names
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 _MOST_LINES = 16
 
 
-class FleetProgress(Drawn):
-    """Draws ``addons.fleet.engine.Watch`` with rich on a terminal, else prints a line per result; and all failures.
+class FleetProgress(Drawn, Watch):
+    """Draws the progress with rich on a terminal, else prints a line per result; and all failures.
 
     Args:
         gpus: All GPUs of the fleet.

@@ -1,4 +1,4 @@
-"""``jouletrace mig``: list, plan, apply and restore; ``mig_sweep`` holds sweep and pack."""
+"""``jouletrace mig``: list, plan, apply and restore."""
 
 from __future__ import annotations
 

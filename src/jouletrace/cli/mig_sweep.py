@@ -1,4 +1,4 @@
-"""``jouletrace mig sweep`` and ``mig pack``."""
+"""``jouletrace mig sweep``."""
 
 from __future__ import annotations
 
@@ -33,9 +33,6 @@ def sweep(
     dtype: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, amp. [default: fp16]")] = None,
     mode: Annotated[str, typer.Option(help="eager or graph.")] = "eager",
     seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of each measurement.")] = 10.0,
-    idle_apart: Annotated[
-        bool, typer.Option("--idle-apart", help="Show idle power separately instead of apportioning it to slices.")
-    ] = False,
     dcgm_url: Annotated[
         str | None, typer.Option(metavar="URL", help="A dcgm-exporter for activity and memory. [default: GPM]")
     ] = None,
@@ -66,7 +63,7 @@ def sweep(
     lengths = _numbers(seq_len, "--seq-len") if seq_len else [None]
     jobs = read_jobs(_names(models), _names(tasks), _numbers(batch, "--batch"), lengths, dtype=dtype, mode=mode)
     counts = tuple(0 if one == "max" else _numbers(one, "--together")[0] for one in _names(together))
-    point = PointSettings(seconds=seconds, solo_s=max(1.0, seconds * 0.4), share_idle=not idle_apart)
+    point = PointSettings(seconds=seconds, solo_s=max(1.0, seconds * 0.4))
     settings = SweepSettings(tuple(_names(profiles)), tuple(jobs), counts, point, dcgm_url)
     backend = open_backend(device)
     try:
@@ -96,42 +93,6 @@ def sweep(
     if lost:
         reasons = "; ".join(list(dict.fromkeys(str(row["detail"]) for row in lost))[:3])
         raise NotPossibleError(f"{len(lost)} of {len(store.rows)} rows have no figures: {reasons}")
-
-
-def pack(
-    folder: Annotated[Path, typer.Argument(metavar="SWEEP", help="Folder of a sweep.")],
-    jobs: Annotated[list[str], typer.Argument(metavar="MODEL:BATCH=SAMPLES...", help="Jobs: vit:16=10000.")],
-    device: Device = "auto",
-    json: JsonOut = False,
-) -> None:
-    """Compute the division and assignment of jobs to slices with the least energy, from the figures of a sweep."""
-    from jouletrace.addons.mig.backend import open_backend
-    from jouletrace.addons.mig.listing import table
-    from jouletrace.addons.mig.packing import pack as find
-    from jouletrace.addons.mig.packing import read_orders
-    from jouletrace.addons.mig.rows import RowStore
-    from jouletrace.report.scale import quantity
-
-    if not (folder / "rows.jsonl").is_file():
-        raise BadInputError(f"{folder} is not the folder of a sweep (it has no rows.jsonl)")
-    orders = read_orders(jobs)
-    backend = open_backend(device)
-    try:
-        found = find(orders, RowStore(folder, {"board": backend.info.id}).rows, backend.profiles())
-    finally:
-        backend.close()
-    if json:
-        print(json_module.dumps(found.to_dict(), indent=1))
-        return
-    lines = [
-        (order, option.profile.name, where, quantity(option.seconds(order), "s"), quantity(option.active_j(order), "J"))
-        for order, option, where in zip(found.orders, found.options, found.placements, strict=True)
-    ]
-    put(table(("job", "slice", "placement", "time", "energy above idle"), lines))
-    print(f"\nall done after {quantity(found.seconds, 's')}; the GPU takes {quantity(found.energy_j, 'J')} (modelled)")
-    if found.one_by_one_j is not None:
-        less = ", which is less" if found.one_by_one_j < found.energy_j else ""
-        print(f"one after another on the largest slice: {quantity(found.one_by_one_j, 'J')}{less}")
 
 
 def _names(text: str) -> list[str]:

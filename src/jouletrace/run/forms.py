@@ -73,7 +73,6 @@ class Fleet(TypedDict, total=False):
     placement: str | None
     noise: list[str]
     noise_here: bool
-    cool_down: Facts | None
     at_ns: Integer | None
 
 

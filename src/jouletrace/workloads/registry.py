@@ -29,7 +29,6 @@ _OWN: dict[str, tuple[str, ...]] = {
     "dlrm": ("dlrm:Dlrm",),
     **{name: ("gemm:Gemm", name) for name in GEMMS},
     "memcpy": ("memcpy:Memcpy",),
-    "allreduce": ("allreduce:AllReduce",),
 }
 """Workloads with code in this package, by name: module and class, and the arguments of the class."""
 

@@ -1,31 +1,23 @@
 """``jouletrace fleet`` from end to end, on simulated GPUs in processes of their own."""
 
-import csv
 import json
 import os
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from commands import command
-from fleet_data import fleet
-from jouletrace.addons.fleet import gpus
-from jouletrace.addons.fleet.cooling import wait_until_cool
-from jouletrace.addons.fleet.dataset import Dataset
-from jouletrace.addons.fleet.engine import local, run_fleet
-from jouletrace.addons.fleet.findings import start_skew
+from fleet_data import run_of, stored
+from jouletrace.addons.fleet import engine, gpus
+from jouletrace.addons.fleet.engine import Host, open_host, run_fleet
+from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.node import Outcome
-from jouletrace.addons.fleet.open import Request, open_fleet
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.addons.fleet.results import read_fleet
-from jouletrace.addons.fleet.store import open_store
 from jouletrace.cli.fleet_progress import FleetProgress
-from jouletrace.devices.base import Samples
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.run import load
+from jouletrace.run import load, save
+
+SIZE = ("--config", "size=4096")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +34,7 @@ def measured(tmp_path_factory):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main.run(
-            ["fleet", "run", "gemm", "--size", "4096", "--device", "sim:h100", "--gpus", "2", *short, "-o", str(place)]
+            ["fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", *short, "-o", str(place)]
         )
     assert code == 0, err.getvalue()
     return place, out.getvalue(), err.getvalue()
@@ -59,78 +51,48 @@ def test_a_fleet_runs_prints_its_report_and_says_simulated(measured):
 
 
 @pytest.mark.thorough
-def test_every_result_is_a_run_that_show_opens_and_rows_that_tell_the_same(measured):
+def test_every_result_is_a_run_whose_figures_are_those_of_the_report(measured, capsys):
     place, _, _ = measured
-    pandas = pytest.importorskip("pandas")
-    rows = pandas.read_parquet(place / "runs")
-    assert len(rows) == 2
-    run = load(next((place / "raw").rglob("*1/repeat-0000.zip")))
-    row = rows[rows["gpu"] == run.devices[0].id].iloc[0]
-    assert row["energy_j"] == run.result("energy_total_j").value
+    run = load(next(place.rglob("*1/repeat-0000.zip")))
+    assert run.settings["fleet"]["placement"] == "together"
+    (group,) = json.loads(command(capsys, "fleet", "report", str(place), "--json").out)["groups"]
+    row = next(gpu for gpu in group["gpus"] if gpu["gpu"] == run.devices[0].id)
     assert row["idle_w"] == run.result("baseline_deep_idle_w").value
     assert 50 < row["idle_w"] < 100
     assert row["clock_mhz"] > 600
-    assert run.settings["fleet"]["placement"] == "together"
-    assert len(pandas.read_parquet(place / "samples")) > 200
-    windows = pandas.read_parquet(place / "windows")
-    assert len(windows) == 4, "two of half a second each"
-    assert len(pandas.read_parquet(place / "iterations")) >= 60
+    assert row["energy_j"]["value"]["value"] == pytest.approx(run.result("energy_total_j").value, rel=0.05)
 
 
 @pytest.mark.thorough
-def test_processes_that_run_together_are_told_one_moment_and_how_late_each_began(tmp_path):
+def test_processes_that_run_together_begin_at_one_moment(tmp_path):
     """On the CPU, which is two devices here: that they disturb one another doesn't matter."""
     pytest.importorskip("torch")
     boards = [FleetGpu("host", f"cpu-{n}", n, "cpu", "CPU") for n in range(2)]
     profile = ProfileSettings(config={"size": "64"}, warmup_s=0.2, idle_s=0.1, latency_s=0.1)
-    settings = FleetSettings("gemm", profile, repeats=1, seconds=0.5)
-    dataset = Dataset(open_store(tmp_path / "f"))
-    found = run_fleet(settings, boards, dataset, local(settings, boards, [], str(tmp_path / "f")))
+    folder = Folder(tmp_path / "f")
+    found = run_fleet(FleetSettings("gemm", profile, repeats=1, seconds=0.5), Host(boards, [], {}), folder)
     assert found.measured == 2
-    rows = pa.concat_tables(dataset.read("runs")[0].values())
-    assert len(set(rows["at_ns"].to_pylist())) == 1
-    late_s = (rows["start_ns"].to_numpy() - rows["at_ns"].to_numpy()) / 1e9
-    assert (late_s >= 0).all()
-    skew = start_skew(read_fleet(tmp_path / "f").groups[0])
-    assert skew.most == pytest.approx(float(np.ptp(late_s)))
+    at_ns = {load(path).settings["fleet"]["at_ns"] for path in folder.root.rglob("*.zip")}
+    assert len(at_ns) == 1
 
 
 @pytest.mark.thorough
-def test_processes_that_sum_with_one_another_follow_the_first_and_all_end(tmp_path):
-    pytest.importorskip("torch")
-    boards = [FleetGpu("host", f"cpu-{n}", n, "cpu", "CPU") for n in range(2)]
-    profile = ProfileSettings(config={"size": "1"}, warmup_s=0.2, idle_s=0.1, latency_s=0.1)
-    settings = FleetSettings("allreduce", profile, repeats=1, seconds=0.5, limit_s=100)
-    dataset = Dataset(open_store(tmp_path / "f"))
-    found = run_fleet(settings, boards, dataset, local(settings, boards, [], str(tmp_path / "f")))
-    assert (found.measured, found.failed) == (2, ())
-    rows = pa.concat_tables(dataset.read("runs")[0].values()).to_pylist()
-    assert rows[0]["latency_s"] == rows[1]["latency_s"] > 0, "a sum has one time"
-    assert sum(map(len, dataset.read("iterations")[0].values())) >= 20
-    assert start_skew(read_fleet(tmp_path / "f").groups[0]).reason == "collective"
-
-
-@pytest.mark.thorough
-def test_the_report_is_read_again_as_json_page_and_actions(measured, capsys, tmp_path):
+def test_the_report_is_read_again_as_json_and_page(measured, capsys, tmp_path):
     pytest.importorskip("plotly")
     place, _, _ = measured
-    page, table = tmp_path / "fleet.html", tmp_path / "actions.csv"
-    said = command(
-        capsys, "fleet", "report", str(place), "--json", "--ask", "1", "-o", str(page), "--actions", str(table)
-    )
+    page = tmp_path / "fleet.html"
+    said = command(capsys, "fleet", "report", str(place), "--json", "--ask", "1", "-o", str(page))
     assert said.code == 0, said.err
     found = json.loads(said.out)["groups"][0]
-    assert "when the load begins" in page.read_text()
     assert found["worth"]["label"] == "GPU 1"
-    assert found["start_skew_s"]["reason"] == "virtual_time"
-    assert "Clock over the last repeat" in page.read_text()
-    assert [row["simulated"] for row in csv.DictReader(table.open())] == ["true", "true"]
+    assert "GPU 1" in page.read_text()
+    assert "SIMULATED" in page.read_text()
 
 
 @pytest.mark.thorough
 def test_runs_from_anywhere_make_a_fleet(measured, capsys):
     place, _, _ = measured
-    runs = sorted(str(path) for path in (place / "raw").rglob("*.zip"))
+    runs = sorted(str(path) for path in place.rglob("*.zip"))
     said = command(capsys, "fleet", "report", *runs, "--json")
     assert said.code == 0, said.err
     assert [gpu["runs"] for gpu in json.loads(said.out)["groups"][0]["gpus"]] == [1, 1]
@@ -139,7 +101,7 @@ def test_runs_from_anywhere_make_a_fleet(measured, capsys):
 @pytest.mark.thorough
 def test_a_run_that_is_cut_off_is_named_and_the_others_count(measured, capsys, tmp_path):
     place, _, _ = measured
-    for number, path in enumerate(sorted((place / "raw").rglob("*.zip"))):
+    for number, path in enumerate(sorted(place.rglob("*.zip"))):
         (tmp_path / f"{number}.zip").write_bytes(path.read_bytes())
     (tmp_path / "cut.zip").write_bytes((tmp_path / "0.zip").read_bytes()[:-300])
     runs = [str(tmp_path / name) for name in ("0.zip", "cut.zip", "1.zip")]
@@ -161,9 +123,7 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
     place, _, _ = measured
     about = json.loads((place / "fleet.json").read_text())
     assert len(about["gpus"]) == 2
-    said = command(
-        capsys, "fleet", "run", "gemm", "--size", "2048", "--device", "sim:h100", "--gpus", "2", "-o", str(place)
-    )
+    said = command(capsys, "fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", "-o", str(place))
     assert said.code == 2
     assert 'holds a fleet run with other settings (profile mode: "graph", not "eager")' in said.complaint
 
@@ -179,28 +139,16 @@ def test_the_same_command_again_measures_nothing_new(measured, capsys):
         (("gemm", "--device", "sim:h100", "--noise", "gemm@0"), "noise has no effect on simulated GPUs"),
         (("gemm", "--device", "sim:h100", "--placement", "at-once"), "together, in-turn"),
         (("gemm", "--device", "sim:h100", "--repeats", "0"), "must be at least 1"),
-        (("gemm", "--device", "sim:h100", "--engine", "slurm"), "local, ray"),
-        (("allreduce", "--device", "sim:h100", "--placement", "in-turn"), "run together"),
-        (("memcpy", "--device", "sim:h100", "--size", "auto"), "--config size=auto: memcpy needs a whole number"),
-        (("gemm", "--device", "sim:h100", "--size", "0"), "--config size=0: gemm needs a whole number of 1 or more"),
-        (
-            ("memcpy", "--device", "sim:h100", "--iterations", "-1"),
-            "--config iterations=-1: memcpy needs a whole number",
-        ),
+        (("memcpy", "--config", "size=auto"), "--config size=auto: memcpy needs a whole number"),
+        (("gemm", "--config", "size=auto"), "find it by profile gemm --config size=auto"),
+        (("gemm", "--config", "size=0"), "--config size=0: gemm needs a whole number of 1 or more"),
+        (("memcpy", "--config", "iterations=-1"), "--config iterations=-1: memcpy needs a whole number"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line_before_anything_runs(arguments, complaint, capsys, workspace):
     said = command(capsys, "fleet", "run", *arguments)
     assert said.code == 2
     assert complaint in said.complaint
-    assert not (workspace / "runs").exists()
-
-
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_sums_between_simulated_boards_are_refused_before_anything_runs(engine, capsys, workspace):
-    said = command(capsys, "fleet", "run", "allreduce", "--device", "sim:h100", "--gpus", "2", "--engine", engine)
-    assert said.code == 3
-    assert said.complaint.endswith("allreduce needs real GPUs: simulated GPUs have no links to one another")
     assert not (workspace / "runs").exists()
 
 
@@ -214,32 +162,29 @@ def test_a_run_counts_once(capsys, tmp_path, monkeypatch):
 
 
 def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsys):
-    fleet(tmp_path / "f", [1, 1.01])
+    stored(tmp_path / "f", [1, 1.01], repeats=1)
     said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "7")
     assert said.code == 2
     assert "GPU 0, GPU 1" in said.complaint
-
-
-@pytest.mark.thorough
-def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys):
-    fleet(tmp_path / "f", [1, 1.01, 1, 1, 1, 1.02, 1, 1])
-    for ask in ("1", "GPU 1"):
+    for ask in ("1", "gpu 1", "GPU 1", "node-0:1", "gpu-0001"):
         said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask)
+        assert "Worth asking for?  GPU 1: " in said.out
+
+
+def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = []
+    for node in range(2):
+        for place in range(2):
+            gpu = FleetGpu(f"node-{node}", f"GPU-{node}{place}", place, "")
+            runs.append(f"{node}{place}.zip")
+            save(run_of(Task(gpu, 0), 1 + 0.01 * place), runs[-1])
+    for ask, candidates in (("1", "node-0:1, node-1:1"), ("GPU-0", "node-0:0, node-0:1")):
+        said = command(capsys, "fleet", "report", *runs, "--ask", ask)
         assert said.code == 2
-        assert f"--ask {ask}: several hosts have one; write HOST:GPU, such as --ask node-0:1" in said.complaint
-        assert "node-0:1, node-1:1" in said.complaint
+        assert f"--ask {ask}: several are meant; write one of {candidates}" in said.complaint
     for ask in ("node-1:1", "node-1:GPU 1"):
-        said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask)
-        assert said.code == 0
-        assert "Worth asking for?  node-1:1: " in said.out
-    said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", "GPU-00")
-    assert "several UUIDs begin so; write more of the UUID, or one of node-0:0" in said.complaint
-
-
-@pytest.mark.parametrize("ask", ["1", "gpu 1", "GPU 1", "node-0:1", "gpu-0001"])
-def test_a_gpu_of_one_host_is_asked_for_by_its_place_its_name_or_its_uuid(ask, tmp_path, capsys):
-    fleet(tmp_path / "f", [1, 1.01])
-    assert "Worth asking for?  GPU 1: " in command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask).out
+        assert "Worth asking for?  node-1:1: " in command(capsys, "fleet", "report", *runs, "--ask", ask).out
 
 
 def watched(capsys, quiet=False):
@@ -265,13 +210,8 @@ def test_beside_json_only_failures_are_said(capsys):
     assert watched(capsys, quiet=True).err.splitlines() == ["a:0, repeat 1: it took too long"]
 
 
-def test_simulated_boards_differ_and_so_do_their_hosts():
-    boards = gpus.simulated("sim:h100", "2", 3)
-    assert len({board.id for board in boards}) == 6
-    assert [board.node for board in boards] == [f"sim-node-{n}" for n in (0, 0, 1, 1, 2, 2)]
-    air = [board.device.partition("ambient_c:")[2] for board in boards]
-    assert air[0] == air[1] != air[2] == air[3]
-    assert "given" not in gpus.simulated("sim:h100", "2", 1)[0].device
+def test_simulated_boards_differ():
+    assert len({board.id for board in gpus.simulated("sim:h100", "2")}) == 2
 
 
 HERE = [FleetGpu("host", f"GPU-{name}", n, f"GPU-{name}") for n, name in enumerate(("aa11", "aa22", "bb33"))]
@@ -300,46 +240,11 @@ def test_cuda_order_counts_and_hidden_boards_are_left_out(monkeypatch):
 
 
 def test_a_fleet_of_which_every_gpu_is_busy_is_not_begun(monkeypatch):
-    monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (HERE, []))
-    monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda gpus: {gpu.id: f"{gpu} is in use" for gpu in gpus})
-    with pytest.raises(NotPossibleError, match="--allow-busy"), open_fleet(FleetSettings("gemm"), Request()):
-        pass
-    with open_fleet(FleetSettings("gemm"), Request(allow_busy=True)) as fleet:
-        assert fleet.excluded == {}
-
-
-class Cooling:
-    """A device that cools by a degree a second."""
-
-    def __init__(self, from_c: float) -> None:
-        self.clock = self
-        self.now_s = 0.0
-        self._from_c = from_c
-        self.interval_s = 0.1
-        self.channels = [type("Channel", (), {"name": "temperature_c"})]
-
-    def monotonic_ns(self):
-        return round(self.now_s * 1e9)
-
-    def sleep(self, seconds):
-        self.now_s += seconds
-
-    def sources(self):
-        return [self]
-
-    def poll(self):
-        return [Samples("temperature_c", np.array([0]), np.array([self._from_c - self.now_s]))]
-
-
-def test_a_board_is_waited_for_until_it_is_cool_or_the_time_is_up():
-    found = wait_until_cool(Cooling(60), 50, 60, Silent())
-    assert found["reached"] is True
-    assert found["seconds"] == pytest.approx(10, abs=0.6)
-    found = wait_until_cool(Cooling(60), 50, 4, Silent())
-    assert (found["reached"], found["seconds"]) == (False, 4)
-    assert found["to_c"] == 56
-    found = wait_until_cool(Cooling(60), None, 60, Silent())
-    assert (found["reached"], found["seconds"]) == (None, 0)
+    monkeypatch.setattr(engine, "find_gpus", lambda *asked: (HERE, []))
+    monkeypatch.setattr(engine, "busy", lambda gpus: {gpu.id: f"{gpu} is in use" for gpu in gpus})
+    with pytest.raises(NotPossibleError, match="--allow-busy"):
+        open_host(FleetSettings("gemm"))
+    assert open_host(FleetSettings("gemm"), allow_busy=True).excluded == {}
 
 
 def test_a_fleet_does_not_go_into_the_folder_of_a_run(capsys, workspace):
@@ -351,7 +256,7 @@ def test_a_fleet_does_not_go_into_the_folder_of_a_run(capsys, workspace):
     assert os.listdir(workspace / "old") == ["run.json"]
 
 
-@pytest.mark.parametrize("arguments", [("--limit", "nan"), ("--limit", "-5%"), ("--worth", "inf"), ("--worth", "200%")])
+@pytest.mark.parametrize("arguments", [("--worth", "nan"), ("--worth", "-5%"), ("--worth", "200%")])
 def test_shares_of_a_report_lie_between_0_and_all(capsys, arguments):
     said = command(capsys, "fleet", "report", "anything", *arguments)
     assert said.code == 2

@@ -3,30 +3,28 @@
 import pytest
 
 from commands import command
-from fleet_data import gpus, tables_of
-from jouletrace.addons.fleet.dataset import Dataset
-from jouletrace.addons.fleet.node import Outcome
+from fleet_data import gpus, run_of
+from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.folder import Folder
+from jouletrace.addons.fleet.node import Node, Outcome
 from jouletrace.addons.fleet.plan import Task
-from jouletrace.addons.fleet.store import open_store
 from jouletrace.errors import BadInputError
 
 
 @pytest.fixture(params=[KeyboardInterrupt(), BadInputError("cannot write fleet/failed: No space left on device")])
 def broken_off(monkeypatch, request):
-    """An engine that has one result of two when Ctrl-C comes, or the disk is full; how the command ends."""
+    """A host that has one result of two when Ctrl-C comes, or the disk is full; how the command ends."""
 
-    def local(settings, boards, others, place, command):
-        def work(todo, note, hear):
-            task = Task(boards[0], 0)
-            Dataset(open_store(place)).put(task, tables_of(task, [1.0, 1.1]))
+    class Breaks(Node):
+        def at_once(self, group, note, hear):
+            task = Task(self._gpus[0], 0)
+            Folder(self._store).add(task, run_of(task))
             note(Outcome(task))
             raise request.param
 
-        return work
-
-    monkeypatch.setattr("jouletrace.addons.fleet.open.local", local)
-    monkeypatch.setattr("jouletrace.addons.fleet.open.find_gpus", lambda *asked: (gpus(1, 2), []))
-    monkeypatch.setattr("jouletrace.addons.fleet.open.busy", lambda boards: {})
+    monkeypatch.setattr(engine, "Node", Breaks)
+    monkeypatch.setattr(engine, "find_gpus", lambda *asked: (gpus(1, 2), []))
+    monkeypatch.setattr(engine, "busy", lambda boards: {})
     return getattr(request.param, "exit_code", 130), str(request.param) or "interrupted"
 
 

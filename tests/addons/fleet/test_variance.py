@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from covering import fewest, most
-from jouletrace.addons.fleet.autocorrelation import autocorrelation, inflation
 from jouletrace.addons.fleet.variance import DRAWS, LEVELS, Split, split
 
 
@@ -74,8 +73,7 @@ def test_means_are_drawn_towards_one_another_and_their_range_holds_the_truth():
 def test_the_mean_of_all_gpus_is_known_no_better_than_their_noise_lets_it_be():
     """Nine GPUs, each mean uncertain by 1, that came out nearly alike: that of all is uncertain by a third."""
     means = 100 + 0.1 * np.linspace(-1, 1, 9)
-    alone = autocorrelation(np.zeros(18), np.repeat(np.arange(9), 2))
-    found = Split((), np.arange(9), means, np.ones(9, int), np.ones((DRAWS, 9)), alone).true_means()
+    found = Split((), np.arange(9), means, np.ones(9, int), np.ones((DRAWS, 9))).true_means()
     assert found.mean(axis=1).std() > 0.95 / 3
 
 
@@ -106,96 +104,27 @@ def test_without_readings_there_is_no_split():
     assert split(np.zeros(0), nothing, nothing, nothing) is None
 
 
-# --- windows that resemble one another ------------------------------------------------------------------
-
-
-def series(rng, runs, windows, rho, sd=1.0):
-    """Runs of windows, each correlated by ``rho`` with the one before it, shape (runs, windows)."""
-    found = rng.normal(0, sd, (runs, windows))
-    found[:, 1:] *= np.sqrt(1 - rho**2)
-    for k in range(1, windows):
-        found[:, k] += rho * found[:, k - 1]
-    return found
-
-
-def about_mean(windows):
-    return autocorrelation(
-        (windows - windows.mean(axis=1, keepdims=True)).ravel(), np.repeat(np.arange(len(windows)), windows.shape[1])
-    )
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7, 0.95])
-def test_the_variance_of_a_mean_of_correlated_windows_is_the_sum_of_their_correlations(rho):
-    for n in (1, 2, 7, 40):
-        correlations = rho ** np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-        assert inflation(rho, np.array([n]))[0] == pytest.approx(correlations.mean() * n)
-        each = np.array([rho])
-        centred = correlations - correlations.mean(axis=0) - correlations.mean(axis=1)[:, None] + correlations.mean()
-        if n > 1:
-            found = about_mean(series(np.random.default_rng(n), 9, n, rho))
-            assert found.expected(each) == pytest.approx(8 * np.trace(centred)), "a course was taken out of 9 runs"
-            of_squares = np.trace(centred @ centred)
-            assert found.freedom(each) == pytest.approx(8 * np.trace(centred) ** 2 / of_squares, rel=0.2)
-
-
-@pytest.mark.parametrize("windows", [6, 20])
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
-def test_the_autocorrelation_is_found_though_each_run_is_short(windows, rho):
-    """Windows less their own mean look less alike: by 0.5 and 0.2 here, without the correction."""
-    rng = np.random.default_rng(7)
-    found = [about_mean(series(rng, 40, windows, rho)) for _ in range(60)]
-    assert np.median([one.rho.value for one in found]) == pytest.approx(rho, abs=0.04)
-    held = [one.rho.low <= rho <= one.rho.high for one in found]
-    assert sum(held) >= fewest(len(held))
-    seen = np.mean([one.seen for one in found])
-    assert seen <= 0.08 if rho == 0 else seen >= (0.95 if rho == 0.7 or windows == 20 else 0.3)
-
-
-@pytest.mark.parametrize(("run_sd", "least"), [(0.0, 0.9), (0.004, 0.88)])
-def test_correlated_windows_are_not_taken_for_differences_between_runs(run_sd, least):
-    """Correlated by 0.7, 20 windows tell as much of a run's mean as 4; as 20 they made 0.27 % out of nothing."""
-    rng = np.random.default_rng(5)
-    node, gpu, run = labels(1, 8, 10, 20)
-    sds = (0.0, 0.012, run_sd, 0.006)
-    fleets, hits, values = 60, np.zeros(4), []
-    for i in range(fleets):
-        own = rng.normal(0, sds[1], 8)[gpu] + rng.normal(0, sds[2], 80)[run]
-        found = split(1 + own + series(rng, 80, 20, 0.7, sds[3]).ravel(), node, gpu, run, seed=i)
-        assert found.correlation.seen
-        assert 3 < found.correlation.effective < 6
-        hits += [
-            part.sd.value is not None and part.sd.low <= sd <= part.sd.high
-            for part, sd in zip(found.components, sds, strict=True)
-        ]
-        values.append(found.components[2].sd.value)
-    assert (hits[1:] / fleets >= least).all(), hits
-    assert np.median(values) <= 0.0012 if run_sd == 0 else np.median(values) == pytest.approx(run_sd, rel=0.1)
-
-
-def test_what_is_not_known_of_the_correlation_widens_the_interval_between_runs():
-    rng = np.random.default_rng(2)
-    node, gpu, run = labels(1, 4, 4, 8)
-    alike = 1 + series(rng, 16, 8, 0.8, 0.006).ravel()
-    assert split(alike, node, gpu, run).components[2].sd.high > 1.5 * np.sqrt(0.006**2 / 8)
-
-
-def test_a_course_that_all_runs_have_in_common_is_no_correlation():
-    """As GPUs that warm up in each run: it moves the means of runs alike."""
-    rng = np.random.default_rng(4)
-    node, gpu, run = labels(1, 4, 10, 20)
-    plain = 1 + rng.normal(0, 0.001, 40)[run] + rng.normal(0, 0.002, 800)
-    warm = plain + np.tile(np.linspace(-0.01, 0.01, 20), 40)
-    before, after = split(plain, node, gpu, run), split(warm, node, gpu, run)
-    assert not after.correlation.seen
-    for one, other in zip(before.components, after.components, strict=True):
-        assert one.sd.value == (None if other.sd.value is None else pytest.approx(other.sd.value))
-
-
 def test_runs_whose_windows_lie_between_one_another_in_the_table_are_told_apart():
     rng = np.random.default_rng(1)
     node, gpu, run = labels(1, 2, 4, 10)
-    values = 1 + series(rng, 8, 10, 0.7, 0.01).ravel()
+    values = 1 + rng.normal(0, 0.01, 80)
     mixed = np.argsort(np.tile(np.arange(10), 8), kind="stable")
     one, other = split(values, node, gpu, run), split(values[mixed], node[mixed], gpu[mixed], run[mixed])
-    assert one.correlation.rho == other.correlation.rho
-    assert [part.sd for part in one.components] == [part.sd for part in other.components]
+    for part, again in zip(one.components, other.components, strict=True):
+        assert again.sd.value == (None if part.sd.value is None else pytest.approx(part.sd.value))
+
+
+def test_what_windows_of_a_run_have_in_common_counts_as_a_difference_between_runs():
+    """Successive windows correlated by 0.9: the means of GPUs are as uncertain as their runs scatter."""
+    rng = np.random.default_rng(5)
+    node, gpu, run = labels(1, 8, 10, 20)
+    hits = 0
+    for i in range(60):
+        steps = rng.normal(0, 0.006, (80, 20))
+        for k in range(1, 20):
+            steps[:, k] = 0.9 * steps[:, k - 1] + np.sqrt(1 - 0.9**2) * steps[:, k]
+        own = rng.normal(0, 0.004, 8)
+        found = split(1 + own[gpu] + steps.ravel(), node, gpu, run, seed=i)
+        low, high = np.quantile(np.ptp(found.true_means(i), axis=1), [0.025, 0.975])
+        hits += low <= np.ptp(own) <= high
+    assert hits >= fewest(60)

@@ -35,11 +35,10 @@ def test_parts_add_up_to_the_board_exactly_whatever_is_split():
         activity = rng.random((int(rng.integers(1, 6)), count)) * (rng.random(count) < 0.8)
         model = fit(rng.uniform(60, 400, len(activity)), IDLE_W, activity, slices)
         watts = float(rng.uniform(50, 400))
-        for share in (True, False):
-            found = split(model, board(watts), IDLE_W, activity[-1], share_idle=share, whole=max(7, sum(slices)))
-            assert total_w(found) == pytest.approx(watts, rel=1e-12)
-            assert all(one.low <= one.value <= one.high for one in found.slices)
-            assert all(one.method == "modelled" for one in found.slices)
+        found = split(model, board(watts), IDLE_W, activity[-1], max(7, sum(slices)))
+        assert total_w(found) == pytest.approx(watts, rel=1e-12)
+        assert all(one.low <= one.value <= one.high for one in found.slices)
+        assert all(one.method == "modelled" for one in found.slices)
 
 
 def test_windows_of_one_slice_alone_tell_what_each_draws():
@@ -69,15 +68,11 @@ def test_more_telling_windows_make_the_interval_narrower():
     assert width(np.array([[1.0, 1.0], [1.0, 0.5], [0.5, 1.0]])) < width(np.array([[1.0, 1.0]])) / 3
 
 
-def test_idle_power_is_shared_by_slices_or_shown_apart():
+def test_idle_power_is_shared_by_slices():
     model = fit([200.0], IDLE_W, [[1.0, 1.0]], [3, 2])
     shared = split(model, board(200.0), IDLE_W, [1.0, 1.0])
     assert shared.idle == pytest.approx([IDLE_W * 3 / 7, IDLE_W * 2 / 7])
     assert shared.rest_idle_w == pytest.approx(IDLE_W * 2 / 7), "of the two slices that no one has"
-    apart = split(model, board(200.0), IDLE_W, [1.0, 1.0], share_idle=False)
-    assert apart.idle == [0.0, 0.0]
-    assert apart.rest_idle_w == IDLE_W
-    assert [one.value for one in apart.slices] == [one.value for one in shared.slices]
 
 
 def test_an_activity_that_is_not_known_gives_no_power_and_not_zero():

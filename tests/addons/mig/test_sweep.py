@@ -1,4 +1,4 @@
-"""Sweeps over slices of a simulated GPU: what rows say, what fails, what resumes, and packing."""
+"""Sweeps over slices of a simulated GPU: what rows say, what fails, what resumes."""
 
 import csv
 import json
@@ -11,15 +11,13 @@ from commands import command
 from jouletrace.addons.mig.apply import apply, written_down
 from jouletrace.addons.mig.jobs import read_jobs
 from jouletrace.addons.mig.layout import Layout, layout_of
-from jouletrace.addons.mig.packing import Order, pack, read_orders
 from jouletrace.addons.mig.plan import make_plan
 from jouletrace.addons.mig.point import PointSettings
-from jouletrace.addons.mig.rows import COLUMNS, RowStore, failed_row
+from jouletrace.addons.mig.rows import COLUMNS, RowStore
 from jouletrace.addons.mig.summary import summary
 from jouletrace.addons.mig.sweep import SweepSettings, sweep
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.mig_state import SimulatedMig
-from jouletrace.simulator.boards.mig_tables import profiles
 
 pytestmark = pytest.mark.thorough
 
@@ -207,62 +205,7 @@ def test_training_takes_longer_and_more_energy_than_inference(tmp_path):
     assert train["energy_per_sample_j"] > 2 * infer["energy_per_sample_j"]
 
 
-def row_of(profile, model, per_s, active_j, batch=1):
-    row = failed_row(profile, 1, 0, read_jobs([model], batches=[batch])[0], "", "")
-    return {
-        **row,
-        "status": "done",
-        "samples_per_s": per_s,
-        "energy_active_per_sample_j": active_j,
-        "idle_power_w": 70.0,
-    }
-
-
-ROWS = [
-    row_of("1g.5gb", "vit", 100.0, 0.40),
-    row_of("3g.20gb", "vit", 280.0, 0.42),
-    row_of("7g.40gb", "vit", 600.0, 0.50),
-    row_of("1g.5gb", "minilm", 400.0, 0.10),
-    row_of("3g.20gb", "minilm", 420.0, 0.12),
-    row_of("7g.40gb", "minilm", 430.0, 0.20),
-]
-
-
-def test_the_packing_found_is_the_cheapest_of_all_there_are():
-    orders = [Order("vit", 1, 20_000), Order("minilm", 1, 30_000), Order("vit", 1, 5_000)]
-    found = pack(orders, ROWS, profiles("a100-40"))
-    costs = []
-    of = {("vit" if row["workload"] == "vit-base" else "minilm", row["profile"]): row for row in ROWS}
-    for names in ((a, b, c) for a in NAMES for b in NAMES for c in NAMES):
-        try:
-            make_plan(names, SimulatedMig(DEVICE))
-        except BadInputError:
-            continue
-        chosen = [of[order.model, name] for order, name in zip(orders, names, strict=True)]
-        times = [order.samples / row["samples_per_s"] for order, row in zip(orders, chosen, strict=True)]
-        active = sum(o.samples * row["energy_active_per_sample_j"] for o, row in zip(orders, chosen, strict=True))
-        costs.append(70.0 * max(times) + active)
-    assert found.energy_j == pytest.approx(min(costs))
-    assert found.energy_j < found.one_by_one_j
-    assert len({(p.start, p.size) for p in found.placements}) == 3
-
-
-NAMES = ("1g.5gb", "3g.20gb", "7g.40gb")
-
-
-def test_jobs_that_were_not_swept_or_do_not_fit_are_refused():
-    with pytest.raises(BadInputError, match="no such point"):
-        pack([Order("swin", 1, 10)], ROWS, profiles("a100-40"))
-    with pytest.raises(NotPossibleError, match="no division"):
-        pack([Order("vit", 1, 10)] * 3, ROWS[1:3], profiles("a100-40"))
-    with pytest.raises(NotPossibleError, match="no power"):
-        pack([Order("vit", 1, 10)], [{**ROWS[0], "idle_power_w": None}], profiles("a100-40"))
-    for item in ("vit=10", "vit:0=10", "vit:1=nan", "vit:1=0", ":1=5"):
-        with pytest.raises(BadInputError, match="MODEL:BATCH=SAMPLES"):
-            read_orders([item])
-
-
-def test_the_command_sweeps_and_packs(capsys):
+def test_the_command_sweeps(capsys):
     arguments = ["--device", DEVICE, "--profiles", "1g.5gb,3g.20gb", "--models", "toy.py:toy", "--batch", "1,8"]
     said = command(capsys, "mig", "sweep", *arguments, "--seconds", "2", "-o", "out")
     assert said.code == 0, said.err
@@ -273,8 +216,6 @@ def test_the_command_sweeps_and_packs(capsys):
     assert data["simulated"] is True
     assert len(data["rows"]) == 4
     assert all(math.isfinite(row["power_w"]) for row in data["rows"])
-    said = command(capsys, "mig", "pack", "out", "toy.py:toy:8=1000", "toy.py:toy:1=100", "--device", DEVICE, "--json")
-    assert {job["profile"] for job in json.loads(said.out)["jobs"]} <= {"1g.5gb", "3g.20gb"}
 
 
 def test_the_commands_list_plan_apply_and_restore(capsys):

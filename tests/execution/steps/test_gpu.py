@@ -40,8 +40,8 @@ def test_a_model_that_reads_from_the_host_is_refused_with_the_line():
         make_step(built, CUDA, "graph")
 
 
-ELSEWHERE = ("mpnet", "memcpy", "allreduce")
-"""Tested by themselves: one can't be captured, two write over what they are given."""
+ELSEWHERE = ("mpnet", "memcpy")
+"""Tested by themselves: one can't be captured, one writes over what it is given."""
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in ELSEWHERE])
@@ -65,21 +65,6 @@ def test_a_captured_copy_copies_what_is_there_now(direction):
     step.replay(1)
     assert torch.equal(target.cpu(), source.cpu())
     step.close()
-
-
-def test_a_captured_sum_over_a_group_of_one_leaves_its_numbers_as_they_were():
-    built = build("allreduce", config={"size": "1"})
-    try:
-        assert built.facts["ranks"] == 1
-        (buffer,), _ = built.inputs[0]
-        before = buffer.clone()
-        step = make_step(built, CUDA, "graph")
-        step.replay(3)
-        assert torch.equal(buffer, before)
-        assert before.std() > 0.5
-        step.close()  # a group can't end while a graph holds its collectives
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "tf32", "fp16", "bf16", "fp64", "amp"])

@@ -1,11 +1,9 @@
 """A power log and a latency, and a power log beside a timeline: from files to figures."""
 
-import json
-
 import numpy as np
 import pytest
 
-from import_logs import TORCH, TRTEXEC_LAYERS, codes, dmon, meter, query, write
+from import_logs import TORCH, TRTEXEC_PROFILE, dmon, meter, query, write
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.rows import Figures
 from jouletrace.formats.importers import import_files
@@ -78,19 +76,11 @@ def test_a_meter_beside_timed_rows_gives_each_its_energy(tmp_path):
 def test_a_figure_computed_again_is_the_same(tmp_path):
     rows = "layer_name,start_time,end_time\nlong,2024-03-01T12:00:12Z,2024-03-01T12:00:28Z\n"
     files = [
-        write(tmp_path, text, name) for text, name in ((LOG, "a"), (TORCH, "b"), (rows, "c"), (TRTEXEC_LAYERS, "d"))
+        write(tmp_path, text, name) for text, name in ((LOG, "a"), (TORCH, "b"), (rows, "c"), (TRTEXEC_PROFILE, "d"))
     ]
     run = imported(*files)
     figures = Figures()
     add_imported(run, figures)
     assert figures.results().to_pylist() == run.results.to_pylist()
     assert figures.units().to_pylist() == run.units.to_pylist()
-    assert {"Conv_0", "Relu_1", "long"} <= set(run.units["name"].to_pylist())
-
-
-def test_a_profile_of_onnxruntime_and_a_log_are_put_together(tmp_path):
-    events = [{"cat": "Session", "pid": 1, "tid": 1, "dur": 8_000_000, "ts": 1_000_000, "ph": "X", "name": "model_run"}]
-    events += [{"cat": "Session", "dur": 5, "ts": 0, "ph": "X", "tid": 1, "name": "session_initialization"}]
-    run = imported(write(tmp_path, query([61.0] * 100), "smi.csv"), write(tmp_path, json.dumps(events), "ort.json"))
-    assert run.result("energy_total_j", unit_of(run, "model_run")).value == pytest.approx(8 * 61.0, rel=0.02)
-    assert "clock_assumed" in codes(run) or run.settings["imported"][1]["aligned"]
+    assert {"Conv_0 + Relu_1", "long"} <= set(run.units["name"].to_pylist())

@@ -17,7 +17,6 @@ LAUNCHES = [(make.GEMM, (8, 1, 1))]
 MAKERS = {
     "kineto": make.kineto,
     "nsys": make.nsys,
-    "nsys_stats": make.nsys_stats,
     "ncu": lambda path: make.ncu_details(path, LAUNCHES),
 }
 

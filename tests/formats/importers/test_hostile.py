@@ -38,9 +38,9 @@ def gzip_of_one_row(folder):
     return write(folder, gzip.compress(b"time_s,power_w\n" + b"1,2\n" * 100_000_000, 1), "x.csv.gz")
 
 
-def json_of_names(folder):
-    """Each layer of two bytes becomes a dictionary."""
-    return write(folder, b'{"Layers":["a"' + b',""' * 2_000_000 + b"]}", "x.json")
+def json_of_events(folder):
+    """Each event of two bytes becomes an object."""
+    return write(folder, b'{"traceEvents":[{}' + b",{}" * 6_000_000 + b"]}", "x.json")
 
 
 def table_of_short_rows(folder):
@@ -51,7 +51,7 @@ def table_of_short_rows(folder):
 @needs_proc
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("make", "form"), [(gzip_of_one_row, "table"), (json_of_names, "trtexec"), (table_of_short_rows, "table")]
+    ("make", "form"), [(gzip_of_one_row, "table"), (json_of_events, "kineto"), (table_of_short_rows, "table")]
 )
 def test_what_takes_too_much_memory_is_refused_in_one_line(tmp_path, make, form):
     path = make(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 import import_timelines as make
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import nsys, nsys_stats
+from jouletrace.formats.importers import nsys
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.nsys import spans as nsys_spans
 from jouletrace.formats.importers.nsys import tables as nsys_tables
@@ -20,7 +20,6 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 from import_speed import make_export
 
 EXPORTS = sorted(p for folder in ("nsys_ai", "pipit_nsys") for p in (SAMPLES / folder).glob("*.sqlite"))
-STATS = sorted((SAMPLES / "flame").glob("*gpu_trace*.csv"))
 
 
 def read(path):
@@ -198,44 +197,6 @@ def test_mutated_exports_end_in_one_line_or_a_partial_import(tmp_path):
     )  # of 200: one in four mutations puts a number or a name into the file that breaks its pages
 
 
-def test_statistics_become_spans_without_launches(tmp_path):
-    run = nsys_stats.read(make.nsys_stats(tmp_path / "a.csv"), ImportOptions())
-    kernels = rows(run, "kernel")
-    assert [(row["start_ns"], row["end_ns"]) for row in kernels] == [
-        (1000 * k, 1100 * k + 100 - 99 * k) for k in range(4)
-    ]
-    assert (kernels[0]["grid_x"], kernels[0]["registers"], kernels[0]["lane"]) == (8, 32, "stream 7")
-    copy = rows(run, "memcpy")[0]
-    assert (copy["grid_x"], copy["bytes"]) == (None, None)
-    assert codes(run)["rounded_sizes"].startswith("9 ")
-    assert (run.devices[0].id, run.devices[0].name) == ("imported:1", "NVIDIA A100")
-
-
-def test_statistics_in_another_unit_or_locale_are_read(tmp_path):
-    path = make.nsys_stats(tmp_path / "a.csv", unit="us")
-    text = path.read_text().replace("Generating SQLite file report1.sqlite\n\n", "")
-    path.write_text(text.replace(",", ";").replace(".", ",").replace("\n1000;101", "\n1000,5;101,25"))
-    assert nsys_stats.sniff(path.read_bytes())
-    kernel = rows(nsys_stats.read(path, ImportOptions()), "kernel")[1]
-    assert (kernel["start_ns"], kernel["end_ns"]) == (1_000_500, 1_101_750)
-
-
-@pytest.mark.thorough
-def test_mutated_statistics_end_in_one_line_or_a_partial_import(tmp_path):
-    clean = make.nsys_stats(tmp_path / "a.csv", rows=20).read_bytes()
-    found = read_damaged(nsys_stats, [clean], tmp_path / "b.csv", 200)
-    assert found["read"] > 100
-
-
-def test_a_header_that_is_damaged_or_says_a_name_twice_mixes_no_columns(tmp_path):
-    text = make.nsys_stats(tmp_path / "a.csv").read_text()
-    with pytest.raises(BadInputError, match="line 3: the header"):
-        nsys_stats.read(make.write(tmp_path / "b.csv", text.replace("Strm,Name", "Strm,XName,'Name")), ImportOptions())
-    twice = make.write(tmp_path / "c.csv", text.replace("GrdZ", "GrdX"))
-    kernel = rows(nsys_stats.read(twice, ImportOptions()), "kernel")[0]
-    assert (kernel["block_x"], kernel["registers"], kernel["lane"]) == (128, 32, "stream 7")
-
-
 @pytest.mark.samples
 @pytest.mark.skipif(not EXPORTS, reason="no sample files here")
 @pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.name)
@@ -258,16 +219,6 @@ def test_real_exports_agree_with_queries(path):
     launches = {row["correlation"] for row in rows(run, "launch")}
     assert sum(row["correlation"] in launches for row in kernels) == joined
     base.close()
-
-
-@pytest.mark.samples
-@pytest.mark.skipif(not STATS, reason="no sample files here")
-@pytest.mark.parametrize("path", STATS, ids=lambda path: path.name)
-def test_real_statistics_agree_with_a_plain_count(path):
-    lines = path.read_text().splitlines()[1:]
-    spans = rows(nsys_stats.read(path, ImportOptions()))
-    assert len(spans) == len(lines)
-    assert sum(row["end_ns"] - row["start_ns"] for row in spans) == sum(int(line.split(",")[1]) for line in lines)
 
 
 PEAK = """

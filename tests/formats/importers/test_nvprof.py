@@ -7,8 +7,6 @@ from import_logs import (
     NVPROF_METRICS_CSV,
     NVPROF_SUMMARY,
     NVPROF_SUMMARY_CSV,
-    NVPROF_SYSTEM,
-    NVPROF_TRACE,
     NVPROF_TRACE_CSV,
     codes,
     left_out,
@@ -64,14 +62,6 @@ def test_system_profiling_in_a_trace_becomes_samples(tmp_path):
     assert not codes(run)
 
 
-def test_a_trace_in_text_is_the_same_in_other_clothes(tmp_path):
-    copy, kernel = read(tmp_path, "nvprof", NVPROF_TRACE).spans.to_pylist()
-    assert (copy["kind"], copy["bytes"], copy["start_ns"]) == ("memcpy", 16, 212_420_000)
-    assert (kernel["name"], kernel["correlation"], kernel["registers"]) == ("vecAdd(float const *, int)", 109, 16)
-    assert [kernel[f"block_{axis}"] for axis in "xyz"] == [128, 1, 1]
-    assert kernel["end_ns"] - kernel["start_ns"] == 20_000
-
-
 def test_metrics_of_each_launch_are_its_counters(tmp_path):
     text = '"Start","Duration","Grid X","Device","Context","Stream","Name","sm_efficiency","dram_read_throughput"\n'
     text += "ms,us,,,,,,%,GB/s\n"
@@ -99,13 +89,6 @@ def test_metrics_by_kernel_are_figures_in_si_units(tmp_path):
     run = read(tmp_path, "nvprof", NVPROF_METRICS_CSV)
     assert run.result("achieved_occupancy", 1).value == 0.5
     assert run.result("achieved_occupancy", 1).n == 3
-
-
-def test_the_summary_of_system_profiling_is_a_device_with_its_power(tmp_path):
-    run = read(tmp_path, "nvprof", NVPROF_SYSTEM)
-    assert run.units.to_pylist()[1]["name"] == "Tesla K20c (0)"
-    assert run.result("power_w", 1).value == pytest.approx(90.0)
-    assert run.result("clock_sm_min_mhz", 1).value == pytest.approx(614.0)
 
 
 def test_rows_that_cannot_be_read_are_counted(tmp_path):

@@ -2,11 +2,11 @@
 
 CUDA shows it this GPU only. It reads JSON objects, one per line, and writes such lines:
 
-    <- {"measure": {...}}, {"noise": {...}} or {"size": {...}}
+    <- {"measure": {...}} or {"noise": {...}}
     -> {"is": "phase", "name": "warm-up", "seconds": 5.0}     for every step of progress
     -> {"is": "ready"}
     <- {"at_ns": 1767225600000000000}                         common start of all processes
-    -> {"is": "done", ...} or {"is": "failed", "reason": "out_of_memory", "text": "..."}
+    -> {"is": "done"} or {"is": "failed", "reason": "out_of_memory", "text": "..."}
 
 It ends when its input ends; noise is ended in this way.
 """
@@ -19,19 +19,14 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from jouletrace.addons.fleet import collective
-from jouletrace.addons.fleet.cooling import wait_until_cool
-from jouletrace.addons.fleet.dataset import Dataset
+from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.addons.fleet.power_step import COLUMNS
-from jouletrace.addons.fleet.rows import Measured
-from jouletrace.addons.fleet.store import open_store
+from jouletrace.addons.fleet.power_step import power_step
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
@@ -94,66 +89,50 @@ class Talk:
         """See ``profiler.progress.Progress``; the parent measures the time itself."""
 
 
-def measure(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
-    """Measure a task and store the result; returns what the parent needs."""
+def measure(order: dict[str, Any], talk: Talk) -> None:
+    """Measure a task and store the result."""
     settings = FleetSettings.from_dict(order["settings"])
     task = Task(FleetGpu(**order["gpu"]), order["repeat"], order["order"])
     with closing(open_device(task.gpu.device)) as device:
-        cooled = wait_until_cool(device, order["cool_to_c"], settings.cool_limit_s, talk)
         how = _fixed_length(settings, device)
-    how = numbered(replace(how, device=task.gpu.device), task.repeat + 1)
-    told: Fleet = {
+    own: Fleet = {
         "node": task.gpu.node,
         "repeat": task.repeat,
         "order": task.order,
         "placement": settings.placement,
         "noise": [str(noise) for noise in settings.noise],
         "noise_here": any(noise.on(task.gpu) for noise in settings.noise),
-        "cool_down": cooled,
     }
 
-    follows = collective.role() == "follower"
-
     def gate(session: Session) -> None:
-        session.run.settings["fleet"] = told
+        session.run.settings["fleet"] = own
         talk.say("ready")
-        if follows:
-            return  # the leader, which it follows, waits for both
-        at_ns = told["at_ns"] = int(talk.order()["at_ns"])
+        own["at_ns"] = at_ns = int(talk.order()["at_ns"])
         wait_until(at_ns, session.clock)
 
-    run = _profile(settings.workload, how, Path(order["scratch"]) / str(task.gpu.index), order["command"], talk, gate)
+    run = profile_workload(
+        settings.workload,
+        numbered(replace(how, device=task.gpu.device), task.repeat + 1),
+        folder=Path(order["scratch"]) / str(task.gpu.index),
+        command=order["command"],
+        progress=talk,
+        ready=gate,
+    )
     if not run.devices[0].host:
         run.devices[0].host = task.gpu.node
-    found = Measured(run)
-    _remember_step(run, found)
-    Dataset(open_store(order["store"])).add(task, found)
-    return {"begun_c": cooled["from_c"], "start_ns": found.row["start_ns"], "time_s": found.row["time_s"]}
+    _remember_step(run)
+    Folder(order["store"]).add(task, run)
 
 
-def _remember_step(run: Run, found: Measured) -> None:
+def _remember_step(run: Run) -> None:
     """Store the GPU's response to the load's begin for ``doctor``, which applies no load."""
-    step = {name: found.row[name] for name in COLUMNS}
+    step = power_step(run)
     if step["step_settled_w"] is not None:
-        told = {**step, "load": found.row["workload"], "time_ns": time.time_ns()}
-        board_store.remember(run.devices[0].id, power_step=told)
+        facts = {**step, "load": run.workload.get("name", ""), "time_ns": time.time_ns()}
+        board_store.remember(run.devices[0].id, power_step=facts)
 
 
-def _profile(
-    workload: str, how: ProfileSettings, folder: Path, command: str, talk: Talk, gate: Callable[[Session], None]
-) -> Run:
-    """A profile of this process's GPU; for a collective load, by its part in the load."""
-    role = collective.role()
-    if role == "follower":
-        return collective.follow(resolve(workload), how, folder, command, talk, gate)
-    led = collective.Led(resolve(workload)) if role == "leader" else None
-    run = profile_workload(led or workload, how, folder=folder, command=command, progress=talk, ready=gate)
-    if led is not None:
-        led.end(run)
-    return run
-
-
-def noise(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
+def noise(order: dict[str, Any], talk: Talk) -> None:
     """Run a load until the parent closes its end."""
     settings = replace(ProfileSettings(**order["profile"]), device=order["device"])
     with (
@@ -166,17 +145,6 @@ def noise(order: dict[str, Any], talk: Talk) -> dict[str, Any]:
         while not talk.ended():
             n = max(1, round(_CHUNK_S / iteration_s))
             iteration_s = max(step.replay(n).seconds / n, 1e-7)
-    return {}
-
-
-def best_size(order: dict[str, Any]) -> dict[str, Any]:
-    """The size of a gemm that uses the GPU best."""
-    settings = FleetSettings.from_dict(order["settings"])
-    how = replace(settings.profile, device=order["device"])
-    with closing(open_device(how.device)) as device:
-        prepared = prepare(resolve(settings.workload), device, how)
-        prepared.step.close()
-    return {"size": prepared.built.facts["size"]}
 
 
 def wait_until(at_ns: int, clock: Clock) -> None:
@@ -223,10 +191,10 @@ def main(orders: IO[str], answers: IO[str]) -> int:
     try:
         order = talk.order()
         if "measure" in order:
-            found = measure(order["measure"], talk)
+            measure(order["measure"], talk)
         else:
-            found = noise(order["noise"], talk) if "noise" in order else best_size(order["size"])
-        talk.say("done", **found)
+            noise(order["noise"], talk)
+        talk.say("done")
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # a bug is reported like any failure, so that the other GPUs go on

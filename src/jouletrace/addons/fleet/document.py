@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from jouletrace.addons.fleet.findings import Findings, mean_of
+from jouletrace.addons.fleet.correlates import CONDITIONS
+from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
-from jouletrace.addons.fleet.slowness import CONDITIONS, COUNTED, is_counted
-from jouletrace.addons.fleet.spread import FIGURES, Spread
-from jouletrace.addons.fleet.words import NAMES, PERCENT, SAME_TIME, reason
+from jouletrace.addons.fleet.spread import FIGURES, Place
+from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Document, Footnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.html.tables import Heading, Table
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
 from jouletrace.run import Estimate
 
-_ASIDE = ("temperature_max_c", "context_idle_w")
-"""Columns of the HTML page that are hidden at first."""
+NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
+"""Names by figure of ``spread.FIGURES``."""
+
+PERCENT = Unit(0.01, "%")
+
+_REASONS = {
+    "one_node": "only one host",
+    "one_gpu_a_node": "no host has two GPUs: GPUs and hosts can't be distinguished",
+    "one_run_a_gpu": "every GPU ran once: runs and GPUs can't be distinguished; use --repeats",
+    "one_window_a_run": "a run has one reading: its variation can't be determined",
+    "one_gpu": "only one GPU",
+    "no_spread": "nothing differs",
+}
+"""Reasons for missing figures of a fleet by code; codes that Runs share are in ``report.reasons``."""
 
 _LEVELS = {"node": "between hosts", "gpu": "between GPUs", "run": "between runs", "within": "within a run"}
+
+_CONDITIONS = (
+    ("power_w", "power (W)", 1, 1),
+    ("clock_mhz", "SM (MHz)", 0, 1),
+    ("counted_mhz", "SM, counted (MHz)", 0, 1),
+    ("temperature_c", "die (°C)", 1, 0),
+    ("idle_w", "idle (W)", 1, 1),
+)
+"""Figures of runs, their titles in the table of GPUs, digits after the decimal point, and as ``Column.wide``."""
 
 
 def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
@@ -35,15 +53,18 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:
-        page.sections += [spread_table(one, marks), variance_table(one, marks), gpu_section(one, marks, top)]
-        page.sections += filter(None, [slowness_table(one)])
-    page.facts = [fact for one in found for fact in facts(one)]
+        page.sections += sections(one, marks, top)
+        page.facts += facts(one)
     page.warnings = warnings(fleet, found)
     return page.printable()
 
 
-def spread_table(found: Findings, others: Footnotes) -> Section:
-    """Differences between GPUs in each figure; ``others`` are the footnotes of the whole output."""
+def sections(found: Findings, marks: Footnotes, top: int | None = None) -> list[Section]:
+    """The tables of a group; ``marks`` are the footnotes of the whole output, ``top`` as for ``document``."""
+    return [_spread(found, marks), _variance(found, marks), _gpus(found, marks, top), *_slowness(found)]
+
+
+def _spread(found: Findings, others: Footnotes) -> Section:
     columns = [
         Column("figure"),
         *(Column(n, numeric=True) for n in ("mean", "max/min − 1 (%)", "as measured (%)", "IQR/median (%)")),
@@ -70,7 +91,7 @@ def spread_table(found: Findings, others: Footnotes) -> Section:
     return section
 
 
-def variance_table(found: Findings, others: Footnotes) -> Section:
+def _variance(found: Findings, others: Footnotes) -> Section:
     """Contributions to the variance."""
     numbers = [Column(name, numeric=True) for name in ("(% of mean)", "share of variance (%)")]
     section = Section("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
@@ -79,145 +100,58 @@ def variance_table(found: Findings, others: Footnotes) -> Section:
         if spread.split is None:
             continue
         mean = float(spread.split.means.mean())
-        alike = _alike(spread)
-        for part in spread.components:
-            level = _LEVELS[part.level]
-            if alike and part.level == "within":
-                level += f" {marks.mark(alike)}"
+        for part in spread.split.components:
             share = NONE if part.share.value is None else f"{100 * part.share.value:.0f}"
-            section.rows.append([NAMES[figure], level, _cell(part.sd.scaled(1 / mean), marks), share])
+            section.rows.append([NAMES[figure], _LEVELS[part.level], _cell(part.sd.scaled(1 / mean), marks), share])
     section.notes = marks.lines()
     return section
 
 
-def _alike(spread: Spread) -> str:
-    """A note on the correlation of successive windows; "" without correlation."""
-    found = spread.once.correlation if spread.once is not None else None
-    if found is None or not found.seen:
-        return ""
-    of, worth = fixed(float(found.windows.mean()), 0), fixed(found.effective, 1)
-    return (
-        f"successive windows of a run are correlated in {NAMES[spread.figure]} (correlation "
-        f"{cell(found.rho, Unit(1.0, ''))}): the {of} of a run determine its mean as well as {worth} independent ones"
-    )
-
-
-_CONDITIONS = (
-    ("power_w", "power (W)", 1),
-    ("clock_mhz", "SM (MHz)", 0),
-    (COUNTED, "SM, measured (MHz)", 0),
-    ("temperature_c", "die (°C)", 1),
-    ("temperature_max_c", "hottest (°C)", 0),
-    ("idle_w", "deep idle (W)", 1),
-    ("context_idle_w", "context idle (W)", 1),
-    ("power_cap_share", "under the cap (share)", 2),
-    ("hardware_share", "slowed by hardware (share)", 2),
-)
-"""Columns of runs, their titles in the table of GPUs, and digits after the decimal point."""
-
-_TERMINAL = {
-    "label": "GPU",
-    "runs": "runs",
-    "time_s": "",
-    "time_s_off": "off median (%)",
-    "time_s_rank": "rank",
-    "energy_j": "",
-    "energy_j_rank": "rank",
-    "power_w": "",
-    "clock_mhz": "",
-    COUNTED: "counted (MHz)",
-    "temperature_c": "",
-    "idle_w": "idle (W)",
-    "remark": "",
-}
-"""Columns of the terminal's table of GPUs, by key, and their shorter titles, if any."""
-
-_WIDE = ("runs", "power_w", "clock_mhz", COUNTED, "idle_w")
-"""Those of them that are omitted on narrow terminals."""
-
-
-def gpu_section(found: Findings, others: Footnotes, top: int | None = None) -> Section:
-    """The table of GPUs for the terminal; with ``top``, as many of the best and of the worst."""
-    whole = gpu_table(found, others)
-    keys = [heading.key for heading in whole.headings]
-    shown = [n for n, key in enumerate(keys) if key in _TERMINAL]
-    columns = [
-        Column(_TERMINAL[keys[n]] or whole.headings[n].name, whole.headings[n].numeric, wide=int(keys[n] in _WIDE))
-        for n in shown
+def _gpus(found: Findings, others: Footnotes, top: int | None) -> Section:
+    """Every GPU, the fastest first; with ``top``, as many of the best and of the worst."""
+    group = found.group
+    marks = Footnotes(others)
+    cells: list[tuple[Column, Callable[[int], str]]] = [
+        (Column("GPU"), lambda code: label(group.gpus[code].label)),
+        (Column("runs", numeric=True, wide=1), lambda code: str(int((group.runs["gpu"] == code).sum()))),
+        *_ranked(found, "time_s", "time"),
+        *_ranked(found, "energy_j", "energy"),
     ]
-    rows = whole.rows if top is None or len(whole.rows) <= 2 * top else [*whole.rows[:top], *whole.rows[-top:]]
-    section = Section(whole.title, columns, [[row[n].full or row[n].text for n in shown] for row in rows], apart=True)
-    if len(rows) < len(whole.rows):
-        left = len(whole.rows) - len(rows)
+    for name, words, digits, wide in _CONDITIONS:
+        if any(group.mean(name, code) is not None for code in range(len(group.gpus))):
+            cells.append((Column(words, numeric=True, wide=wide), _condition(found, name, digits)))
+    cells.append((Column("", key="remark"), lambda code: _remark(found, code, marks)))
+    codes = [place.gpu for place in found.spreads["time_s"].places]
+    shown = codes if top is None or len(codes) <= 2 * top else [*codes[:top], *codes[-top:]]
+    title = "GPUs, the fastest first" if len(codes) > 1 else "GPU"
+    rows = [[value(code) for _, value in cells] for code in shown]
+    section = Section(title, [column for column, _ in cells], rows, apart=True)
+    if len(shown) < len(codes):
+        left = len(codes) - len(shown)
         section.notes.append(f"{left} GPUs between these are left out; --top shows more, --json all")
-    section.notes += whole.notes
+    section.notes += [*marks.lines(), *_energy_note(found)]
     return section
 
 
-def gpu_table(found: Findings, others: Footnotes | None = None) -> Table:
-    """Every GPU with all its figures, the fastest first; by number where figures are missing."""
-    marks = Footnotes(others)
-    columns = [*_identity(found), *_ranked(found, "time_s", "time"), *_ranked(found, "energy_j", "energy")]
-    heading = Heading("at equal temperature (%)", "off_at_equal_temperature", True, aside=True)
-    columns.append((heading, lambda code: _figure(found.cooler.get(code), PERCENT, sign=True)))
-    for name, words, digits in _CONDITIONS:
-        if name != COUNTED or is_counted(found.group):
-            columns.append((Heading(words, name, True, aside=name in _ASIDE), _condition(found, name, digits)))
-    columns.append((Heading("", "remark"), lambda code: Cell(_remark(found, code, marks))))
-    table = Table("gpus", gpu_heading(found), [heading for heading, _ in columns])
-    table.rows = [[value(place.gpu) for _, value in columns] for place in found.spreads["time_s"].places]
-    table.notes = [*marks.lines(), *_energy_note(found)]
-    if found.group.shares_time:
-        table.notes.append(f"{SAME_TIME[0].upper()}{SAME_TIME[1:]}")
-    return table
-
-
-_Column = tuple[Heading, Callable[[int], Cell]]
-"""A column of the table of GPUs, and its cell for a GPU's code."""
-
-
-def _identity(found: Findings) -> list[_Column]:
-    gpus = found.group.gpus
-    runs = np.bincount(found.group.runs["gpu"], minlength=len(gpus)).tolist()
-
-    def fact(name: str) -> Callable[[int], Cell]:
-        return lambda code: Cell(printable(str(gpus[code].facts.get(name) or "")))
-
-    return [
-        (Heading("GPU", "label"), lambda code: label(gpus[code].label)),
-        (
-            Heading("host", "host", aside=len({gpu.node for gpu in gpus}) == 1),
-            lambda code: Cell(printable(gpus[code].node)),
-        ),
-        (Heading("UUID", "gpu", aside=True), lambda code: Cell(printable(gpus[code].id))),
-        (Heading("serial", "serial", aside=True), fact("serial")),
-        (Heading("slot", "pci_bus", aside=True), fact("pci_bus")),
-        (Heading("runs", "runs", True), lambda code: Cell(str(runs[code]), runs[code])),
-    ]
-
-
-def _ranked(found: Findings, figure: str, words: str) -> list[_Column]:
+def _ranked(found: Findings, figure: str, words: str) -> list[tuple[Column, Callable[[int], str]]]:
     """A figure of each GPU, its distance from the median, and its rank."""
     places = {place.gpu: place for place in found.spreads[figure].places}
     unit = unit_for([place.value.value for place in places.values()], FIGURES[figure])
 
-    def shown(what: str, cell_of: Callable[[Estimate], Cell]) -> Callable[[int], Cell]:
-        return lambda code: cell_of(getattr(places[code], what)) if code in places else Cell(NONE)
+    def shown(text: Callable[[Place], str]) -> Callable[[int], str]:
+        return lambda code: text(places[code]) if code in places else NONE
 
     return [
-        (Heading(f"{words} ({unit.name})", figure, True), shown("value", lambda own: _figure(own, unit))),
-        (
-            Heading(f"{words} off median (%)", f"{figure}_off", True),
-            shown("off", lambda own: _figure(own, PERCENT, sign=True)),
-        ),
-        (Heading(f"rank by {words}", f"{figure}_rank", True), shown("rank", _rank)),
+        (Column(f"{words} ({unit.name})", numeric=True), shown(lambda place: _figure(place.value, unit))),
+        (Column("off median (%)", numeric=True, wide=1), shown(lambda place: _figure(place.off, PERCENT, sign=True))),
+        (Column("rank", numeric=True), shown(lambda place: _rank(place.rank))),
     ]
 
 
-def _condition(found: Findings, name: str, digits: int) -> Callable[[int], Cell]:
-    def value(code: int) -> Cell:
-        mean = mean_of(found.group, name, code)
-        return Cell(NONE if mean is None else fixed(mean, digits), mean)
+def _condition(found: Findings, name: str, digits: int) -> Callable[[int], str]:
+    def value(code: int) -> str:
+        mean = found.group.mean(name, code)
+        return NONE if mean is None else Cell(fixed(mean, digits), mean)
 
     return value
 
@@ -235,55 +169,37 @@ def _energy_note(found: Findings) -> list[str]:
 
 def label(text: str) -> Cell:
     """The name of a GPU, on one line."""
-    shown = printable(text)
-    return Cell(shown.replace(" ", NBSP), full=shown)
+    return Cell(printable(text).replace(" ", NBSP))
 
 
-def _figure(estimate: Estimate | None, unit: Unit, sign: bool = False) -> Cell:
-    if estimate is None or estimate.value is None:
-        return Cell(NONE)
+def _figure(estimate: Estimate, unit: Unit, sign: bool = False) -> str:
+    if estimate.value is None:
+        return NONE
     text = cell(estimate, unit)
     plus = "+" if sign and estimate.value > 0 and not text.startswith(("−", "0 ")) else ""
     return Cell(f"{plus}{text}", estimate.value, estimate.low, estimate.high)
 
 
-def _rank(rank: Estimate) -> Cell:
+def _rank(rank: Estimate) -> str:
     if rank.value is None or rank.low is None or rank.high is None:
-        return Cell(NONE)
+        return NONE
     low, high = round(rank.low), round(rank.high)
     return Cell(f"{low}" if low == high else f"{low}–{high}", rank.value, rank.low, rank.high)
 
 
-def gpu_heading(found: Findings) -> str:
-    """The title of the table of GPUs, with their order, if they have one."""
-    if len(found.group.gpus) == 1:
-        return "GPU"
-    return "GPUs" if found.group.shares_time else "GPUs, the fastest first"
-
-
-def slowness_table(found: Findings) -> Section | None:
-    """Correlates of slowness; None where they can't be determined."""
+def _slowness(found: Findings) -> list[Section]:
+    """Correlates of slowness, if they can be determined."""
     known = [one for one in found.correlates if one.r.value is not None]
     if not known:
-        return None
-    section = Section(
-        "Correlates of slowness", [Column("condition"), Column("where"), Column("correlation with time", numeric=True)]
-    )
-    plain = Unit(1.0, "")
-    section.rows = [[CONDITIONS[one.condition], one.where, cell(one.r, plain)] for one in known]
-    section.notes = ["a correlation doesn't show a cause"]
-    return section
+        return []
+    columns = [Column("condition"), Column("where"), Column("correlation with time", numeric=True)]
+    rows: list[list[str]] = [[CONDITIONS[one.condition], one.where, cell(one.r, Unit(1.0, ""))] for one in known]
+    return [Section("Correlates of slowness", columns, rows, notes=["a correlation doesn't show a cause"])]
 
 
 def facts(found: Findings) -> list[tuple[str, str]]:
     """The lines below the tables."""
-    lines = [("Worth asking for?", _worth(found)), ("Temperature", _temperature(found.slope))]
-    skew = found.skew
-    if skew.most is not None:
-        text = f"at most {quantity(skew.most, 's')}, median {quantity(skew.median, 's')}, over {skew.n} starts at once"
-    else:
-        text = f"none: {reason(skew.reason)}"
-    lines += [("Start skew", text), ("Power limits", _limits(found)), ("Power step", _step(found))]
+    lines = [("Worth asking for?", _worth(found)), ("Power limits", _limits(found))]
     return [(name, text) for name, text in lines if text]
 
 
@@ -292,52 +208,20 @@ def _worth(found: Findings) -> str:
     if worth is None:
         return ""
     answer = {"yes": "yes", "no": "no", "undecided": "can't be determined yet"}[worth.verdict]
-    takes = [] if group.shares_time else [_less(worth.time, "time")]
+    takes = [_less(worth.time, "time")]
     if worth.energy.value is not None:
         takes.append(f"{_less(worth.energy, 'energy')} (sensor gain apart)")
-    said = [f"{group.gpus[worth.gpu].label}: {answer}", SAME_TIME if group.shares_time else ""]
-    said.append(f"it takes {' and '.join(takes)} than one of the others picked blindly" if takes else "")
-    return "; ".join(filter(None, said))
-
-
-def _temperature(slope: Estimate) -> str:
-    if slope.value is None:
-        return f"no correction: {reason(slope.reason)}"
-    longer = slope.value >= 0
-    per = f"{cell(slope.scaled(1 if longer else -1), PERCENT)} % {'longer' if longer else 'shorter'}"
-    return f"an iteration takes {per} a degree hotter, from how runs of a GPU differ"
+    name = group.gpus[worth.gpu].label
+    return f"{name}: {answer}; it takes {' and '.join(takes)} than one of the others picked blindly"
 
 
 def _limits(found: Findings) -> str:
     gpus = found.group.gpus
-    ends = [(end, gpus[0].facts.get(f"power_limit_{end}_w")) for end in ("min", "default", "max")]
-    text = ", ".join(f"{end} {watts:g} W" for end, watts in ends if watts)
+    limits = gpus[0].facts.get("power_limits_w") or {}
+    text = ", ".join(f"{end} {limits[end]:g} W" for end in ("min", "default", "max") if limits.get(end))
     modes = {gpu.facts.get("persistence") for gpu in gpus} - {None}
     mode = f"; persistence mode {' and '.join(sorted('on' if m else 'off' for m in modes))}" if modes else ""
     return text and text + mode
-
-
-def _step(found: Findings) -> str:
-    """The response of the GPUs' power to the begin of the load; "" where it couldn't be measured."""
-    runs = found.group.runs
-    seen = {n: runs[f"step_{n}"][np.isfinite(runs[f"step_{n}"])] for n in ("settled_w", "peak_w", "rise_s", "return_s")}
-    if not len(seen["settled_w"]):
-        return ""
-    rest = runs["step_rest_w"][np.isfinite(runs["step_settled_w"])]
-
-    def median(values: NDArray[np.float64], unit: str) -> str:
-        return quantity(float(np.median(values)), unit)
-
-    text = f"from {median(rest, 'W')} to {median(seen['settled_w'], 'W')} when the load begins"
-    if len(seen["rise_s"]):
-        text += f", 90 % of it after {median(seen['rise_s'], 's')}"
-    peaks = seen["peak_w"]
-    if len(peaks):
-        text += f"; above it in {len(peaks)} of {len(rest)} runs: to {median(peaks, 'W')}"
-        text += f", at most {quantity(float(peaks.max()), 'W')}" if len(peaks) > 1 else ""
-    if len(seen["return_s"]):
-        text += f", back after {median(seen['return_s'], 's')}"
-    return f"{text} (medians, through the sensor)"
 
 
 def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
@@ -345,17 +229,10 @@ def warnings(fleet: Fleet, found: Sequence[Findings]) -> list[str]:
     lines = []
     if len(found) > 1:
         lines.append(f"{len(found)} kinds of GPUs or loads are present: each is compared only with its own kind")
-    missing: dict[tuple[str, str, str], int] = {}
-    for failure in fleet.failures:
-        key = str(failure.get("node")), str(failure.get("gpu")), str(failure.get("text"))
-        missing[key] = missing.get(key, 0) + 1
+    missing = Counter((str(one["node"]), str(one["gpu"]), str(one["text"])) for one in fleet.failures)
     for (node, gpu, text), n in missing.items():
-        lines.append(f"{n} result{'s' if n > 1 else ''} of {fleet.name(node, gpu)} missing: {text}")
-    for one in found:
-        hot = int(one.group.runs["hot"].sum())
-        if hot:
-            n = len(one.group.runs["hot"])
-            lines.append(f"{hot} of {n} runs: the GPU was not as cool as requested when it began")
+        name = fleet.names.get((node, gpu)) or f"{node}:{gpu}"
+        lines.append(f"{n} result{'s' if n > 1 else ''} of {name} missing: {text}")
     return [*lines, *fleet.damaged]
 
 
@@ -366,11 +243,16 @@ def _remark(found: Findings, code: int, marks: Footnotes) -> str:
         if side:
             where = "above" if side == "high" else "below"
             remarks.append(f"is an outlier in {name}: its whole interval is {where} the box plot's fence")
-    if mean_of(found.group, "hardware_share", code):
+    if found.group.mean("hardware_share", code):
         remarks.append("slowed down by its hardware (heat or power brake) in part of the time")
     if found.group.gpus[code].facts.get("noise_here"):
         remarks.append("noise ran on this GPU too: its power and energy include both")
     return "".join(map(marks.mark, remarks))
+
+
+def reason(code: str | None) -> str:
+    """Why a figure is missing, in words."""
+    return _REASONS.get(code or "", "") or reasons.reason(code)
 
 
 def _cell(estimate: Estimate, marks: Footnotes) -> str:

@@ -6,8 +6,6 @@ import socket
 from collections.abc import Sequence
 from contextlib import closing
 
-import numpy as np
-
 from jouletrace.addons.fleet.plan import FleetGpu
 from jouletrace.devices import list_devices, open_device
 from jouletrace.devices.cuda_order import cuda_uuids
@@ -16,26 +14,21 @@ from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 
 ALL = "all"
-_AIR_C = (24.0, 36.0)
-"""Range of the inlet air of a simulated host: hosts differ in it, and GPUs in everything else."""
 
 
-def find_gpus(device: str = "auto", gpus: str = ALL, nodes: int = 1) -> tuple[list[FleetGpu], list[FleetGpu]]:
+def find_gpus(device: str, gpus: str) -> tuple[list[FleetGpu], list[FleetGpu]]:
     """The GPUs to measure, and the others on this host.
 
     Args:
         device: "auto" for the GPUs that CUDA shows, "cpu", or "sim:NAME" for simulated GPUs.
         gpus: "all", numbers in CUDA's order or UUIDs, separated by commas; for simulated GPUs, their number.
-        nodes: Number of hosts, each with that many simulated GPUs.
 
     Raises:
         BadInputError: If a GPU doesn't exist.
         NotPossibleError: If no GPU is available here.
     """
     if device.startswith("sim:"):
-        return simulated(device, gpus, nodes), []
-    if nodes != 1:
-        raise BadInputError(f"--nodes {nodes}: only for simulated hosts; real ones need --engine ray")
+        return simulated(device, gpus), []
     if device == "cpu":
         if gpus != ALL:
             raise BadInputError(f"--gpus {gpus}: --device cpu is one device")
@@ -98,15 +91,15 @@ def busy(gpus: Sequence[FleetGpu]) -> dict[str, str]:
     return found
 
 
-def simulated(device: str, gpus: str, nodes: int) -> list[FleetGpu]:
-    """GPUs that differ by seed, in hosts that differ by their inlet air; no output states these differences.
+def simulated(device: str, gpus: str) -> list[FleetGpu]:
+    """GPUs that differ by seed.
 
     Raises:
         BadInputError: If the number makes no sense, or the spec names a specific GPU.
     """
     count = 1 if gpus == ALL else int(gpus) if gpus.isascii() and gpus.isdecimal() else 0
-    if count < 1 or nodes < 1:
-        raise BadInputError(f"--gpus {gpus}, --nodes {nodes}: for simulated GPUs, give their number")
+    if count < 1:
+        raise BadInputError(f"--gpus {gpus}: for simulated GPUs, give their number")
     name, _, query = device.partition("?")
     parts = [part for part in query.split("&") if part]
     if any(part.startswith(("seed=", "run=")) for part in parts):
@@ -115,15 +108,10 @@ def simulated(device: str, gpus: str, nodes: int) -> list[FleetGpu]:
         # the recorder process would open its own GPU, on which nothing runs
         raise BadInputError(f"--device {device}: GPUs of a fleet run in virtual time, not in real time")
     found = []
-    for number in range(count * nodes):
-        node = number // count
-        own = [*parts, f"seed={number}"]
-        if nodes > 1 and not any(part.startswith("given=") for part in parts):
-            air_c = np.random.default_rng([node, len(_AIR_C)]).uniform(*_AIR_C)
-            own.append(f"given=ambient_c:{air_c:.2f}")
-        spec = f"{name}?{'&'.join(own)}"
+    for number in range(count):
+        spec = f"{name}?{'&'.join([*parts, f'seed={number}'])}"
         info = open_device(spec).info
-        found.append(FleetGpu(f"sim-node-{node}", info.id, number % count, spec, info.name))
+        found.append(FleetGpu("sim-node", info.id, number, spec, info.name))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Names of GPUs, the same in tables, pages, files and messages."""
+"""Names of GPUs, the same in tables, pages and messages."""
 
 from __future__ import annotations
 
@@ -34,11 +34,7 @@ def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
 
 
 def is_meant(ask: str, node: str, id: str, name: str) -> bool:
-    """Whether a text names a GPU: its name, a beginning of its UUID, or its place, "3" or "GPU 3".
-
-    A place may follow its host, and must do so where several hosts have it; the caller checks that.
-    """
-    wanted = ask.strip().lower()
+    """Whether a text names a GPU: its name, its place with or without the host, or a beginning of its UUID."""
+    wanted = ask.strip().lower().replace("gpu ", "")
     place = name.lower().removeprefix("gpu ").rpartition(":")[2]
-    called = (name.lower(), place, f"gpu {place}", f"{node.lower()}:{place}", f"{node.lower()}:gpu {place}")
-    return bool(wanted) and (wanted in called or id.lower().startswith(wanted))
+    return bool(wanted) and (wanted in (place, f"{node.lower()}:{place}") or id.lower().startswith(wanted))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -14,11 +14,6 @@ from jouletrace.profiler.settings import ProfileSettings
 
 TOGETHER, IN_TURN = "together", "in-turn"
 PLACEMENTS = (TOGETHER, IN_TURN)
-ENGINES = ("local", "ray")
-
-COLLECTIVE = "allreduce"
-CALLS_PORT = "JOULETRACE_CALLS_PORT"
-"""Environment variable: the port at which a collective load's calls are announced; see ``collective``."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +99,6 @@ class FleetSettings:
         seconds: Length of the pass that gives the figures.
         noise: Loads alongside.
         noise_profile: Settings of the noise: task, batch, dtype.
-        cool_to_c: Temperature below which a repeat may begin; None for 5 degrees above each GPU's initial temperature.
-        cool_limit_s: Longest wait for that temperature; 0 for no wait.
         limit_s: A repeat that takes longer is ended and recorded as failed.
         seed: Seed of the order of GPUs.
     """
@@ -117,8 +110,6 @@ class FleetSettings:
     seconds: float = 10.0
     noise: tuple[Noise, ...] = ()
     noise_profile: ProfileSettings = field(default_factory=ProfileSettings)
-    cool_to_c: float | None = None
-    cool_limit_s: float = 60.0
     limit_s: float = 600.0
     seed: int = 0
 
@@ -132,31 +123,16 @@ class FleetSettings:
             raise BadInputError(f"--placement {self.placement}: must be one of {', '.join(PLACEMENTS)}")
         if self.repeats < 1:
             raise BadInputError(f"--repeats {self.repeats}: must be at least 1")
-        for name, value, least in (
-            ("seconds", self.seconds, 0.5),
-            ("cool-limit", self.cool_limit_s, 0.0),
-            ("limit", self.limit_s, 1.0),
-        ):
+        for name, value, least in (("seconds", self.seconds, 0.5), ("limit", self.limit_s, 1.0)):
             if not least <= value < math.inf:
                 raise BadInputError(f"--{name} {value:g}: must be at least {least:g} s")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The settings from the result of ``to_dict``.
-
-        Raises:
-            BadInputError: If it has another form.
-        """
-        try:
-            noise = tuple(Noise(one["workload"], tuple(one["gpus"])) for one in data["noise"])
-            profiles = {name: ProfileSettings(**data[name]) for name in ("profile", "noise_profile")}
-            return cls(**{**data, **profiles, "noise": noise})
-        except (KeyError, TypeError) as error:
-            raise BadInputError(f"these aren't settings of a fleet: {error}") from None
+        """The settings from ``dataclasses.asdict`` of them."""
+        noise = tuple(Noise(one["workload"], tuple(one["gpus"])) for one in data["noise"])
+        profiles = {name: ProfileSettings(**data[name]) for name in ("profile", "noise_profile")}
+        return cls(**{**data, **profiles, "noise": noise})
 
 
 @dataclass(frozen=True)

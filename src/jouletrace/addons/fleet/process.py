@@ -22,15 +22,15 @@ class Child(children.Child):
     Args:
         gpu: The GPU that CUDA shows to it.
         order: Its order.
-        environment: Additional environment variables.
 
     Attributes:
         gpu: As given.
         said: Its last message other than progress; {} before the first.
     """
 
-    def __init__(self, gpu: FleetGpu, order: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
-        super().__init__(MODULE, {**_shown(gpu), **(environment or {})})
+    def __init__(self, gpu: FleetGpu, order: Mapping[str, Any]) -> None:
+        # this GPU only, by UUID, whatever the order
+        super().__init__(MODULE, {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {})
         self.gpu = gpu
         self.said: dict[str, Any] = {}
         self.tell(order)
@@ -87,8 +87,3 @@ def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, he
                     late.fail("timed_out", f"{late.gpu}: no result after {limit_s:g} s")
                     hear(late.gpu, late.said)
                 return
-
-
-def _shown(gpu: FleetGpu) -> dict[str, str]:
-    """The value of CUDA_VISIBLE_DEVICES for it: this GPU, by UUID, whatever the order."""
-    return {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {}

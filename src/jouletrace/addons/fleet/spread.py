@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.addons.fleet.results import Group
-from jouletrace.addons.fleet.variance import Component, Split, split
+from jouletrace.addons.fleet.variance import Split, split
 from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
@@ -55,30 +55,15 @@ class Spread:
 
     Attributes:
         split: Its variance, and draws of the true means; None without a reading.
-        once: The same with every reading counted once: GPUs that wait for one another repeat a common
-            time, which would otherwise appear better determined than it is.
-        alike: Whether all GPUs take the same time by construction: then none has a rank.
     """
 
     def __init__(self, group: Group, figure: str) -> None:
         self.group = group
         self.figure = figure
-        self.alike = figure == "time_s" and group.shares_time
         values, gpu, run, _ = readings(group, figure)
         of_gpu = dict(zip(group.runs["gpu"].tolist(), group.runs["node"].tolist(), strict=True))
         node = np.array([of_gpu[g] for g in gpu.tolist()], np.int64)
         self.split: Split | None = split(values, node, gpu, run)
-        self.once = self.split
-        if self.split is not None and self.alike:
-            one = gpu == gpu.min()
-            self.once = split(values[one], np.zeros_like(gpu[one]), gpu[one], run[one])
-
-    @property
-    def components(self) -> tuple[Component, ...]:
-        """The components of the variance; () without a reading."""
-        found = self.once.components if self.once is not None else ()
-        null = Estimate.null("collective", METHOD)
-        return tuple(Component(c.level, null, null) if self.alike and c.level == "gpu" else c for c in found)
 
     @cached_property
     def draws(self) -> Floats:
@@ -91,7 +76,7 @@ class Spread:
         """Why GPUs can't be compared, as a code; "" if they can."""
         if self.split is None:
             return "not_measured"
-        return "one_gpu" if len(self.split.means) < 2 else "collective" if self.alike else ""
+        return "one_gpu" if len(self.split.means) < 2 else ""
 
     @cached_property
     def range(self) -> Estimate:
@@ -126,26 +111,24 @@ class Spread:
         if self.split is None:
             return []
         first, last = _ranks(self.draws)
-        nowhere = Estimate.null("collective" if self.alike else "one_gpu", METHOD)
+        nowhere = Estimate.null("one_gpu", METHOD)
         owner, runs = self.split.gpu.tolist(), self.split.runs.tolist()
         found = [
             Place(
                 gpu=code,
                 value=_estimate(self.draws[:, n], runs[n], float(self.split.means[n])),
                 off=nowhere if self.apart else _estimate(self.off[:, n], runs[n]),
-                rank=nowhere if self.alike else _rank(first[:, n], last[:, n]),
+                rank=_rank(first[:, n], last[:, n]),
                 best=float((first[:, n] == 1).mean()),
                 outlier=self._outlier(n),
             )
             for n, code in enumerate(owner)
         ]
-        if self.alike:
-            return sorted(found, key=lambda place: int(self.group.gpus[place.gpu].facts.get("index") or 0))
         return [found[n] for n in np.argsort(self.split.means, kind="stable")]
 
     def _outlier(self, n: int) -> str:
         assert self.split is not None
-        if len(self.split.means) < LEAST_FOR_OUTLIERS or self.alike:
+        if len(self.split.means) < LEAST_FOR_OUTLIERS:
             return ""
         q1, q3 = np.quantile(self.split.means, [0.25, 0.75])
         reach = _FENCE * (q3 - q1)

@@ -6,8 +6,7 @@ Annals of Statistics 6:582). Intervals are generalised confidence intervals (Wee
 square over its expectation is a chi-square over its degrees of freedom, so draws of chi-squares give draws of the
 variances. (A bootstrap over hosts or GPUs would have too low a coverage, since there are few of them.)
 
-Successive windows of a run are a first-order autoregressive series (see ``autocorrelation``). Its mean is less certain
-than that of as many independent windows, and this must not be mistaken for a difference between runs.
+Successive windows of a run may be correlated; what they have in common then counts as a difference between runs.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtr, chdtri, gammaincinv, ndtr
+from scipy.special import chdtr, chdtri
 
-from jouletrace.addons.fleet.autocorrelation import Autocorrelation, autocorrelation, inflation
 from jouletrace.run import Estimate
 
 Floats = NDArray[np.float64]
@@ -62,7 +60,6 @@ class Split:
         means: Mean of each GPU: of the means of its runs, shape (gpus,).
         runs: Number of these runs, shape (gpus,).
         noise: Draws of the variance of each mean about the GPU's own, shape (DRAWS, gpus).
-        correlation: Correlation of successive windows.
     """
 
     components: tuple[Component, ...]
@@ -70,7 +67,6 @@ class Split:
     means: Floats
     runs: Codes
     noise: Floats
-    correlation: Autocorrelation
 
     def true_means(self, seed: int = 1) -> Floats:
         """Draws of the means of the GPUs that an infinitely long measurement would give, shape (DRAWS, gpus).
@@ -103,7 +99,7 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
     """Split the variance of readings; None without one.
 
     Args:
-        values: Readings, shape (n,): one per window, in order of time within a run.
+        values: Readings, shape (n,): one per window.
         node: Code of the host of each, shape (n,).
         gpu: Code of the GPU; no two hosts share one.
         run: Code of the run; no two GPUs share one.
@@ -112,26 +108,21 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
     if not len(values):
         return None
     rng = np.random.default_rng(seed)
-    order = np.argsort(run, kind="stable")
-    _, first, place = np.unique(run[order], return_index=True, return_inverse=True)
+    _, first, place = np.unique(run, return_index=True, return_inverse=True)
     count = np.bincount(place)
-    means = np.bincount(place, values[order]) / count
-    found = autocorrelation(values[order] - means[place], place)
-    drawn, scores = found.draws(rng, DRAWS)
-    rho = np.append(found.rho.value or 0.0, drawn)  # the following is computed at the estimate, and at draws
-    size, which = np.unique(count, return_inverse=True)
-    of_mean = inflation(rho[:, None], size) / size  # variance of a run's mean over that of a window
-    parents = [np.unique(own, return_inverse=True)[1] for own in (gpu[order][first], node[order][first])]
+    means = np.bincount(place, values) / count
+    parents = [np.unique(own, return_inverse=True)[1] for own in (gpu[first], node[first])]
     codes = [np.arange(len(means)), *parents, np.zeros(len(means), np.int64)]
-    variance, n = np.zeros((4, len(rho))), np.zeros(4, int)
-    variance[3], n[3] = _within(found, rho, scores)
+    variance, n = np.zeros((4, 1 + DRAWS)), np.zeros(4, int)  # of each level: the estimate, then draws
+    square = float(((values - means[place]) ** 2).sum())
+    variance[3], n[3] = _between(rng, square, len(values) - len(means), 0.0)
     weight, of_level = np.ones(len(means)), means
     for below, level in enumerate((2, 1, 0)):  # runs in GPUs, GPUs in hosts, hosts
         parent = codes[below + 1][np.unique(codes[below], return_index=True)[1]]
         children = np.bincount(parent)
         above = np.bincount(parent, of_level) / children
         kept = (1 - 1 / children)[codes[below + 1]]
-        lower = of_mean @ np.bincount(which, kept * weight**2, len(size)) * variance[3]
+        lower = (kept * weight**2 / count).sum() * variance[3]
         for k in range(below):
             lower += (np.bincount(codes[k], np.sqrt(kept) * weight) ** 2).sum() * variance[2 - k]
         square = float(((of_level - above[parent]) ** 2).sum())
@@ -140,22 +131,14 @@ def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) ->
         if level == 2:
             of_gpus, weights = above, weight
     variance = np.maximum(variance, 0.0)
-    share = np.zeros((len(size), len(of_gpus)))  # weight of runs of each size in the variance of a GPU's mean
-    np.add.at(share, (which, codes[1]), weights**2)
-    noise = (of_mean @ share) * variance[3, :, None] + variance[2, :, None] * np.bincount(codes[1], weights**2)
-    return Split(_components(variance, n), np.unique(gpu), of_gpus, np.bincount(codes[1]), noise[1:], found)
+    noise = variance[3, :, None] * np.bincount(codes[1], weights**2 / count)
+    noise += variance[2, :, None] * np.bincount(codes[1], weights**2)
+    return Split(_components(variance, n), np.unique(gpu), of_gpus, np.bincount(codes[1]), noise[1:])
 
 
-def _within(windows: Autocorrelation, rho: Floats, scores: Floats) -> tuple[Floats | float, int]:
-    """Variance of windows for each correlation, the estimate first, and their number; 0 without windows."""
-    if (windows.windows < 2).all():
-        return 0.0, 0
-    freedom = windows.freedom(rho)
-    chi = np.append(freedom[0], 2 * gammaincinv(freedom[1:] / 2, ndtr(scores)))
-    return windows.squares / windows.expected(rho) * freedom / chi, int((windows.windows - 1).sum()) + 1
-
-
-def _between(rng: np.random.Generator, square: float, freedom: int, lower: Floats) -> tuple[Floats | float, int]:
+def _between(
+    rng: np.random.Generator, square: float, freedom: int, lower: Floats | float
+) -> tuple[Floats | float, int]:
     """Variance of a level, the estimate first, from its sum of squares less the contributions of lower levels."""
     if not freedom:
         return 0.0, 0

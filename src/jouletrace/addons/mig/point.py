@@ -38,14 +38,12 @@ class PointSettings:
         solo_s: Time of each slice alone, where there are several.
         warmup_s: Warm-up before the measurement.
         idle_s: Length of each idle segment.
-        share_idle: Apportion idle power by compute slices, or show it separately.
     """
 
     seconds: float = 10.0
     solo_s: float = 4.0
     warmup_s: float = 2.0
     idle_s: float = 2.0
-    share_idle: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def measure_point(
         if power is not None:
             session.recorder.wait_until(session.clock.time_ns() + round(tail_s(power) * 1e9))
         run = session.finish()
-    return _rows(_Measured(run, idle, stretches), bench, jobs, items, memory, settings.share_idle)
+    return _rows(_Measured(run, idle, stretches), bench, jobs, items, memory)
 
 
 def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
@@ -139,7 +137,7 @@ class _Measured:
         return found[: len(self.idle)], found[len(self.idle) :]
 
 
-def _split(found: _Measured, bench: Bench, share_idle: bool) -> tuple[float | None, Estimate, PowerSplit]:
+def _split(found: _Measured, bench: Bench) -> tuple[float | None, Estimate, PowerSplit]:
     """Idle power, power of the GPU in the segment of all slices, and its parts, which are null where it is unknown."""
     resting, working = found.powers(bench.board.info.id)
     known = [one.value for one in resting if one.value is not None]
@@ -152,7 +150,7 @@ def _split(found: _Measured, bench: Bench, share_idle: bool) -> tuple[float | No
     slices = [one.profile.slices for one in bench.slices]
     model = fit([one.value or np.nan for one in working], idle_w, activity, slices)
     whole = max(bench.slices[0].board_slices, sum(slices))
-    return idle_w, board, split(model, board, idle_w, activity[-1], share_idle=share_idle, whole=whole)
+    return idle_w, board, split(model, board, idle_w, activity[-1], whole)
 
 
 def _active(bench: Bench, stretch: Stretch, slot: int) -> float:
@@ -169,10 +167,9 @@ def _rows(
     jobs: Sequence[Job],
     items: Sequence[int],
     memory: Sequence[float | None],
-    share_idle: bool,
 ) -> list[dict[str, Any]]:
     last = found.stretches[-1]
-    idle_w, board, parts = _split(found, bench, share_idle)
+    idle_w, board, parts = _split(found, bench)
     rows = []
     for slot, (job, served, own) in enumerate(zip(jobs, last.served, bench.slices, strict=True)):
         seconds = (served.end_ns - served.start_ns) / 1e9

@@ -59,9 +59,8 @@ class PowerSplit:
 
     Attributes:
         slices: Power of each slice above idle; null with "no_activity" where an activity is unknown.
-        idle: Each slice's share of idle power by compute slices; 0 where idle is shown separately.
-        rest_idle_w: Idle power that belongs to no slice: that of compute slices without an instance, or all of it
-            where it is shown separately.
+        idle: Each slice's share of idle power by compute slices.
+        rest_idle_w: Idle power that belongs to no slice: that of compute slices without an instance.
         unattributed_w: Power above idle while no slice is active, or where activities are unknown;
             None where the GPU's power is unknown.
     """
@@ -97,15 +96,7 @@ def fit(board_w: ArrayLike, idle_w: float, activity: ArrayLike, slices: Sequence
     return SplitModel(np.asarray(watts, float), np.asarray(covariance, float), share, len(y))
 
 
-def split(
-    model: SplitModel,
-    board: Estimate,
-    idle_w: float,
-    activity: ArrayLike,
-    *,
-    share_idle: bool = True,
-    whole: int = 7,
-) -> PowerSplit:
+def split(model: SplitModel, board: Estimate, idle_w: float, activity: ArrayLike, whole: int = 7) -> PowerSplit:
     """Split one window's board power.
 
     Args:
@@ -113,7 +104,6 @@ def split(
         board: Mean power of the GPU in the window, with its interval; it must have a value.
         idle_w: Idle power.
         activity: Activity of each slice in the window, shape (slices,); NaN where it is unknown.
-        share_idle: Apportion idle power by compute slices, or show it separately.
         whole: Compute slices of the GPU.
 
     Raises:
@@ -126,7 +116,7 @@ def split(
     known = bool(np.isfinite(a).all())
     drawn = np.maximum(model.watts, 0.0) * np.where(np.isfinite(a), a, 0.0)
     total = float(drawn.sum())
-    idle = [idle_w * float(size) / whole if share_idle else 0.0 for size in model.slices]
+    idle = [idle_w * float(size) / whole for size in model.slices]
     rest_idle = idle_w - sum(idle)
     if not known or total <= 0 or active_w <= 0:
         none = Estimate(0.0, 0.0, 0.0, model.n, METHOD) if known else Estimate.null("no_activity", METHOD)

@@ -22,17 +22,13 @@ _PACKAGE = "jouletrace.formats.importers."
 FORMATS: dict[str, tuple[str, ...]] = {
     "jouletrace": ("measured",),
     "nsys": ("nsys",),
-    "nsys_stats": ("nsys_stats",),
     "ncu": ("ncu",),
-    "onnxruntime": ("onnxruntime",),
     "kineto": ("kineto",),
     "nvprof": ("nvprof",),
-    "trtexec": ("trtexec.log", "trtexec.times", "trtexec.layers"),
+    "trtexec": ("trtexec.log", "trtexec.layers"),
     "nvidia_smi": ("nvidia_smi.dmon", "nvidia_smi.query", "nvidia_smi.table"),
-    "tegrastats": ("tegrastats",),
     "dcgm": ("dcgm.scrapes", "dcgm.rows"),
     "torch_benchmark": ("torch_benchmark",),
-    "openvino": ("openvino",),
     "mig_folder": ("mig_folder",),
     "table": ("table",),
 }

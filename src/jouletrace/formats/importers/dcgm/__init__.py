@@ -1,1 +1,1 @@
-"""Logs of DCGM: scrapes of dcgm-exporter (Prometheus text), ``dcgmi dmon``, and its fields as CSV."""
+"""Logs of DCGM: scrapes of dcgm-exporter (Prometheus text), and its fields as CSV."""

@@ -11,7 +11,7 @@ from jouletrace.formats.importers.log import Log
 
 
 class DcgmLog(Log):
-    """Readings with their GPUs; rows are scrapes, or lines of one entity each."""
+    """Readings with their GPUs; rows are scrapes."""
 
     def __init__(self, path: Path, options: ImportOptions) -> None:
         super().__init__(path, options)

@@ -13,7 +13,7 @@ from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Lef
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
 from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
 from jouletrace.formats.importers.kineto.events import DETAILS, Events
-from jouletrace.formats.importers.kineto.json import Frame
+from jouletrace.formats.importers.kineto.json import read_trace
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.forms import stated_facts
 
@@ -40,8 +40,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         BadInputError: If it holds no readable event with a duration.
     """
     left = Left(path)
-    frame = Frame(read_bytes(path, left), left)
-    events, header = frame.events, frame.header
+    header, events = read_trace(read_bytes(path, left), left)
     if len(events) == 0:
         raise BadInputError(f"{path}: no event with a duration could be read{left.first()}")
     start, end = _times(events, header, path)

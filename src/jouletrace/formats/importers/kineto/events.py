@@ -191,7 +191,7 @@ class Events:
         """The code of a lane: a stream for work on a device, else a thread."""
         return self.lanes.setdefault((str(pid), "" if stream else str(tid), stream), len(self.lanes))
 
-    def take(self, text: str, at: int, offset: int) -> int:
+    def take(self, text: str, at: int, offset: int = 0) -> int:
         """Read the event that starts at ``text[at]``; returns where it ends.
 
         ``offset`` is the place of ``text`` in the file, for messages.
@@ -204,7 +204,7 @@ class Events:
         self._any(event, offset + at)
         return int(end)
 
-    def repair(self, text: str, at: int, offset: int) -> int | None:
+    def repair(self, text: str, at: int) -> int | None:
         """Continue after an event that isn't JSON: repair quotes in its name, or leave out its ``args``, or all of it.
 
         Returns:
@@ -215,16 +215,16 @@ class Events:
         if name := _NAME_VALUE(fragment):
             value = re.sub(r'(?<!\\)"', r"\"", name[2])
             mended = f"{fragment[: name.start()]}{name[1]}{value}{name[3]}{fragment[name.end() :]}"
-            end = self._take_mended(mended, offset + at)
+            end = self._take_mended(mended, at)
             if end is not None:
                 return at + end - (len(mended) - len(fragment))
         if following is None:
             return None
         args = _ARGS(fragment)
-        if args and self._take_mended(fragment[: args.start()] + "}", offset + at) is not None:
-            self._drop("unreadable_args", "events have arguments that aren't JSON; only these are lost", offset + at)
+        if args and self._take_mended(fragment[: args.start()] + "}", at) is not None:
+            self._drop("unreadable_args", "events have arguments that aren't JSON; only these are lost", at)
         else:
-            self._drop("unreadable_events", "events aren't JSON", offset + at)
+            self._drop("unreadable_events", "events aren't JSON", at)
         return following.end()
 
     def _take_mended(self, text: str, place: int) -> int | None:
@@ -239,7 +239,7 @@ class Events:
         if not isinstance(event, dict):
             self._drop("no_events", "entries aren't events", place)
             return
-        ph, category, name, pid, tid = (as_utf8(str(event.get(key, ""))) for key in ("ph", "cat", "name", "pid", "tid"))
+        ph, category, name, pid, tid = (str(event.get(key, "")) for key in ("ph", "cat", "name", "pid", "tid"))
         if ph != "X":
             self._count(ph, category, 1)
             return
@@ -297,16 +297,6 @@ def integer(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < LIMIT else NO_ID
 
 
-def as_utf8(text: str) -> str:
-    """Text whose UTF-8 bytes were read as Latin-1 characters, restored; unchanged where it isn't UTF-8."""
-    if text.isascii():
-        return text
-    try:
-        return text.encode("latin-1").decode()
-    except UnicodeError:  # written with \u escapes, or not UTF-8
-        return text
-
-
 def _args(args: dict[str, Any]) -> Args:
     """Arguments of any types."""
     stream = args.get("stream")
@@ -314,7 +304,7 @@ def _args(args: dict[str, Any]) -> Args:
         external=integer(args.get("External id", args.get("external id"))),
         correlation=integer(args.get("correlation")),
         device=integer(args["device"]) if "device" in args else None,
-        stream=None if stream is None else as_utf8(str(stream)),
+        stream=None if stream is None else str(stream),
         grid=_axes(args.get("grid")),
         block=_axes(args.get("block")),
         registers=integer(args.get("registers per thread")),

@@ -1,130 +1,183 @@
-"""The frame of a Kineto trace: the members beside its events, and the iteration over events."""
+"""The JSON of a Kineto trace: decoded by its types as a whole or, if it is damaged or unusual, event by event."""
 
 from __future__ import annotations
 
-import gc
 import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.kineto.batch import take_chunks
-from jouletrace.formats.importers.kineto.events import Events
+from jouletrace.formats.importers.kineto.events import LIMIT, Event, Events, Ints
 
 _SCAN = JSONDecoder(strict=False, parse_float=str).raw_decode
 _SPACE = re.compile(r"[\s,]*").match
 _KEY = re.compile(r'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*').match
-
-_WINDOW = 2 << 20
-_MARGIN = 64 << 10
-"""Text is read through a window that moves on this far before its end. No event may be larger than the margin."""
+_EVENTS = re.compile(r'"traceEvents"\s*:\s*\[').search
 
 _PATIENCE = 20
 """Multiple of its own length up to which a file may be read in vain before it counts as damaged."""
 
+_EXACT_US = 1 << 43
+"""Below this the fraction of a double of microseconds is exact to half a nanosecond."""
 
-class Frame:
-    """A trace: ``header`` holds the keys beside ``traceEvents``, ``events`` the rest.
 
-    Text is decoded as Latin-1, in which every byte is one character, so that positions are bytes. The
-    few distinct texts that are kept are restored by ``as_utf8``.
+_BATCH = 1 << 11
+"""Events that become columns at once, which then fit into the processor's cache."""
+
+
+class _Plain(Event, gc=False):
+    ts: int | float | None = None
+
+
+class _Exact(Event, gc=False):
+    ts: Decimal | None = None
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_plain = msgspec.json.Decoder(list[_Plain])
+_exact = msgspec.json.Decoder(list[_Exact])
+
+
+class _TooLateError(ValueError):
+    """A fractional time so late that a double can't hold its nanoseconds."""
+
+
+def read_trace(data: bytes, left: Left) -> tuple[dict[str, Any], Events]:
+    """The members beside the events of a trace, and its events; what can't be read is counted in ``left``."""
+    try:
+        return _typed(data.removeprefix(b"\xef\xbb\xbf"), left)
+    except (ValueError, OverflowError, RecursionError):  # msgspec's errors are ValueErrors
+        return _Text(data.decode("utf-8-sig", "replace"), left).read()
+
+
+def _typed(data: bytes, left: Left) -> tuple[dict[str, Any], Events]:
+    """Decode a sound trace.
+
+    Raises:
+        ValueError, OverflowError, RecursionError: If anything in it is damaged or has an unusual type.
     """
+    header: dict[str, Any] = {}
+    listed: bytes | msgspec.Raw = data
+    if data.lstrip()[:1] != b"[":
+        members = _members.decode(data)
+        listed = members.pop("traceEvents", b"[]")
+        header = {key: _SCAN(bytes(value).decode(), 0)[0] for key, value in members.items()}
+    try:
+        return header, _columns(_plain.decode(listed), _plain_ns, left)
+    except _TooLateError:
+        return header, _columns(_exact.decode(listed), _exact_ns, left)
 
-    def __init__(self, data: bytes, left: Left) -> None:
-        self.header: dict[str, Any] = {}
-        self._data = data
+
+def _columns(found: Sequence[Any], ns: Callable[[Sequence[Any]], tuple[Ints, bool]], left: Left) -> Events:
+    events = Events(left, lambda at: "")
+    for first in range(0, len(found), _BATCH):
+        some = found[first : first + _BATCH]
+        start, fraction = ns([event.ts for event in some if event.ph == "X"])
+        duration, fractions = _plain_ns([event.dur for event in some if event.ph == "X"])
+        if len(duration) and duration.min() < 0:
+            raise ValueError("impossible times")
+        events.add(some, start, duration)
+        events.whole_us &= not (fraction or fractions)
+    return events
+
+
+def _plain_ns(times: Sequence[int | float | None]) -> tuple[Ints, bool]:
+    """Microseconds in nanoseconds, and whether any has a fraction.
+
+    Raises:
+        ValueError: If one is missing or out of bounds; ``_TooLateError`` if a double isn't exact enough.
+    """
+    if not times:
+        return np.empty(0, np.int64), False
+    us = np.array(times)
+    if us.dtype == np.int64:
+        if not -LIMIT < int(us.min()) * 1000 <= int(us.max()) * 1000 < LIMIT:
+            raise ValueError("impossible times")
+        return us * 1000, False
+    if us.dtype != np.float64:
+        raise ValueError("not all are times")
+    if not np.all(np.abs(us) < _EXACT_US):
+        raise _TooLateError
+    whole = np.floor(us)
+    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64), True
+
+
+def _exact_ns(times: Sequence[Decimal | None]) -> tuple[Ints, bool]:
+    ns = []
+    for time in times:
+        if time is None or not abs(time) < LIMIT // 1000:
+            raise ValueError("not all are times")
+        ns.append(int((time * 1000).to_integral_value()))
+    return np.array(ns, np.int64), True
+
+
+class _Text:
+    """A damaged or unusual trace as text, from which single events are read."""
+
+    def __init__(self, text: str, left: Left) -> None:
+        self._text = text
         self._left = left
-        self.events = Events(left, self._line)
-        collecting = gc.isenabled()
-        gc.disable()  # events are millions of objects without cycles: searching those takes a tenth of the time
-        try:
-            self._read()
-            self.events.flush()
-        finally:
-            if collecting:
-                gc.enable()
+        self._header: dict[str, Any] = {}
+        self._events = Events(left, self._line)
 
-    def _read(self) -> None:
-        start = _skip(self._text(0, 4096), 0) if self._data[:3] != b"\xef\xbb\xbf" else 3
-        start += _skip(self._text(start, start + 4096), 0)
-        opening = self._data[start : start + 1]
-        if opening == b"[":
-            self._read_events(start + 1)
-            return
+    def read(self) -> tuple[dict[str, Any], Events]:
+        """As ``read_trace``."""
+        start = _skip(self._text, 0)
         at: int | None = start + 1
+        if self._text[start : start + 1] == "[":
+            self._read_events(start + 1)
+            at = None
         while at is not None:
             at = self._read_member(at)
+        self._events.flush()
+        return self._header, self._events
 
     def _read_member(self, at: int) -> int | None:
         """Read one key with its value; returns where it ends, None at the end of the object."""
-        key = _KEY(self._text(at, at + 4096))
+        key = _KEY(self._text, at)
         if key is None:
-            if self._text(at, at + 4096).strip(" \t\r\n,")[:1] != "}":
+            if self._text[at : at + 4096].strip(" \t\r\n,")[:1] != "}":
                 self._cut_off(at)
             return None
-        at += key.end()
-        if key[1] == "traceEvents" and self._data[at : at + 1] == b"[":
+        at = key.end()
+        if key[1] == "traceEvents" and self._text[at : at + 1] == "[":
             return self._read_events(at + 1)
-        size = _MARGIN
-        while True:
-            try:
-                value, end = _SCAN(self._text(at, at + size), 0)
-            except (ValueError, RecursionError):
-                if at + size >= len(self._data):
-                    return self._skip_member(at)
-                size *= 4
-            else:
-                self.header[key[1]] = value
-                return at + int(end)
-
-    def _skip_member(self, at: int) -> int | None:
-        """Skip a damaged value beside the events: continue at the events, if they are still to come."""
-        found = re.compile(rb'"traceEvents"\s*:\s*\[').search(self._data, at)
-        self._left.add("unreadable_header", "values beside the events aren't JSON", 1, lambda: self._line(at))
-        return self._read_events(found.end()) if found else None
+        try:
+            self._header[key[1]], end = _SCAN(self._text, at)
+            return int(end)
+        except (ValueError, RecursionError):  # continue at the events, if they are still to come
+            found = _EVENTS(self._text, at)
+            self._left.add("unreadable_header", "values beside the events aren't JSON", 1, lambda: self._line(at))
+            return self._read_events(found.end()) if found else None
 
     def _read_events(self, at: int) -> int | None:
         """Read all events of the list; returns where it ends, None if the file ends before."""
-        budget = _PATIENCE * (len(self._data) + _WINDOW)
-        while True:
-            at, reach = take_chunks(self.events, self._data, at)
-            text = self._text(at, at + _WINDOW)
-            last = at + len(text) >= len(self._data)
-            stop = min(reach - at, len(text) if last else len(text) - _MARGIN)
-            i = 0
-            while (i := _skip(text, i)) < stop:
-                if text[i] == "]":
-                    return at + i + 1
-                try:
-                    i = self.events.take(text, i, at)
-                    continue
-                except (ValueError, RecursionError) as error:
-                    budget -= max(1, _failed_at(error) - i)
-                following = self.events.repair(text, i, at)
-                if budget < 0 or (following is None and (last or i == 0)):
-                    self._cut_off(at + i)
-                    return None
-                if following is None:  # perhaps only the window ends here
-                    break
-                i = following
-            if last and i >= len(text):
-                self._cut_off(len(self._data))
-                return None
-            at += i
+        budget = _PATIENCE * (len(self._text) + 1)
+        while (at := _skip(self._text, at)) < len(self._text):
+            if self._text[at] == "]":
+                return at + 1
+            try:
+                at = self._events.take(self._text, at)
+                continue
+            except (ValueError, RecursionError) as error:
+                budget -= max(1, (error.pos if isinstance(error, JSONDecodeError) else 0) - at)
+            following = self._events.repair(self._text, at)
+            if budget < 0 or following is None:
+                break
+            at = following
+        self._cut_off(at)
+        return None
 
     def _cut_off(self, at: int) -> None:
         self._left.add("cut_off", "place where the file breaks off; the rest is lost", 1, self._line(at))
 
-    def _text(self, start: int, end: int) -> str:
-        return self._data[start:end].decode("latin-1")
-
     def _line(self, at: int) -> str:
-        return f"line {self._data.count(10, 0, at) + 1}"
-
-
-def _failed_at(error: Exception) -> int:
-    """Position at which the parser failed, in characters of the window."""
-    return error.pos if isinstance(error, JSONDecodeError) else 0
+        return f"line {self._text.count(chr(10), 0, at) + 1}"
 
 
 def _skip(text: str, at: int) -> int:

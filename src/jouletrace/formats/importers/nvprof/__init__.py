@@ -1,4 +1,4 @@
-"""Output of ``nvprof`` as text or CSV: summaries, traces of the GPU and the API, metrics, system profiling."""
+"""Output of ``nvprof``: summaries and metrics as text or CSV, traces of the GPU and the API as CSV."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from jouletrace.formats.importers.nvprof.sections import COMMAND, sections
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.run import Run
 
-_BANNER = re.compile(r"^=+(\d+)?=+ (NVPROF is profiling|Profiling (application|result)|System profiling result)", re.M)
+_BANNER = re.compile(r"^=+(\d+)?=+ (NVPROF is profiling|Profiling (application|result))", re.M)
 _HEADERS = (
     re.compile(r"^\W*(Type\W+)?Time\(%\)\W+Time\W+Calls\W+Avg\W+Min\W+Max\W+Name", re.M),
     re.compile(r'^"?Start"?,"?Duration"?,("?Grid X"?|"?Name"?)', re.M),
     re.compile(r'^"?Device"?,"?Kernel"?,"?Invocations"?,"?(Metric|Event) Name"?', re.M),
-    re.compile(r"^\s*Start\s+Duration\s+Grid Size\s+Block Size\s", re.M),
 )
 
 
@@ -41,8 +40,6 @@ def read(path: Path, options: ImportOptions) -> Run:
             summary.take(section, stated, left)
         elif section.kind == "metrics":
             metrics.take(section, stated, left)
-        elif section.kind == "system":
-            metrics.take_system(section, stated, left)
         else:
             launched.take(section)
     if not len(stated) and not len(launched):

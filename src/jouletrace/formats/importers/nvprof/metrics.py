@@ -1,4 +1,4 @@
-"""Metrics and events of ``nvprof`` by kernel, and the results of its system profiling."""
+"""Metrics and events of ``nvprof`` by kernel."""
 
 from __future__ import annotations
 
@@ -18,17 +18,6 @@ _EVENT = re.compile(
     r"^\s*(?P<invocations>\d+)\s+(?P<name>\w+)\s+(?P<min>[\d.e+]+)\s+(?P<max>[\d.e+]+)\s+(?P<avg>[\d.e+]+)"
     r"(?:\s+[\d.e+]+)?\s*$"
 )
-_SYSTEM = re.compile(
-    r"^\W*(?P<name>SM Clock|Memory Clock|Temperature|Power|Fan)[^(]*\((?P<unit>[^)]*)\)\W+(?P<count>\d+)\W+"
-    r"(?P<avg>[\d.]+)\W+(?P<min>[\d.]+)\W+(?P<max>[\d.]+)\W*$"
-)
-_SYSTEM_METRICS = {
-    "SM Clock": "clock_sm",
-    "Memory Clock": "clock_memory",
-    "Temperature": "temperature",
-    "Power": "power",
-    "Fan": "fan",
-}
 
 
 def take(section: Section, stated: Stated, left: Left) -> None:
@@ -81,27 +70,3 @@ def _si(text: str) -> tuple[float, units.Unit] | None:
     unit = units.unit(printed)
     value = plain_number(digits.replace(",", ""))
     return None if value is None else (value * (unit.factor if unit else 1.0), unit or units.NO_UNIT)
-
-
-def take_system(section: Section, stated: Stated, left: Left) -> None:
-    """Add the results of system profiling: mean, minimum and maximum of a GPU's clocks, temperature and power."""
-    unit: int | None = None
-    device = ""
-    for line, text in section.lines:
-        found = _SYSTEM.search(text) or _SYSTEM.search(text.partition(",")[2])
-        if text.strip().startswith('Device "'):
-            device, unit = text.strip().removeprefix('Device "').rstrip('"'), None
-        elif found:
-            name = device or text.partition(",")[0].strip('" ')
-            unit = stated.unit("device", name or "GPU") if unit is None else unit
-            kind = units.unit(found["unit"].partition("/")[0]) or units.NO_UNIT
-            values = {key: _si(found[key]) for key in ("avg", "min", "max")}
-            if any(value is None for value in values.values()):
-                left.add("not_a_number", "readings aren't numbers", place=f"line {line}")
-                continue
-            for key, suffix in (("avg", ""), ("min", "_min"), ("max", "_max")):
-                metric = f"{_SYSTEM_METRICS[found['name']]}{suffix}{kind.suffix}"
-                value = values[key]
-                stated.add(unit, metric, value[0] * kind.factor if value else None, int(found["count"][:15]))
-        else:
-            left.add("broken_rows", "rows of system profiling can't be read", place=f"line {line}")

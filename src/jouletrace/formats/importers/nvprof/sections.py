@@ -16,7 +16,6 @@ _KINDS = (
     ("summary", re.compile(r"^\W*(Type\W+)?Time\(%\)\W+Time\W+Calls\W")),
     ("metrics", re.compile(r"^\W*(Device\W+Kernel\W+)?Invocations\W+(Metric|Event) Name")),
     ("trace", re.compile(r"^\W*Start\W+Duration\W")),
-    ("system", re.compile(r"^\W*(Device\W+)?Count\W+Avg\W+Min\W+Max\W*$")),
 )
 _MESSAGE = re.compile(r"^=+\d*=+ ")
 
@@ -26,7 +25,7 @@ class Section:
     """A header and the lines under it.
 
     Attributes:
-        kind: "summary", "metrics", "trace" or "system".
+        kind: "summary", "metrics" or "trace".
         header: The header's line.
         title: The message above it ("Profiling result:", "API calls:").
         csv: Whether cells are separated by commas.

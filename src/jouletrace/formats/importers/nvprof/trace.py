@@ -43,14 +43,6 @@ _KNOWN = {
     *("correlation_id", "src dev", "src ctx", "dst dev", "dst ctx", "unified memory", "virtual address"),
 }
 
-_TEXT_ROW = re.compile(
-    r"^\s*(?P<start>[\d.]{1,30}[a-z]{1,3})\s+(?P<duration>[\d.]{1,30}[a-z]{1,3}|-)\s+"
-    r"(?P<grid>\([\d ]+\)|-)\s+(?P<block>\([\d ]+\)|-)\s+"
-    r"(?P<registers_per_thread>\S+)\s+(?P<static_smem>\S+)\s+(?P<dynamic_smem>\S+)\s+(?P<size>\S+)\s+(?P<throughput>\S+)\s+"
-    r"(?:(?:Pageable|Pinned|Device|Array|Managed|Unified|-)\s+){0,2}"
-    r"(?P<device>\S.*?)\s{2,}(?P<context>\d+)\s{2,}(?P<stream>\d+)\s{2,}(?P<name>\S.*)$"
-)
-_TEXT_API = re.compile(r"^\s*(?P<start>[\d.]{1,30}[a-z]{1,3})\s+(?P<duration>[\d.]{1,30}[a-z]{1,3})\s+(?P<name>\S.*)$")
 _BLOCK = 20_000
 
 _ONLY = "imported:0"
@@ -78,11 +70,13 @@ class Trace:
 
     def take(self, section: Section) -> None:
         """Add the rows of a section."""
-        forms = [_TEXT_ROW] if "Grid Size" in section.header else [_TEXT_ROW, _TEXT_API]
-        for line, text, row in section.rows(*forms):
+        if not section.csv:
+            self._left.add("text_trace", "traces are printed as text: run nvprof with --csv", place=section.title)
+            return
+        for line, _, row in section.rows():
             if row is not None:
-                self._row(line, row if section.csv else _as_csv(row))
-            elif section.csv or not re.match(r"\s*(Regs|SSMem|DSMem|SrcMemType|DstMemType):", text):
+                self._row(line, row)
+            else:
                 self._broken(line)
 
     def _row(self, line: int, row: dict[str, str]) -> None:
@@ -166,15 +160,6 @@ class Trace:
             infos[_ONLY] = DeviceInfo(_ONLY, options.device or "device 0", index=0)
         time = np.array(self._times, np.int64)
         self._readings.write(run, Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0), infos.values())
-
-
-def _as_csv(cells: dict[str, str]) -> dict[str, str]:
-    """A row of text in the form of a CSV row."""
-    row = {name.replace("_", " "): "" if cell == "-" else cell for name, cell in cells.items()}
-    for kind in ("grid", "block"):
-        sizes = row.pop(kind, "").strip("()").split()
-        row |= {f"{kind} {axis}": size for axis, size in zip("xyz", sizes, strict=False)}
-    return row
 
 
 def _span(number: int, row: dict[str, str], device: str, start: float, took: float) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Files of TensorRT's ``trtexec``: its log, and its exported times, profile and layer information."""
+"""Files of TensorRT's ``trtexec``: its log, and its exported times of layers."""

@@ -1,4 +1,4 @@
-"""The log of ``trtexec``: averages over several runs, the performance summary, the totals, and layers."""
+"""The log of ``trtexec``: averages over several runs, the performance summary, and the totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, 
 from jouletrace.formats.importers.numbers import plain_number
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.formats.importers.trtexec.printed import BEGINS, PrintedProfile
 from jouletrace.run import MODEL_UNIT, Run, tables
 
 _LINE = re.compile(r"^(?:\[(?P<stamp>\d{2}/\d{2}/\d{4}-\d{2}:\d{2}:\d{2})\] )?\[(?P<level>[VIWEF])\] ?(?P<text>.*)$")
@@ -54,7 +53,7 @@ def sniff(head: bytes) -> bool:
     return (
         re.search(
             r"TensorRT\.trtexec|Average on \d+ runs - GPU latency|=== (Trace details|Performance summary) ===|\[TRT\]|"
-            r"=== (Model|Build|Inference|Reporting|System) Options ===|" + BEGINS,
+            r"=== (Model|Build|Inference|Reporting|System) Options ===",
             text,
         )
         is not None
@@ -62,7 +61,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a log: averages become windows without a time; the rest becomes figures of the model and its layers.
+    """Read a log: averages become windows without a time; the rest becomes figures of the model.
 
     Raises:
         BadInputError: If it holds none of them.
@@ -70,13 +69,11 @@ def read(path: Path, options: ImportOptions) -> Run:
     left = Left(path)
     stated, averages = Stated("trtexec"), list[dict[str, object]]()
     facts: dict[str, str] = {}
-    first, profile = "", PrintedProfile(stated, left)
+    first = ""
     for line, row in enumerate(read_text(path, left).split("\n"), start=1):
         found = _LINE.match(row.rstrip())
         text, first = (found["text"].strip(), first or found["stamp"] or "") if found else (row.strip(), first)
         place = f"line {line}"
-        if profile.take(text, place):
-            continue
         if average := _AVERAGE.search(text):
             averages += _average(average, len(averages), left, place)
         elif summary := _SUMMARY.match(text):
@@ -89,7 +86,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         elif text.startswith(("Average on", "Latency:", "GPU Compute Time:", "Throughput:")):
             left.add("not_a_figure", "lines that should hold figures do not", place=place)
     if not len(stated) and not averages:
-        raise BadInputError(f"{path}: a log of trtexec without averages, performance summary or layers{left.first()}")
+        raise BadInputError(f"{path}: a log of trtexec without averages or performance summary{left.first()}")
     run = stated.run(path, "trtexec", options.device or facts.get("selected device"), _known(facts), "log")
     if "tensorrt version" in facts:
         run.versions["tensorrt"] = facts["tensorrt version"]
