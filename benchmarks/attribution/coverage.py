@@ -9,6 +9,8 @@ energy that was drawn, the median half-width and the median error.
 
 import argparse
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,7 +26,9 @@ from jouletrace.attribution.rows import IDLE, by_operator, rows
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import GROUPS, draw
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from scenarios import GROUPS, draw
 
 
 def drawn_by(truth, recording, names):

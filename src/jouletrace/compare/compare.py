@@ -140,9 +140,9 @@ def _method(a: Sequence[Source], b: Sequence[Source]) -> str:
     if len(a) + len(b) == 2:
         return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
     return (
-    """Comparisons of the first of several Runs with each other one; of Runs of one thing if there are others."""
-        f"hold with {100 * (1 - ALPHA):g} % over all rows together (half of the error is for the model's figures, "
-        "half is shared by the levels of parts, by Holm within each)."
+        f"Differences of means over {len(a)} and {len(b)} runs, compared with the spread between runs; intervals and "
+        f"verdicts hold with {100 * (1 - ALPHA):g} % over all rows together (half of the error is for the model's "
+        "figures, half is shared by the levels of parts, by Holm within each)."
     )
 
 

@@ -19,8 +19,6 @@ class Operator:
         flops: Floating-point operations of products and convolutions; 0 for other operators.
         bytes_moved: Bytes of its inputs read and of its outputs written.
         dtype: Type of the arithmetic: "fp16", "bf16", "fp32", "fp64", or the type's own name.
-        in_place: Whether it overwrites one of its inputs.
-        sources: Positions in the list of the operators that wrote its inputs in this iteration.
         host_calls: Operators that the host called for it, including those without a kernel since the
             last one with a kernel.
     """
@@ -33,6 +31,4 @@ class Operator:
     flops: float
     bytes_moved: float
     dtype: str
-    in_place: bool
-    sources: tuple[int, ...]
     host_calls: int

@@ -159,8 +159,6 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
             shapes=operator.shapes,
             module=operator.module,
             call=operator.call,
-            sources=operator.sources,
-            in_place=operator.in_place,
             host_calls=operator.host_calls,
             backward=operator.backward,
         )

@@ -149,7 +149,7 @@ def _whole(generation: Generation, counted: Sequence[Operators]) -> list[tuple[s
     for step in range(1, generation.steps):
         found += [(DECODE, operator) for operator in _at(generation.prompt + step, decode)]
         found += [(BETWEEN, operator) for operator in shares[step]]
-    return [(phase, replace(operator, sources=())) for phase, operator in found]
+    return found
 
 
 def _shares(between: Operators, steps: int) -> list[Operators]:

@@ -20,7 +20,6 @@ from jouletrace.simulator.boards.governor import Governor
 from jouletrace.simulator.boards.load import Load
 from jouletrace.simulator.boards.parameters import Parameters
 from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.states import STATES, States
 from jouletrace.simulator.boards.trace import Row, Trace
 
 CELL_NS = 1_000_000
@@ -39,7 +38,6 @@ class Engine:
         cap_w: Power limit in watts; None for none.
         start_ns: When it starts, in nanoseconds since the Unix epoch.
         rng: Source of all its noise.
-        states: The states that it switches between by itself.
         noise: Scale of all noise and drift; 0 for none.
         sharp: Whether cells also end where kernels end, so that power is exact within a millisecond.
 
@@ -57,7 +55,6 @@ class Engine:
         *,
         start_ns: int,
         rng: np.random.Generator,
-        states: States,
         noise: float = 1.0,
         sharp: bool = False,
     ) -> None:
@@ -68,8 +65,6 @@ class Engine:
         self._temperature_c = p.ambient_c + p.deep_idle_w * p.kelvin_per_w
         self.trace = Trace(start_ns, self._temperature_c)
         self.cycles = 0.0
-        self._states = states
-        self._state = states.at(start_ns)
         self._rng = rng
         self._normals = self._draw_normals()
         self._noise = noise
@@ -156,7 +151,7 @@ class Engine:
         self._temperature_c += (settled_c - self._temperature_c) * seconds / p.thermal_s
         self._now_ns = edge_ns
         clock = self.governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
-        self.cycles += clock * STATES[self._state].clock * seconds * 1e6
+        self.cycles += clock * seconds * 1e6
         return (
             edge_ns,
             self._energy_j,
@@ -165,28 +160,26 @@ class Engine:
             clock,
             self._temperature_c,
             float(self.governor.holding),
-            self._state,
         )
 
     def _whole_cell(self) -> bool:
-        """Refresh state and noises at the end of a whole cell; True if the clock has changed."""
+        """Refresh noises at the end of a whole cell; True if the clock has changed."""
         self._cells += 1
         self._load_noise = self._load_noise * self._load_keep + self._load_fresh * next(self._normals)
         self._idle_noise_w = self._idle_noise_w * self._idle_keep + self._idle_fresh * next(self._normals)
         if self._cells % _DRIFT_CELLS == 0:
             self._drift = self._drift * self._drift_keep + self._drift_fresh * next(self._normals)
-        state, self._state = self._state, self._states.at(self._now_ns)
         if self._now_ns - self._tick_from_ns < self._tick_ns:
-            return self._state != state
+            return False
         before = self.governor.clock_mhz
         mean_w = self._tick_j * 1e9 / (self._now_ns - self._tick_from_ns)
         self.governor.tick(mean_w, next(self._normals), next(self._normals))
         self._tick_j, self._tick_from_ns = 0.0, self._now_ns
-        return self._state != state or self.governor.clock_mhz != before
+        return self.governor.clock_mhz != before
 
     def _set_clock(self, load: Load) -> None:
-        ratio, state = self.governor.ratio, STATES[self._state]
-        load.set_clock(ratio * state.clock, self._parameters.voltage_squared(ratio) * state.voltage_squared)
+        ratio = self.governor.ratio
+        load.set_clock(ratio, self._parameters.voltage_squared(ratio))
 
     def _draw_normals(self) -> Iterator[float]:
         while True:

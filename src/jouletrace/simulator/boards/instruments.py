@@ -42,7 +42,7 @@ class PowerInstrument:
     def taken_at(self, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Readings (W) taken at these times, which must have been simulated already."""
         power = self._response.power_w(self._trace, time_ns)
-        return self._faults.apply(power, (time_ns - self._trace.start_ns) / 1e9, self._rng)
+        return self._faults.apply(power, self._rng)
 
 
 class Ring(PowerInstrument):
@@ -73,7 +73,7 @@ class Ring(PowerInstrument):
         self._ahead = np.empty((2, 0), dtype=np.int64)
         self._stamps = np.empty(0, dtype=np.int64)
         self._values = np.empty(0)
-        self._dropping = self._holding = False
+        self._holding = False
         self._instead = self._before = np.empty(0, dtype=np.int64), np.empty(0)
 
     def newer_than(self, stamp_ns: int, now_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -113,7 +113,7 @@ class Ring(PowerInstrument):
         due, self._ahead = self._ahead[:, :count], self._ahead[:, count:]
         # the ring keeps only its last readings, so the others need not be taken
         due = due[:, -RING_SIZE * 2 :]
-        taken, stamps = due[:, self._kept(due.shape[1])]
+        taken, stamps = due
         self._stamps = np.concatenate([self._stamps, stamps])[-RING_SIZE:]
         self._values = np.concatenate([self._values, self.taken_at(taken)])[-RING_SIZE:]
 
@@ -134,16 +134,6 @@ class Ring(PowerInstrument):
         self._ahead = np.concatenate([self._ahead, np.array(times, dtype=np.int64) * 1000], axis=1)
         self._next = last
 
-    def _kept(self, count: int) -> NDArray[np.bool_]:
-        """Which readings are not dropped. Readings are dropped singly and in runs."""
-        kept = np.ones(count, dtype=bool)
-        if self._faults.dropped <= 0:
-            return kept
-        for i, draw in enumerate(self._rng.random(count)):
-            self._dropping = draw < (0.6 if self._dropping else self._faults.dropped * 0.5)
-            kept[i] = not self._dropping
-        return kept
-
 
 class Held(PowerInstrument):
     """A reading that keeps its value between updates."""
@@ -161,8 +151,6 @@ class Held(PowerInstrument):
         index = int((now_ns - self._response.ahead_ns - self._phase_ns) / self._period_ns)
         if index > self._latest:
             self._latest = index
-            if self._index >= 0 and self._rng.random() < self._faults.dropped:
-                return self._index, self._value
             update = np.array([round(self._phase_ns + index * self._period_ns)], dtype=np.int64)
             self._value = float(self.taken_at(update)[0])
             self._index = index

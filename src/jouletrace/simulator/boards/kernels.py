@@ -33,10 +33,6 @@ class SimKernel:
             than 1 where the data are still in the cache.
         flops: Floating-point operations.
         bytes_moved: Bytes read and written.
-        sources: Positions in the step of the kernels whose output it reads; None means the previous
-            kernel.
-        in_place: Whether it overwrites its input. If such a kernel is left out, the buffer keeps the
-            old values; if any other kernel is left out, its buffer holds another kernel's data.
         host_calls: Operators that the host calls in eager mode to launch it, including views and
             other operators without a kernel.
         backward: Whether autograd launches it.
@@ -57,8 +53,6 @@ class SimKernel:
     repeat: float = 1.0
     flops: float = 0.0
     bytes_moved: float = 0.0
-    sources: tuple[int, ...] | None = None
-    in_place: bool = False
     host_calls: int = 1
     backward: bool = False
 

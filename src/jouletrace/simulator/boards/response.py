@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,8 @@ class Response:
     """A weighted mean of the power over pieces of time before the stamp.
 
     Attributes:
-        bounds_s: Bounds of the pieces, as times before the stamp, increasing except around pieces of
-            zero weight; negative where the stamp is early. Shape (n + 1,).
+        bounds_s: Bounds of the pieces, as times before the stamp, increasing; negative where the stamp is early.
+            Shape (n + 1,).
         weights: Weight of the mean power of each piece; they sum to 1. Shape (n,).
     """
 
@@ -37,13 +36,6 @@ class Response:
     def ahead_ns(self) -> int:
         """Time from a stamp to the earliest moment at which its reading can be computed."""
         return max(0, -round(self.bounds_s[0] * 1e9))
-
-    def echoed(self, share: float, delay_s: float) -> Response:
-        """This response mixed with a share of itself delayed by ``delay_s``."""
-        late = tuple(bound + delay_s for bound in self.bounds_s)
-        # A piece of zero weight separates the two; it may run backwards in time without any effect.
-        weights = (*((1 - share) * w for w in self.weights), 0.0, *(share * w for w in self.weights))
-        return Response(self.bounds_s + late, weights)
 
     def power_w(self, trace: Trace, stamp_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Noiseless readings with the given stamps, shape as ``stamp_ns``."""
@@ -100,31 +92,17 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Faults:
-    """Errors of a reading after the response. All of them are hidden.
+    """Hidden errors of a reading after the response.
 
     Attributes:
         gain: True factor on the power.
         noise_w: Standard deviation of white noise.
-        drift: Amplitude of a slow wander of the gain; 0 on a sensor that a model can describe.
-        drift_w: Amplitude of a slow wander of the offset.
-        drift_s: Period of both.
-        phase: Their phase.
-        dropped: Share of readings that go missing.
     """
 
     gain: float = 1.0
     noise_w: float = 0.0
-    drift: float = 0.0
-    drift_w: float = 0.0
-    drift_s: float = 60.0
-    phase: float = 0.0
-    dropped: float = 0.0
 
-    def apply(
-        self, power_w: NDArray[np.float64], time_s: NDArray[np.float64], rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Readings, rounded to whole milliwatts, of true powers at times since a start."""
-        turn = 2 * pi * time_s / self.drift_s + self.phase
-        gain = self.gain * (1 + self.drift * np.sin(turn))
-        noisy = power_w * gain + self.drift_w * np.cos(0.7 * turn) + self.noise_w * rng.standard_normal(len(power_w))
+    def apply(self, power_w: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+        """Readings, rounded to whole milliwatts, of true powers."""
+        noisy = power_w * self.gain + self.noise_w * rng.standard_normal(len(power_w))
         return np.asarray(np.round(np.maximum(noisy, 0.0), 3), dtype=np.float64)

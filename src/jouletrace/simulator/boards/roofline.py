@@ -45,8 +45,6 @@ class Roofline:
         shapes: str = "",
         module: str = "",
         call: str = "",
-        sources: tuple[int, ...] | None = None,
-        in_place: bool = False,
         host_calls: int = 1,
         backward: bool = False,
     ) -> SimKernel:
@@ -61,8 +59,6 @@ class Roofline:
             shapes: Input shapes.
             module: Module.
             call: Number of the module's call.
-            sources: Kernels whose output it reads.
-            in_place: Whether it overwrites its input.
             host_calls: Operators that the host calls to launch it.
             backward: Whether autograd launches it.
 
@@ -103,8 +99,6 @@ class Roofline:
             repeat=min(repeat, 1.0),
             flops=flops,
             bytes_moved=bytes_moved,
-            sources=sources,
-            in_place=in_place,
             host_calls=host_calls,
             backward=backward,
         )

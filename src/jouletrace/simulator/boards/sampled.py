@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.instruments import Ring
-from jouletrace.simulator.power import Power
-from jouletrace.simulator.sensors import SamplingSensor
+from jouletrace.simulator.sensors import Power, SamplingSensor
 
 _POLES_NS = (20_000.0,)
 """Time constants between the chip and the place where its power is sensed."""

@@ -5,8 +5,6 @@ Channels state no more than a driver's documentation does; the true properties o
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import pi
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +23,6 @@ from jouletrace.simulator.boards.response import Faults, Response, Sampled, smoo
 from jouletrace.simulator.boards.sampled import SampledStretch
 from jouletrace.simulator.boards.spec import SimSpec
 
-_ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
 _STATED_RATE_HZ = 1230.0
 """Stated sample rate of a sensor that samples, as for real ones; the true rate of each GPU stays hidden."""
 
@@ -121,7 +118,7 @@ class SensorSet:
         board: The GPU.
         preset: Its model.
         parameters: Its hidden parameters.
-        spec: The requested gain, noise and kind of misfit.
+        spec: The requested gain, noise and kind of sensor.
         device_id: For the channels.
     """
 
@@ -132,8 +129,6 @@ class SensorSet:
         # a GPU that is opened for another run keeps its faults, while phases and noise are new
         streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
         record = _record_response(p, spec, float(generator(preset, spec.seed, 6, spec.run).random()))
-        # only the best record drops readings: the others are held values, which hide a loss
-        whole = replace(faults, dropped=0.0)
         self._ring: Ring | None = None
         self._sampling_s = 1 / _STATED_RATE_HZ if spec.sensor == "sampled" else None
         self._rate_hz = p.sample_rate_hz
@@ -149,8 +144,8 @@ class SensorSet:
             lag_s = p.slow_lag_s + p.record_lag_s
             average = smoothed(p.average_window_s, lag_s, p.record_rise_s)
             instant = smoothed(p.instant_window_s, lag_s, p.record_rise_s)
-            self._average = Held(trace, p.slow_period_s, average, whole, streams[1])
-            self._instant = Held(trace, p.slow_period_s, instant, whole, streams[2])
+            self._average = Held(trace, p.slow_period_s, average, faults, streams[1])
+            self._instant = Held(trace, p.slow_period_s, instant, faults, streams[2])
         self._counter = Counter(trace, p.slow_period_s, faults, streams[3])
 
     def sampled(self) -> SampledStretch:
@@ -227,26 +222,11 @@ class SensorSet:
 
 
 def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
-    rng = generator(preset, spec.seed, 3)
-    gain, amplitude, zero, period, phase, share = rng.random(6)
-    faults = Faults(noise_w=p.record_noise_w * spec.noise)
-    if spec.gain:
-        faults = replace(faults, gain=1 + GAIN_PCT / 100 * (2 * gain - 1))
-    if spec.sensor == "drifting":
-        faults = replace(
-            faults,
-            drift=0.04 + 0.04 * amplitude,
-            drift_w=4.0 + 6.0 * zero,
-            drift_s=20.0 + 40.0 * period,
-            phase=2 * pi * phase,
-        )
-    if spec.sensor == "dropping":
-        faults = replace(faults, dropped=0.05 + 0.10 * share)
-    return faults
+    gain = 1 + GAIN_PCT / 100 * (2 * generator(preset, spec.seed, 3).random() - 1) if spec.gain else 1.0
+    return Faults(gain, p.record_noise_w * spec.noise)
 
 
 def _record_response(p: Parameters, spec: SimSpec, phase: float) -> Response | Sampled:
     if spec.sensor == "sampled":
         return Sampled(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
-    response = smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
-    return response.echoed(_ECHO_SHARE, _ECHO_PERIODS * p.record_period_s) if spec.sensor == "echo" else response
+    return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
