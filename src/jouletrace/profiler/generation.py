@@ -109,9 +109,6 @@ def _describe(session: Session, pieces: GenerationSteps) -> None:
             for i, (segment, _) in enumerate(pieces.segments)
         ],
     }
-    if "early_stop" in session.run.workload:
-        said = session.run.workload["early_stop"]
-        session.run.warn("may_stop_early", f"samples may end before their last token: {said} were generated")
     session.save_header()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
-from jouletrace.execution.steps.base import FlushedStep, InStreams, Step
+from jouletrace.execution.steps.base import InStreams, Step
 from jouletrace.execution.steps.counted import counted_replay
 from jouletrace.profiler import board_store
 from jouletrace.profiler.backends.torch import context_in_this_process
@@ -185,18 +185,10 @@ def _stage(
 
 
 def _window(session: Session, step: Step, replays: int) -> float:
-    parts = [("untouched", step)]
-    if isinstance(step, FlushedStep):
-        # The replay includes the flushes: as many flushes alone, directly after it, are subtracted.
-        parts.append(("flush", step.flush_only()))
-    return sum(_replay(session, variant, part, replays) for variant, part in parts)
-
-
-def _replay(session: Session, variant: str, step: Step, replays: int) -> float:
     """Run one window; returns its duration in seconds."""
     interval, counted_mhz = counted_replay(step, replays)
     session.add_window(
-        variant=variant,
+        variant="untouched",
         multiplicity=1.0,
         block=0,
         replays=replays,

@@ -65,7 +65,7 @@ def check(device: Device, settings: ProfileSettings) -> None:
     check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
     try:
-        check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
+        check_options(kind, settings.mode, settings.dtype, where=device.spec)
     except BadInputError as error:
         if "no_gpu" not in device.info.details:
             raise
@@ -110,7 +110,6 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         label_smoothing=settings.label_smoothing,
         data=settings.data,
         max_new_tokens=settings.max_new_tokens,
-        early_stop=settings.early_stop,
         random=settings.random,
     )
     return backend_of(device, settings.backend).prepare(workload, device, settings, options)

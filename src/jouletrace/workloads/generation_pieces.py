@@ -44,7 +44,7 @@ class Generation:
     Attributes:
         prompt: Tokens of the prompt.
         steps: Forwards of an iteration: the number of tokens of the longest sequence.
-        tokens: New tokens of all sequences together: fewer than ``steps`` times the batch where some end early.
+        tokens: New tokens of all sequences together.
         cache: One of ``kv_cache.KINDS``.
         segments: Its pieces, which add up to the whole.
         forwards: One forward of each kind in succession: prefill, then decode at each length.

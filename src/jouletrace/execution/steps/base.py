@@ -56,14 +56,6 @@ class Step(Protocol):
 
 
 @runtime_checkable
-class FlushedStep(Protocol):
-    """A step that flushes the L2 cache before each iteration, also within ``replay``."""
-
-    def flush_only(self) -> Step:
-        """A step whose iterations consist of the flush alone."""
-
-
-@runtime_checkable
 class InStreams(Protocol):
     """A step that runs several iterations at once."""
 

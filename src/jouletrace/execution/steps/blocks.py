@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,12 +26,8 @@ def block_means(step: Step, n: int, block: int = 100) -> NDArray[np.float64]:
         Means in seconds, shape (n // block,).
 
     Raises:
-        BadInputError: If not even one block is complete, or the step flushes the L2 cache: a block's time
-            can't exclude the flushes.
+        BadInputError: If not even one block is complete.
     """
     if block < 1 or n < block:
         raise BadInputError(f"--block {block}: must lie between 1 and the {n} iterations of the run")
-    details: dict[str, Any] = step.describe()
-    if details.get("l2") == "cold":
-        raise BadInputError("--block: a block's time can't exclude the flushes of --l2 cold")
     return np.array([step.replay(block).seconds / block for _ in range(n // block)])

@@ -17,43 +17,39 @@ from jouletrace.workloads.environment import require_device
 if TYPE_CHECKING:
     import torch
 
-    from jouletrace.execution.steps.cuda.step import CudaStep
 
-
-def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
+def make_step(built: Built, torch_device: str, mode: str) -> Step:
     """Prepare a built workload for repeated runs; runs it once, or captures it.
 
     Args:
         built: The workload, built on ``torch_device``.
         torch_device: "cuda:N" or "cpu".
         mode: "eager" (the step on the CPU reports "cpu"), "graph" (CUDA only) or "compile".
-        l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the
-            step is a ``cold.ColdStep``.
 
     Raises:
         BadInputError: If mode and device don't fit together, or the workload raises when it runs.
         CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
         NotPossibleError: If the device is missing, has no memory left, or doesn't support the mode.
     """
-    device = check_mode(built, torch_device, mode, l2)
-    return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
+    device = check_mode(built, torch_device, mode)
+    return _on_cuda(built, device, mode) if device.type == "cuda" else _on_cpu(built, mode)
 
 
-def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
+def check_mode(built: Built, torch_device: str, mode: str) -> torch.device:
     """The device, if it can run a workload in this way.
 
     Raises:
-        BadInputError: If mode, device, dtype and cache don't fit together.
+        BadInputError: If mode, device, and dtype don't fit together.
         NotPossibleError: If the device is missing.
     """
-    check_options("any", mode, l2)
+    check_options("any", mode)
     device = require_device(torch_device)
     if device.type == "cuda":
         check_tf32(built, device)
         return device
     if device.type != "cpu":
         raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
-    check_options("cpu", mode, l2, built.facts.get("dtype"))
+    check_options("cpu", mode, built.facts.get("dtype"))
     return device
 
 
@@ -64,17 +60,13 @@ def _on_cpu(built: Built, mode: str) -> Step:
     return CpuStep(built)
 
 
-def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
-    from jouletrace.execution.steps.cold import ColdStep
+def _on_cuda(built: Built, device: torch.device, mode: str) -> Step:
     from jouletrace.execution.steps.cuda.eager import CudaEagerStep
     from jouletrace.execution.steps.cuda.graph import CudaGraphStep
 
     trial(built, device)
-    step: CudaStep
     if mode == "graph":
-        step = CudaGraphStep(built, device)
-    elif mode == "compile":
-        step = CudaEagerStep(compile_built(built, device), device, "compile")
-    else:
-        step = CudaEagerStep(built, device)
-    return ColdStep(step) if l2 == "cold" else step
+        return CudaGraphStep(built, device)
+    if mode == "compile":
+        return CudaEagerStep(compile_built(built, device), device, "compile")
+    return CudaEagerStep(built, device)

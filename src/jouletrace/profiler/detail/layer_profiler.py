@@ -34,7 +34,7 @@ class LayerProfiler(PartProfiler):
 
         Args:
             inputs: ``input_ids`` of shape (batch, tokens) and ``attention_mask``, as a mapping or in this order.
-            max_new_tokens: Exact number of tokens to generate per sample, unless ``early_stop=True``.
+            max_new_tokens: Exact number of tokens to generate per sample.
             **options: As for ``profile``.
 
         Returns:

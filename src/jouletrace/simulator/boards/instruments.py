@@ -151,6 +151,7 @@ class Held(PowerInstrument):
         index = int((now_ns - self._response.ahead_ns - self._phase_ns) / self._period_ns)
         if index > self._latest:
             self._latest = index
+            self._rng.random()  # a draw that seeds had from the start: they keep their noise
             update = np.array([round(self._phase_ns + index * self._period_ns)], dtype=np.int64)
             self._value = float(self.taken_at(update)[0])
             self._index = index

@@ -34,15 +34,12 @@ class CudaGraphStep(CudaStep):
 
     mode = "graph"
 
-    def __init__(self, built: Built, device: torch.device, beside: CudaGraphStep | None = None) -> None:
+    def __init__(self, built: Built, device: torch.device) -> None:
         """Warm up on a side stream and capture there.
 
         Args:
             built: A workload that has run once.
             device: The GPU.
-            beside: A step whose stream and memory pool to use, so that the libraries' workspaces
-                and the memory are the same; no warm-up is run then. The two never run at the
-                same time.
 
         Raises:
             CaptureError: If it can't be captured; the message names the likely operator.
@@ -57,23 +54,16 @@ class CudaGraphStep(CudaStep):
         # A captured output must live as long as its graph writes to it.
         self._outputs: list[Any] = []
         with torch.cuda.device(device), memory_guard(f"capturing {name_of(built)}"):
-            if beside is None:
-                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
-                self._warm_up(self._stream)
-                self._pool = torch.cuda.graph_pool_handle()
-            else:
-                self._stream, self._pool = beside._stream, beside._pool
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
+            self._warm_up(stream)
+            pool = torch.cuda.graph_pool_handle()
             for i in range(len(built.inputs)):
-                self._capture(i, self._stream, self._pool)
+                self._capture(i, stream, pool)
 
     def launch(self) -> None:
         """See ``CudaStep.launch``; input sets rotate."""
         self._graphs[self._next % len(self._graphs)].replay()
         self._next += 1
-
-    def outputs(self) -> Any:
-        """The outputs of the last iteration that was launched. Synchronise before reading."""
-        return self._outputs[(self._next - 1) % len(self._graphs)]
 
     def describe(self) -> dict[str, Any]:
         """See ``CudaStep.describe``."""
@@ -103,7 +93,7 @@ class CudaGraphStep(CudaStep):
         """Capture input set ``i``."""
         import torch
 
-        graph = self._new_graph()
+        graph = torch.cuda.CUDAGraph()
         try:
             self._outputs.append(self._record(graph, i, stream, pool))
         except JouletraceError:
@@ -115,12 +105,6 @@ class CudaGraphStep(CudaStep):
             operator = self._failing_operator(i, stream)
             raise CaptureError(f"{name_of(self._built)} {explain(error, operator)}") from error
         self._graphs.append(graph)
-
-    def _new_graph(self) -> torch.cuda.CUDAGraph:
-        """A graph to capture into."""
-        import torch
-
-        return torch.cuda.CUDAGraph()
 
     def _record(self, graph: torch.cuda.CUDAGraph, i: int, stream: torch.cuda.Stream, pool: Any) -> Any:
         """Run iteration ``i`` into ``graph``.
@@ -136,11 +120,7 @@ class CudaGraphStep(CudaStep):
             torch.cuda.stream(stream),
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
         ):
-            return self._enqueue(i)
-
-    def _enqueue(self, i: int) -> Any:
-        """Enqueue iteration ``i`` during the capture and return its outputs."""
-        return self._built.call(i)
+            return self._built.call(i)
 
     def _failing_operator(self, i: int, stream: torch.cuda.Stream) -> str | None:
         """Repeat the capture with a watch on operators, which the real capture must not have."""

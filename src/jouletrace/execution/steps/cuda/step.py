@@ -24,7 +24,7 @@ class CudaStep(ABC):
     """A step on one GPU.
 
     Attributes:
-        mode: "eager", "graph", "compile" or "flush".
+        mode: "eager", "graph" or "compile".
         device: The GPU, with its index.
     """
 

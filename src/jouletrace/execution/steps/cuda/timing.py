@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,12 +35,10 @@ def timed_replay(launch: Callable[[], None], n: int, device: torch.device) -> In
         return Interval(start, time.time_ns())
 
 
-def iteration_seconds(
-    launch: Callable[[], None], n: int, device: torch.device, before: Callable[[], None] | None = None
-) -> NDArray[np.float64]:
+def iteration_seconds(launch: Callable[[], None], n: int, device: torch.device) -> NDArray[np.float64]:
     """Seconds of each of ``n`` iterations by CUDA events, shape (n,).
 
-    Events lie on the device's timeline. Without ``before``, the event that ends an iteration also starts
+    Events lie on the device's timeline. The event that ends an iteration also starts
     the next, so that no time is lost in between and the latencies add up to the whole. Where the
     device waits for the host (eager mode at small batch), the wait belongs to the iteration whose
     kernels it waited for, and the latency is the end-to-end time of a caller. Where the host is
@@ -49,34 +48,21 @@ def iteration_seconds(
         launch: Enqueues one iteration.
         n: Number of timed iterations. One more runs first, untimed, so that the first has a predecessor too.
         device: The GPU.
-        before: Enqueues untimed work ahead of each iteration (a flush): each iteration
-            then has its own start event, after that work.
     """
     import torch
 
     with torch.cuda.device(device):
-        ends = _events(n)
-        starts = _events(n) if before is not None else [*_events(1), *ends[:-1]]
+        event: Any = torch.cuda.Event  # untyped
+        events = [event(enable_timing=True) for _ in range(n + 1)]
         torch.cuda.synchronize()
         launch()
-        if before is None:
-            starts[0].record()
-        for i in range(n):
-            if before is not None:
-                before()
-                starts[i].record()
+        events[0].record()
+        for i in range(1, n + 1):
             launch()
-            ends[i].record()
+            events[i].record()
             # Queried rarely, and half a queue behind, so that the device never runs out of work.
-            if i >= AHEAD and i % (AHEAD // 2) == 0:
-                ends[i - AHEAD // 2].synchronize()
+            if i > AHEAD and i % (AHEAD // 2) == 1:
+                events[i - AHEAD // 2].synchronize()
         torch.cuda.synchronize()
-        milliseconds = [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
+        milliseconds = [start.elapsed_time(end) for start, end in pairwise(events)]
     return np.array(milliseconds, dtype=np.float64) / 1e3
-
-
-def _events(n: int) -> list[Any]:
-    import torch
-
-    event: Any = torch.cuda.Event  # untyped
-    return [event(enable_timing=True) for _ in range(n)]
