@@ -19,7 +19,7 @@ import numpy as np
 from jouletrace import analysis
 from jouletrace.analysis.generation import SEGMENT
 from jouletrace.devices import open_device
-from jouletrace.execution.steps.simulated_generation import CountedGeneration, count_generation
+from jouletrace.execution.steps.generation import CountedGeneration, count_generation
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.prepare import resolve
 from jouletrace.profiler.progress import Silent

@@ -15,8 +15,7 @@ from jouletrace.analysis.power import tail_s
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.counted import counted_replay
+from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel

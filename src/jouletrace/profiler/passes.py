@@ -8,8 +8,7 @@ from collections.abc import Callable
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
-from jouletrace.execution.steps.base import InStreams, Step
-from jouletrace.execution.steps.counted import counted_replay
+from jouletrace.execution.steps.base import InStreams, Step, counted_replay
 from jouletrace.profiler import board_store
 from jouletrace.profiler.backends.torch import context_in_this_process
 from jouletrace.profiler.progress import Progress

@@ -8,7 +8,7 @@ from typing import cast
 from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError
-from jouletrace.execution.steps.modes import check_options
+from jouletrace.execution.steps.registry import check_options
 from jouletrace.profiler.backends import backend_of, named
 from jouletrace.profiler.backends.base import Prepared, Runtime, lacks_phases, no_phases
 from jouletrace.profiler.settings import ProfileSettings

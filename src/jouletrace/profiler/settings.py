@@ -90,7 +90,7 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and the allowed values.
         """
-        from jouletrace.execution.steps.modes import MODES
+        from jouletrace.execution.steps.registry import MODES
         from jouletrace.workloads.checks import check_seed
         from jouletrace.workloads.options import TASKS
         from jouletrace.workloads.precision import DTYPES

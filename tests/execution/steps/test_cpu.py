@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps import block_means, make_step
-from jouletrace.execution.steps.compiled import compile_built
+from jouletrace.execution.steps.registry import compile_built
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")

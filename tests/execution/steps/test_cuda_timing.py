@@ -9,8 +9,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from jouletrace.execution.steps.cuda.step import CudaStep
-from jouletrace.execution.steps.cuda.timing import AHEAD
+from jouletrace.execution.steps.cuda.step import AHEAD, CudaStep
 
 torch = pytest.importorskip("torch")
 

@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps import CaptureError, block_means, check_outputs, make_step
-from jouletrace.execution.steps.compiled import compile_built
+from jouletrace.execution.steps.registry import compile_built
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, names, resolve
 
 torch = pytest.importorskip("torch")

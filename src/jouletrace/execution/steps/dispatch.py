@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from jouletrace.execution.steps.module_names import ModuleNames
-from jouletrace.execution.steps.operator import Operator
 from jouletrace.execution.steps.operators import (
+    Operator,
     describe,
     has_kernel,
     is_bookkeeping,
