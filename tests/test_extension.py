@@ -37,7 +37,7 @@ import re
 import numpy as np
 
 from jouletrace.devices.base import Samples, Vendor
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import RealClock
 from jouletrace.run import ChannelInfo, DeviceInfo
 
 PERIOD_NS = 10_000_000

@@ -15,7 +15,7 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import generation
-from jouletrace.profiler.detail.layer_profiler import LayerProfiler
+from jouletrace.profiler.detail.part_profiler import LayerProfiler
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Silent

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.workloads.base import Call, Generation, Inputs
 from jouletrace.workloads.environment import require_transformers
-from jouletrace.workloads.generation_pieces import Call, Generation
-from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.kv_cache import KINDS
 from jouletrace.workloads.options import WorkloadOptions
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jouletrace.workloads.generation_pieces import (
+from jouletrace.workloads.base import (
     BETWEEN,
     DECODE,
     PREFILL,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built
+from jouletrace.workloads.base import Built, Inputs, Iteration
 from jouletrace.workloads.checks import check_options
-from jouletrace.workloads.facts import common_facts
-from jouletrace.workloads.iteration import Inputs, Iteration
+from jouletrace.workloads.environment import common_facts, require_device
+from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.options import WorkloadOptions
-from jouletrace.workloads.precision import Precision
+from jouletrace.workloads.placement import holds_values, seeded
+from jouletrace.workloads.precision import Precision, precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,3 +91,135 @@ def build_kernel(
         **facts,
     }
     return Built(Iteration(call, inputs, how.settings), None, inputs, told, items=iterations)
+
+
+DIRECTIONS = ("d2d", "h2d", "d2h")
+_MIB = 1 << 20
+
+
+class Memcpy:
+    """Copies of a buffer of random bytes.
+
+    Its settings (``--config``): ``size`` (MiB, 256 by default), ``iterations`` and ``direction`` ("d2d", within
+    the device; "h2d" and "d2h", from and to pinned memory of the host).
+
+    Attributes:
+        name: "memcpy".
+        own_dtype: Nominal only: the bytes are those of single-precision numbers.
+    """
+
+    name = "memcpy"
+    own_dtype = "fp32"
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``."""
+        config = read_config(self.name, options, {"size": "256", "iterations": "1", "direction": "d2d"})
+        if options.dtype not in (None, self.own_dtype):
+            raise BadInputError(f"--dtype {options.dtype}: memcpy copies bytes of no particular type")
+        direction = config["direction"]
+        if direction not in DIRECTIONS:
+            raise BadInputError(f"--config direction={direction}: must be one of {', '.join(DIRECTIONS)}")
+        on = require_device(device)
+        if direction != "d2d" and on.type != "cuda":
+            raise BadInputError(
+                f"--config direction={direction}: only GPUs have memory separate from the host's; use d2d"
+            )
+        size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
+        with memory_guard(f"memcpy, {size} MiB on {device}"), seeded(options.seed, on):
+            inputs: list[Inputs] = [(_buffers(on, size * _MIB // 4, direction), {}) for _ in range(options.input_sets)]
+        bytes_moved = 2 * size * _MIB * iterations if direction == "d2d" else size * _MIB * iterations
+        facts: WorkloadFacts = {"name": self.name, "size_mib": size, "direction": direction, "bytes_moved": bytes_moved}
+        how = precision(None, device)
+        return build_kernel(copy, inputs, how, on, facts, iterations)
+
+
+def copy(target: torch.Tensor, source: torch.Tensor) -> Any:
+    """Enqueue one copy."""
+    return target.copy_(source, non_blocking=True)
+
+
+def _buffers(on: torch.device, words: int, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Target and source; random, since the power of a copy depends on its data."""
+    import torch
+
+    source = torch.randn(words, device=on)
+    target = torch.empty_like(source)
+    if direction != "d2d" and holds_values(on):
+        host = torch.empty(words, pin_memory=True)
+        host.copy_(source)
+        return (target, host) if direction == "h2d" else (host, source)
+    return target, source
+
+
+_MIB = 1 << 20
+_WAIT = timedelta(seconds=120)
+
+
+class AllReduce:
+    """``torch.distributed.all_reduce`` of a buffer of random numbers, by NCCL on GPUs and gloo on CPUs.
+
+    Its settings (``--config``): ``size`` (MiB, 256 by default) and ``iterations``.
+
+    Attributes:
+        name: "allreduce".
+        own_dtype: Number format of the buffer.
+    """
+
+    name = "allreduce"
+    own_dtype = "fp32"
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``; waits until all processes have joined."""
+        config = read_config(self.name, options, {"size": "256", "iterations": "1"})
+        size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
+        on = require_device(device)
+        if not holds_values(on):
+            raise NotPossibleError("allreduce: simulated GPUs have no links to one another")
+        how = precision(options.dtype or self.own_dtype, device)
+        ranks = join(on)
+        with memory_guard(f"allreduce, {size} MiB on {device}"), seeded(options.seed, on):
+            import torch
+
+            words = size * _MIB // torch.empty(0, dtype=how.weights).element_size()
+            buffer = torch.randn(words, device=on).to(how.weights)
+        facts: WorkloadFacts = {"name": self.name, "size_mib": size, "ranks": ranks, "dtype": how.name}
+        return build_kernel(averaged, [((buffer,), {})], how, on, facts, iterations)
+
+
+def averaged(buffer: torch.Tensor) -> Any:
+    """Sum over all processes and divide by their number, so that repetitions keep the magnitude of the numbers."""
+    import torch.distributed as dist
+
+    dist.all_reduce(buffer)
+    return buffer.div_(dist.get_world_size())
+
+
+def join(on: torch.device) -> int:
+    """Join the group of processes that the environment names; returns their number.
+
+    Raises:
+        BadInputError: If some of the variables are missing.
+        NotPossibleError: If torch lacks the backend, or not all processes join in time.
+    """
+    import torch.distributed
+
+    dist: Any = torch.distributed  # partly unexported
+    if not dist.is_available():
+        raise NotPossibleError("allreduce: this torch is built without torch.distributed")
+    if dist.is_initialized():
+        return int(dist.get_world_size())
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in names if name not in os.environ]
+    if 0 < len(missing) < len(names):
+        raise BadInputError(f"allreduce: {', '.join(missing)} is not set, but others of {', '.join(names)} are")
+    backend = "nccl" if on.type == "cuda" else "gloo"
+    try:
+        if missing:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        else:
+            dist.init_process_group(backend, timeout=_WAIT)
+    except (RuntimeError, ValueError) as error:
+        raise NotPossibleError(
+            f"allreduce: the processes could not form a group: {str(error).splitlines()[0]}"
+        ) from None
+    return int(dist.get_world_size())

@@ -18,8 +18,7 @@ from jouletrace.addons.mig.rows import COLUMNS, RowStore, failed_row
 from jouletrace.addons.mig.summary import summary
 from jouletrace.addons.mig.sweep import SweepSettings, sweep
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.simulator.boards.mig_state import SimulatedMig
-from jouletrace.simulator.boards.mig_tables import profiles
+from jouletrace.simulator.boards.mig_state import SimulatedMig, profiles
 
 pytestmark = pytest.mark.thorough
 

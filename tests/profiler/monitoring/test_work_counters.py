@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from commands import FOREVER_S, PATIENCE_S, wait_for
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.work_counter import Tally, Target, WorkCounter, fetch, find
 from metric_server import Page, counter_page, serving

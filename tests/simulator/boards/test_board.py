@@ -9,7 +9,7 @@ import pytest
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, open_simulated
-from jouletrace.simulator.boards.parameters import draw
+from jouletrace.simulator.boards.presets import draw
 from pace import worked
 
 MILD = [SimKernel("a", 60e-6, 300.0), SimKernel("b", 40e-6, 100.0, clocked=0.2, core=0.4)]

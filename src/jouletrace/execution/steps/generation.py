@@ -14,9 +14,8 @@ from jouletrace.execution.steps.registry import check_options, make_step
 from jouletrace.execution.steps.simulated import SimulatedStep, check_memory, kernels_of, with_usual_dtype
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.simulator.boards import SimulatedGpu
-from jouletrace.workloads.base import Built, Workload
+from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Built, Generation, Segment, Workload
 from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.generation_pieces import BETWEEN, DECODE, PREFILL, TOGETHER, Generation, Segment
 from jouletrace.workloads.options import WorkloadOptions
 
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from jouletrace.workloads.base import Built
-from jouletrace.workloads.generation_pieces import BETWEEN, DECODE, PREFILL
-from jouletrace.workloads.marks import DATA, OPTIMIZER, mark
+from jouletrace.workloads.base import BETWEEN, DATA, DECODE, OPTIMIZER, PREFILL, Built, mark
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,8 @@ from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, No
 from jouletrace.execution.steps.base import Interval, Step
 from jouletrace.execution.steps.cuda.step import check_tf32
 from jouletrace.execution.steps.trial import name_of, trial, user_code
-from jouletrace.workloads.base import Built
+from jouletrace.workloads.base import Built, Iteration
 from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.iteration import Iteration
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.user_errors import one_line
 

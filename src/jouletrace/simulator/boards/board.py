@@ -9,16 +9,13 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.devices.base import Clock
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import Clock, RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.clock import FOREVER_NS, PLAN_NS, VirtualClock, virtual_start_ns
 from jouletrace.simulator.boards.engine import CELL_NS, Engine
-from jouletrace.simulator.boards.kernels import Schedule, SimKernel
+from jouletrace.simulator.boards.kernels import Roofline, Schedule, SimKernel
 from jouletrace.simulator.boards.load import Constant, Iterations, Load
-from jouletrace.simulator.boards.parameters import Parameters, generator
-from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.roofline import Roofline
+from jouletrace.simulator.boards.presets import Parameters, Preset, generator
 from jouletrace.simulator.boards.spec import SimSpec
 from jouletrace.simulator.boards.truth import Truth
 

@@ -5,6 +5,7 @@ Channels state no more than a driver's documentation does; the true properties o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,12 +17,20 @@ from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
 from jouletrace.simulator.boards import trace as columns
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.instruments import RING_SIZE, Counter, Held, PowerInstrument, Ring
-from jouletrace.simulator.boards.parameters import Parameters, generator
-from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.response import Faults, Response, Sampled, smoothed
-from jouletrace.simulator.boards.sampled import SampledStretch
+from jouletrace.simulator.boards.instruments import (
+    RING_SIZE,
+    Counter,
+    Faults,
+    Held,
+    PowerInstrument,
+    Response,
+    Ring,
+    Sampled,
+    smoothed,
+)
+from jouletrace.simulator.boards.presets import Parameters, Preset, generator
 from jouletrace.simulator.boards.spec import SimSpec
+from jouletrace.simulator.sensors import Power, SamplingSensor
 
 _STATED_RATE_HZ = 1230.0
 """Stated sample rate of a sensor that samples, as for real ones; the true rate of each GPU stays hidden."""
@@ -230,3 +239,61 @@ def _record_response(p: Parameters, spec: SimSpec, phase: float) -> Response | S
     if spec.sensor == "sampled":
         return Sampled(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
     return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
+
+
+_POLES_NS = (20_000.0,)
+"""Time constants between the chip and the place where its power is sensed."""
+
+_AROUND_NS = 400_000_000
+"""Idle time before the first and after the last kernel that the samples cover."""
+
+
+class SampledStretch:
+    """A segment in which the record comes from a sensor that takes momentary samples, as Hopper's does.
+
+    The physics of a GPU advances in cells of a millisecond; kernels are shorter. Here each kernel draws its own
+    power, and the sum is the energy that the GPU drew. The record holds its readings back until all powers are known.
+
+    Args:
+        board: The GPU.
+        ring: Its record; None for a GPU whose sensor averages and resolves no kernels.
+        rng: Draws the sensor and its noise.
+        rate_hz: The GPU's samples per second.
+    """
+
+    def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:
+        self._board, self._ring, self._rng, self._rate_hz = board, ring, rng, rate_hz
+
+    def __enter__(self) -> SampledStretch:
+        self._start_ns = self._board.clock.time_ns()
+        self._rows = np.empty((0, 2), np.int64)
+        if self._ring is not None:
+            self._ring.hold(self._start_ns)
+        return self
+
+    def saw(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> None:
+        """Set the kernels that ran in the segment.
+
+        Args:
+            edges_ns: Start and end of each kernel in order, shape (n, 2).
+            active_w: Approximate power of each over idle, shape (n,).
+        """
+        power = self._power(edges_ns, active_w)
+        sensor = replace(SamplingSensor.draw(self._rng, power.length_ns / 1e9), rate_hz=self._rate_hz)
+        rows = sensor.record(self._rng, power)
+        self._rows = rows[rows[:, 0] * 1000 > self._start_ns]
+
+    def __exit__(self, *_: object) -> None:
+        if self._ring is not None:
+            self._ring.release(self._board.clock.time_ns(), self._rows[:, 0] * 1000, self._rows[:, 1] / 1e3)
+
+    def _power(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> Power:
+        """Power that is constant between edges; adjacent kernels leave no idle time between them."""
+        begin, finish = int(edges_ns[0, 0]), int(edges_ns[-1, 1])
+        idle = self._board.truth.idle_w(begin)
+        drawn = self._board.truth.caused_energy_j(begin, finish) - idle * (finish - begin) / 1e9
+        factor = drawn / float((np.diff(edges_ns, axis=1)[:, 0] * active_w).sum() / 1e9)
+        edges = np.concatenate([[begin - _AROUND_NS], edges_ns.ravel(), [finish + _AROUND_NS]])
+        watts = np.full(len(edges) - 1, idle)
+        watts[1::2] += active_w * factor
+        return Power(int(edges[0]), edges - edges[0], watts, _POLES_NS)

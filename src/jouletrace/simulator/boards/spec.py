@@ -8,8 +8,7 @@ from math import isfinite
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.simulator.boards.parameters import Parameters
-from jouletrace.simulator.boards.presets import Preset, find
+from jouletrace.simulator.boards.presets import Parameters, Preset, find
 
 PREFIX = "sim:"
 _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from jouletrace.simulator.boards import trace as columns
 from jouletrace.simulator.boards.engine import Engine
 from jouletrace.simulator.boards.kernels import Schedule, Timeline
-from jouletrace.simulator.boards.parameters import Parameters
-from jouletrace.simulator.boards.presets import Preset
+from jouletrace.simulator.boards.presets import Parameters, Preset
 
 _HALVINGS = 40
 
