@@ -236,16 +236,6 @@ def test_an_export_goes_over_nothing(there, capsys, form, run, place):
         assert (said.code, contents(there)) == (2, before)
 
 
-@pytest.mark.parametrize("place", INPUTS)
-def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(there, capsys, place):
-    pytest.importorskip("plotly")
-    before = contents(there)
-    said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
-    assert said.code == 2
-    assert f"{place} exists and is not a report of jouletrace" in said.complaint
-    assert contents(there) == before
-
-
 def test_what_a_report_writes_it_replaces_as_before(there, capsys):
     pytest.importorskip("plotly")
     for place in ("new.html", "empty", "R/report.html"):
