@@ -252,9 +252,10 @@ def test_tables_of_parts_go_over_older_ones_only(there):
     run = profile_run(kernels=2)
     write_files("parts", [run], [layer_rows(run)], "layer")
     write_files("parts", [run], [layer_rows(run)], "layer", overwrite=True)
+    (there / "mine.csv").write_text("a thesis")
     before = contents(there)
-    with pytest.raises(BadInputError, match=r"R/run.json exists and is not a table of layers"):
-        write_files("R/run", [run], [layer_rows(run)], "layer", overwrite=True)
+    with pytest.raises(BadInputError, match=r"mine.csv exists and is not a table of layers"):
+        write_files("mine", [run], [layer_rows(run)], "layer", overwrite=True)
     assert contents(there) == before
 
 

@@ -8,8 +8,7 @@ from jsonschema import Draft202012Validator
 
 from compare_runs import side
 from jouletrace.compare import compare
-from jouletrace.errors import BadInputError
-from jouletrace.report.contract import json_schema, to_json_object, upgraded
+from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
 
@@ -85,21 +84,6 @@ def test_an_interval_of_repeats_is_of_the_workload():
     model = to_json_object(run)["model"]
     assert model["energy_j"]["total"]["of"] == "workload"
     assert model["energy_j"]["active_over_deep_idle"]["of"] in ("workload", None)
-
-
-def test_an_object_of_schema_1_is_read():
-    run = profile_run(kernels=2)
-    now = json.loads(json.dumps(to_json_object(run)))
-    clocks = now["conditions"]["clocks_mhz"]
-    old = json.loads(
-        json.dumps(now), object_hook=lambda one: {k: v for k, v in one.items() if k not in ("of", "budget")}
-    )
-    old["schema"] = 1
-    old["conditions"]["clocks_mhz"] = {"sm": clocks["sm_reported"], "memory": clocks["memory"]}
-    assert upgraded(old) == {**now, "conditions": {**now["conditions"], "clocks_mhz": {**clocks, "sm_measured": None}}}
-    assert upgraded(now) == now
-    with pytest.raises(BadInputError, match="this jouletrace reads 1 and 2"):
-        upgraded({"schema": 3})
 
 
 def test_times_are_in_milliseconds_and_energies_in_joules():

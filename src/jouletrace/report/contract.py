@@ -2,7 +2,7 @@
 
 Additions are allowed within schema 2; nothing is renamed or removed. Figures are
 ``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the
-distribution of latency, throughput and shares are plain numbers. ``upgraded`` reads schema 1.
+distribution of latency, throughput and shares are plain numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
-from jouletrace.errors import BadInputError
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.facts import endings, others
@@ -27,9 +26,6 @@ from jouletrace.run.tables import UnitRow
 SCHEMA = 2
 
 _FIGURE = {"value", "low", "high", "n", "method", "reason"}
-_RENAMED = {"sm": "sm_reported", "sm_counted": "sm_measured"}
-"""Clocks of schema 1."""
-
 _MODEL_FLAGGED = {
     "latency_s": "latency_ms",
     "throughput_per_s": "throughput_per_s",
@@ -89,24 +85,6 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
 def measurand(run: Run) -> str:
     """Measurand of a Run's intervals: "run", or "workload" if they contain the scatter between repeats."""
     return "workload" if (run.settings.get("repeats") or 1) > 1 else "run"
-
-
-def upgraded(found: dict[str, Any]) -> dict[str, Any]:
-    """An object of schema 1 as one of schema 2; one of schema 2 as it is.
-
-    Raises:
-        BadInputError: If it is of another schema.
-    """
-    if found.get("schema") == SCHEMA:
-        return found
-    if found.get("schema") != 1:
-        raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 and {SCHEMA}")
-    conditions = dict(found.get("conditions") or {})
-    clocks = conditions.get("clocks_mhz")
-    if isinstance(clocks, dict):
-        known = {"sm_reported": None, "sm_measured": None}
-        conditions["clocks_mhz"] = {**known, **{_RENAMED.get(name, name): value for name, value in clocks.items()}}
-    return dict(_stated({**found, "schema": SCHEMA, "conditions": conditions}, "run"))
 
 
 def _stated(found: Any, of: str) -> Any:

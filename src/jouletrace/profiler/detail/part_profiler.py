@@ -130,10 +130,10 @@ class PartProfiler:
         return Summary(self._done(), self.rows(), self.noun)
 
     def to_csv(self, path: Path | str, *, overwrite: bool = False) -> list[Path]:
-        """Write all rows, the ten costliest, and a companion with units and reasons; see ``files.write_files``.
+        """Write all rows, and the ten costliest.
 
         Returns:
-            The paths of ``NAME.csv``, ``NAME_top10_energy.csv`` and ``NAME.json``.
+            The paths of ``NAME.csv`` and ``NAME_top10_energy.csv``.
 
         Raises:
             BadInputError: If a file exists already or can't be written.
