@@ -30,7 +30,6 @@ from jouletrace.sensor.windows.repeated import repeated_energy
 
 GAPLESS = ("v100", "h100-80", "h200-141")
 SAMPLED = ("a100-40", "a100-80")
-UNMODELLED = ("echo", "drifting", "dropping")
 WINDOWS_A_BOARD = 125
 REPEATED_A_BOARD = 10
 LEAST_S = {"v100": 0.06, "h100-80": 0.04, "h200-141": 0.04, "a100-40": 2.0, "a100-80": 2.0}
@@ -215,7 +214,6 @@ def main() -> None:
     parser.add_argument("--presets", nargs="*", default=[*GAPLESS, *SAMPLED])
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
-    parser.add_argument("--unmodelled", type=int, default=500, help="cases for each sensor that fits no model")
     parser.add_argument("--keep", help="keep each GPU's outcome in this folder, and resume from there")
     parser.add_argument("-o", "--output")
     arguments = parser.parse_args()
@@ -252,11 +250,6 @@ def main() -> None:
                 put(f"{preset}, 25 ms repeated", seed, short, 0.0)
             calibrations.append(recovery(f"{preset}, seed {seed}", boards))
             print(f"{preset}, seed {seed}: {time.time() - began:.0f} s", flush=True)
-        for sensor in UNMODELLED:
-            cases = Cases()
-            for board in outcomes("h100-80", seed, arguments.unmodelled, 3.0, f"&sensor={sensor}"):
-                cases.extend(board.windows)
-            put(f"h100-80, {sensor} sensor", seed, cases, 0.04)
     whole = [line for name, (cases, least_s) in together.items() for line in rows(name, cases, least_s)]
     text = "\n".join(["All seeds:", "", *HEAD, *whole, "", "Each seed:", "", *table, "", *calibrations])
     print(text)

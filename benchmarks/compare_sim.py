@@ -31,8 +31,7 @@ import numpy as np
 from jouletrace.compare import compare
 from jouletrace.report.comparison.data import DIFFERENT, SAME, WORSE
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
-from jouletrace.simulator.boards.parameters import draw
-from jouletrace.simulator.boards.presets import PRESETS
+from jouletrace.simulator.boards.presets import PRESETS, draw
 
 PRESET = PRESETS["h100-80"]
 WINDOWS, WINDOW_S = 8, 0.5

@@ -19,12 +19,12 @@ import numpy as np
 from jouletrace import analysis
 from jouletrace.analysis.generation import SEGMENT
 from jouletrace.devices import open_device
-from jouletrace.execution.steps.simulated_generation import CountedGeneration, count_generation
+from jouletrace.execution.steps.generation import CountedGeneration, count_generation
 from jouletrace.profiler import generation, passes
+from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import resolve
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.profiler.warmup import warm_up
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.stats.interval import standard_error

@@ -37,7 +37,7 @@ import re
 import numpy as np
 
 from jouletrace.devices.base import Samples, Vendor
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import RealClock
 from jouletrace.run import ChannelInfo, DeviceInfo
 
 PERIOD_NS = 10_000_000
@@ -123,14 +123,16 @@ import pyarrow as pa
 
 from jouletrace.analysis import analyse, window_estimate
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
-from jouletrace.simulator import simulate
-from jouletrace.simulator.power import Board
-from jouletrace.simulator.programs import large_operators, lay_out
 from jouletrace.simulator.sensors import Averaging, SamplingSensor
+from scenarios import simulate
+from simulated_power import Board
+from simulated_programs import large_operators, lay_out
+from simulated_sensors import other_response
 
 rng = np.random.default_rng(5)
 scene = lay_out(large_operators(rng, 8.0), 8.0)
-sensor = replace(SamplingSensor.draw(rng, 8.0, "box"), rate_hz=900.0, averaging=Averaging(8), period_ns=1e7)
+box = lambda rng: other_response(rng, "box")
+sensor = replace(SamplingSensor.draw(rng, 8.0, box), rate_hz=900.0, averaging=Averaging(8), period_ns=1e7)
 _, recorded, truth = simulate(rng, scene, Board.draw(rng, len(scene.kinds), 8.0), sensor)
 
 begin, end = int(recorded.start_ns[0]), int(recorded.end_ns.max())

@@ -9,12 +9,13 @@ interval holds the energy that was drawn, and the median half-width.
 
 import argparse
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from coverage import drawn_by
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
@@ -22,10 +23,14 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.sensor.kinds.base import BOXCAR, COUNTER, PART_TIME, SECOND
 from jouletrace.sensor.readout import of_counter, on_grid
-from jouletrace.simulator import draw, simulate
-from jouletrace.simulator.power import Board
-from jouletrace.simulator.programs import lay_out, repeated_in_place, transformer_graph_like
-from jouletrace.simulator.sensors import CounterOnly, WindowSensor
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from coverage import drawn_by
+
+from scenarios import draw, simulate
+from simulated_power import Board
+from simulated_programs import lay_out, repeated_in_place, transformer_graph_like
+from simulated_sensors import CounterOnly, WindowSensor
 
 HELD_STEPS = {"repeats held 0.4 s": 300, "repeats held 2 s": 1500}
 """Steps of about 1.3 ms for which a draw of the repeated operator holds; separate programs."""

@@ -12,6 +12,8 @@ a tenth of a period, although its evidence suffices; it is unflagged if no other
 
 import argparse
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -23,7 +25,6 @@ import signal
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -34,10 +35,12 @@ from jouletrace.attribution.rows import IDLE, by_operator, rows
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import GROUPS, draw, simulate
-from jouletrace.simulator.power import Board
-from jouletrace.simulator.programs import draw_kinds, fixed_order, lay_out
 from jouletrace.simulator.sensors import SamplingSensor
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from scenarios import GROUPS, draw, simulate
+from simulated_power import Board
+from simulated_programs import draw_kinds, fixed_order, lay_out
 
 OFF_HZ, OFF_PERIODS = 0.6, 0.1
 """Errors of rate and samples beyond which a lock is false."""

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import torch
 
-from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps.cuda.graph import plain_path
 from jouletrace.execution.steps.module_names import ModuleNames
 from jouletrace.execution.steps.operator_mode import OperatorMode
 from jouletrace.execution.steps.operators import describe, is_idempotent, op_name, tensors_in, written

@@ -8,6 +8,8 @@ most memory. Two threads; the sample rate is known to 2 Hz, or with ``--blind`` 
 
 import argparse
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
@@ -22,7 +24,9 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import draw
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from scenarios import draw
 
 
 def main():

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
     from jouletrace.profiler.ab import ab
-    from jouletrace.profiler.detail.kernel_profiler import KernelProfiler
-    from jouletrace.profiler.detail.layer_profiler import LayerProfiler
+    from jouletrace.profiler.detail.part_profiler import KernelProfiler, LayerProfiler
     from jouletrace.profiler.measure import Measurement, measure
     from jouletrace.profiler.python import profile
     from jouletrace.profiler.record.callbacks import lightning_callback, trainer_callback
@@ -33,15 +32,14 @@ if TYPE_CHECKING:
     from jouletrace.profiler.record.merge_ranks import merge_ranks
     from jouletrace.profiler.record.partial import RangeSoFar, SoFar
     from jouletrace.profiler.record.recording import Recording
-    from jouletrace.report.plots import plot
     from jouletrace.run import Estimate, Run, load
 
 _HOMES = {
     "BadInputError": "jouletrace.errors",
     "Estimate": "jouletrace.run",
     "JouletraceError": "jouletrace.errors",
-    "KernelProfiler": "jouletrace.profiler.detail.kernel_profiler",
-    "LayerProfiler": "jouletrace.profiler.detail.layer_profiler",
+    "KernelProfiler": "jouletrace.profiler.detail.part_profiler",
+    "LayerProfiler": "jouletrace.profiler.detail.part_profiler",
     "Measurement": "jouletrace.profiler.measure",
     "NotPossibleError": "jouletrace.errors",
     "RecorderDiedError": "jouletrace.errors",
@@ -54,7 +52,6 @@ _HOMES = {
     "load": "jouletrace.run",
     "measure": "jouletrace.profiler.measure",
     "merge_ranks": "jouletrace.profiler.record.merge_ranks",
-    "plot": "jouletrace.report.plots",
     "profile": "jouletrace.profiler.python",
     "range": "jouletrace.profiler.record.live",
     "record": "jouletrace.profiler.record.live",
@@ -80,7 +77,6 @@ __all__ = [
     "load",
     "measure",
     "merge_ranks",
-    "plot",
     "profile",
     "record",
     "step",

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from boards import board_step, recording
-from jouletrace.execution.steps.base import CountsCycles
-from jouletrace.execution.steps.counted import counted_replay
-from jouletrace.execution.steps.cycles import Cycles
+from jouletrace.execution.steps.base import CountsCycles, Cycles, counted_replay
 from jouletrace.profiler import ab, generation, passes
 from jouletrace.profiler.progress import Silent
 from jouletrace.profiler.settings import ProfileSettings

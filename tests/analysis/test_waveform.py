@@ -19,7 +19,7 @@ from jouletrace.recorded import recorded_runs
 from jouletrace.run import Run, load, tables
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import draw
+from scenarios import draw
 
 pytestmark = pytest.mark.usefixtures("fits_once")
 

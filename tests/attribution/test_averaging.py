@@ -13,10 +13,10 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds.base import BOXCAR, COUNTER, PART_TIME, SECOND
 from jouletrace.sensor.observer import Averaged
 from jouletrace.sensor.readout import of_counter, on_grid
-from jouletrace.simulator import draw, simulate
-from jouletrace.simulator.power import Board
-from jouletrace.simulator.programs import lay_out, repeated_in_place, transformer_graph_like
-from jouletrace.simulator.sensors import CounterOnly, WindowSensor
+from scenarios import draw, simulate
+from simulated_power import Board
+from simulated_programs import lay_out, repeated_in_place, transformer_graph_like
+from simulated_sensors import CounterOnly, WindowSensor
 
 pytestmark = pytest.mark.thorough
 

@@ -14,7 +14,7 @@ from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import draw
+from scenarios import draw
 
 pytestmark = pytest.mark.thorough
 SECONDS = 8.0

@@ -11,10 +11,10 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts, by_operator, rows
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import simulate
-from jouletrace.simulator.power import Board
-from jouletrace.simulator.programs import from_timeline
 from jouletrace.simulator.sensors import SamplingSensor
+from scenarios import simulate
+from simulated_power import Board
+from simulated_programs import from_timeline
 
 KINDS, LENGTH_NS, GAP_NS, SECONDS = 8, 20_000, 2_000, 20.0
 APART = 0.05

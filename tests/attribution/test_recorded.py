@@ -14,7 +14,7 @@ from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, row
 from jouletrace.sensor.acquire import search
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import draw
+from scenarios import draw
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0)}
 """Sample rates between which to look on each board: a search from 1200 to 1260 Hz takes some seconds."""

@@ -124,20 +124,6 @@ def test_a_duration_that_no_clock_can_count_is_refused(capsys, workspace, second
     assert f"--duration {float(seconds):g}: must be more than 0 s, and at most 1e+09" in said.complaint
 
 
-@pytest.mark.parametrize("option", ["--price", "--carbon"])
-@pytest.mark.parametrize("value", ["-1", "nan", "inf", "1e300"])
-def test_a_price_that_is_none_is_refused(capsys, workspace, option, value):
-    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", f"{option}={value}")
-    assert said.code == 2
-    assert f"{option} {float(value):g}: must be 0 or more per kWh, and at most 1e+09" in said.complaint
-
-
-def test_energy_for_nothing_costs_nothing_and_not_minus_nothing(capsys, workspace):
-    command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "--price=-0", "-o", "run")
-    cost = load("run").result("cost").value
-    assert (cost, str(cost)) == (0.0, "0.0")
-
-
 def test_a_side_of_compare_that_names_nothing_is_said(capsys, workspace):
     said = command(capsys, "compare", ",", ",")
     assert (said.code, said.complaint) == (2, "jouletrace: compare: ',' names no Run")

@@ -234,16 +234,6 @@ def test_an_export_goes_over_nothing(there, capsys, form, run, place):
         assert (said.code, contents(there)) == (2, before)
 
 
-@pytest.mark.parametrize("place", INPUTS)
-def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(there, capsys, place):
-    pytest.importorskip("plotly")
-    before = contents(there)
-    said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
-    assert said.code == 2
-    assert f"{place} exists and is not a report of jouletrace" in said.complaint
-    assert contents(there) == before
-
-
 def test_what_a_report_writes_it_replaces_as_before(there, capsys):
     pytest.importorskip("plotly")
     for place in ("new.html", "empty", "R/report.html"):
@@ -260,9 +250,10 @@ def test_tables_of_parts_go_over_older_ones_only(there):
     run = profile_run(kernels=2)
     write_files("parts", [run], [layer_rows(run)], "layer")
     write_files("parts", [run], [layer_rows(run)], "layer", overwrite=True)
+    (there / "mine.csv").write_text("a thesis")
     before = contents(there)
-    with pytest.raises(BadInputError, match=r"R/run.json exists and is not a table of layers"):
-        write_files("R/run", [run], [layer_rows(run)], "layer", overwrite=True)
+    with pytest.raises(BadInputError, match=r"mine.csv exists and is not a table of layers"):
+        write_files("mine", [run], [layer_rows(run)], "layer", overwrite=True)
     assert contents(there) == before
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from commands import command
 from compare_runs import side
-from jouletrace.compare import CompareOptions, compare
-from jouletrace.compare.checks import ExpressionError, parse
+from jouletrace.compare import compare
+from jouletrace.compare.checks import parse
 from jouletrace.errors import BadInputError
 from jouletrace.run import save, tables
 from make_runs import gpu, profile_run
@@ -37,25 +37,22 @@ def test_expressions_are_read(text, level, pattern, metric, above, change):
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "said"),
+    ("text", "said"),
     [
-        ("energy", 6, "a comparison is missing"),
-        ("enrgy>5%", 0, "did you mean energy"),
-        ("energy>five%", 7, "a number in percent"),
-        ("energy>5", 8, "a percent sign"),
-        ("energy> 5 J", 9, "a percent sign"),
-        ("kernels:x:energy>5%", 0, "did you mean kernel"),
-        ("kernel:energy>5%", 6, "write kernel:NAME"),
-        ("layer:a:watt>5%", 8, "the metric is one of"),
-        ("", 0, "a comparison is missing"),
+        ("energy", "write "),
+        ("enrgy>5%", "did you mean energy"),
+        ("energy>five%", "write "),
+        ("energy>5", "write "),
+        ("energy> 5 J", "write "),
+        ("kernels:x:energy>5%", "did you mean kernel"),
+        ("kernel:energy>5%", "write "),
+        ("layer:a:watt>5%", "the metric is one of"),
+        ("", "write "),
     ],
 )
-def test_the_place_that_is_wrong_is_pointed_at(text, at, said):
-    with pytest.raises(ExpressionError, match=said) as caught:
+def test_what_is_no_check_is_refused_in_one_line(text, said):
+    with pytest.raises(BadInputError, match=said) as caught:
         parse(text)
-    shown, caret = caught.value.pointed.splitlines()
-    assert shown == f"  {text}"
-    assert caret.index("^") == 2 + at
     assert "\n" not in str(caught.value)
 
 
@@ -139,11 +136,6 @@ def test_compare_prints_a_table(capsys, saved):
     assert "3 runs" in said.out
 
 
-def test_sides_can_be_named(capsys, saved):
-    sides = [text for name in "ab" for i in (1, 2, 3) for text in (f"--{name}", f"{name}{i}")]
-    assert command(capsys, "compare", *sides).out == command(capsys, "compare", A, B).out
-
-
 def test_json_is_one_object(capsys, saved):
     found = json.loads(command(capsys, "compare", A, B, "--json").out)
     assert found["schema"] == 1
@@ -166,21 +158,18 @@ def test_an_inconclusive_check_fails_under_strict_alone(capsys, saved):
     assert command(capsys, "compare", A, W, "--fail-if", "energy>3%", "--strict").code == 1
 
 
-def test_a_malformed_check_is_pointed_at_before_anything_is_read(capsys, workspace):
+def test_a_malformed_check_is_refused_before_anything_is_read(capsys, workspace):
     said = command(capsys, "compare", "no", "where", "--fail-if", "energy>5")
     assert said.code == 2
-    assert said.err.splitlines()[:2] == ["  energy>5", "          ^"]
-    assert "jouletrace: --fail-if 'energy>5', character 9: a percent sign" in said.err
+    assert said.complaint.startswith("jouletrace: --fail-if 'energy>5': write ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a1"], "give two sides, not 1"),
-        (["a1", "--a", "a2"], "give --a and --b"),
+        (["a1"], "Missing argument 'B'"),
         (["a1", "nowhere"], "no Run at nowhere"),
         (["a1", "b1", "--margin", "x"], "--margin 'x'"),
-        (["a1", "b1", "--map", "x"], "write KEY=VALUE"),
         (["a1", "b1", "--format", "latex"], "it is one of table, json, csv, markdown"),
         (["a1", "b1", "--format", "csv", "--json"], "give only one of them"),
     ],
@@ -212,7 +201,7 @@ def test_a_run_of_several_processes_without_their_folders_is_split_by_blocks():
         run.windows = tables.from_rows(rows, "windows")
         return [(run, "packed.zip")]
 
-    found = compare(repeated(1.0), repeated(1.1), CompareOptions(detail="model"))
+    found = compare(repeated(1.0), repeated(1.1))
     assert (found.a.count, found.b.count) == (3, 3)
     row = found.row("energy_total_j")
     assert row.verdict == "worse"

@@ -11,12 +11,11 @@ import pytest
 
 from compare_runs import noisy, null_result, side, thing
 from covering import fewest, most
-from jouletrace.compare import CompareOptions, compare
+from jouletrace.compare import compare
 from jouletrace.compare.contrast import Contrast, holm
-from jouletrace.compare.entries import Entry, Figures
 from jouletrace.compare.match import Key, match
 from jouletrace.compare.sides import open_runs
-from jouletrace.compare.spread import contrasts
+from jouletrace.compare.spread import Entry, Figures, contrasts
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import render
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
@@ -77,25 +76,6 @@ def test_one_run_a_side_is_inconclusive_however_narrow_its_own_interval():
     assert energy(found).reason == "one_run"
     assert energy(found).change.value == pytest.approx(0.5)
     assert energy(found).change.low is None
-
-
-def test_a_stated_spread_lets_single_runs_be_compared():
-    options = CompareOptions(between=0.005)
-    assert energy(compare(side(1.0), side(1.04), options)).verdict == WORSE
-    assert energy(compare(side(1.0), side(1.01), options)).verdict == INCONCLUSIVE
-
-
-def test_a_stated_spread_never_hides_a_larger_one_that_is_seen():
-    options = CompareOptions(between=0.0001)
-    wide = energy(compare(side(1.0, 1.03, 0.97), side(1.05, 1.08, 1.02), options))
-    assert wide.verdict == INCONCLUSIVE
-
-
-def test_a_history_of_runs_tells_the_spread_of_single_ones():
-    history = side(1.0, 1.003, 0.997, 1.001, 0.999)
-    assert energy(compare(side(1.0), side(1.05), history=history)).verdict == WORSE
-    assert energy(compare(side(1.0), side(1.05))).verdict == INCONCLUSIVE
-    assert energy(compare(side(1.0), side(1.002), history=history)).a.value == pytest.approx(0.8)
 
 
 def test_runs_without_any_spread_still_compare():
@@ -179,34 +159,17 @@ def test_what_two_sensors_may_differ_by_is_in_a_change_and_forgiven_by_a_check()
     assert less[1].p_below(1.0) > 0.5
 
 
-def values(a, b, past=(), within_a=None, within_b=None):
-    sides = [
-        Figures(np.array(some, float), np.full(len(some), np.nan) if within is None else np.array(within, float))
-        for some, within in ((a, within_a), (b, within_b), (past, None))
-    ]
+def values(a, b):
+    sides = [Figures(np.array(some, float), np.full(len(some), np.nan)) for some in (a, b)]
     return Entry(Key("layer", "one"), "energy_total_j", *sides, ())
 
 
 def test_means_of_runs_are_surer_than_runs():
-    (contrast,) = contrasts([values([99, 101], [109, 110, 111, 110])], None, 0.0, parts=False)
+    (contrast,) = contrasts([values([99, 101], [109, 110, 111, 110])], 0.0, parts=False)
     relative = (2 * 0.01**2 + 2 * (1 / 110) ** 2) / 4
     assert contrast.var_a == pytest.approx(relative * 100**2 / 2, rel=1e-6)
     assert contrast.var_b == pytest.approx(relative * 110**2 / 4, rel=1e-6)
     assert contrast.df == 4
-
-
-def test_a_stated_spread_and_what_runs_state_themselves_are_both_in_it():
-    (contrast,) = contrasts([values([100], [200, 200], within_a=[3], within_b=[4, 4])], 0.01, 0.0, parts=False)
-    assert contrast.var_a == pytest.approx(1.0**2 + 3.0**2)
-    assert contrast.var_b == pytest.approx((2.0**2 + 4.0**2) / 2)
-
-
-@pytest.mark.parametrize(("spread", "between"), [(10.0, 0.001), (0.01, 0.05)])
-def test_of_a_stated_and_a_seen_spread_the_larger_is_believed(spread, between):
-    runs = [100 - spread, 100 + spread]
-    row = values(runs, runs, within_a=[0, 0], within_b=[0, 0])
-    ((seen,), (both,)) = (contrasts([row], stated, 0.0, parts=False) for stated in (None, between))
-    assert both.var_a == pytest.approx(max(seen.var_a, (between * 100) ** 2 / 2), rel=0.02)
 
 
 def test_parts_share_what_their_runs_do_and_have_scatter_of_their_own():
@@ -218,7 +181,7 @@ def test_parts_share_what_their_runs_do_and_have_scatter_of_their_own():
         values(10 * runs * (1 + own), 10 * runs * (1 + own)),
         values(10 * runs * (1 - own), 10 * runs * (1 - own)),
     ]
-    found = contrasts(parts, None, 0.0, parts=True)
+    found = contrasts(parts, 0.0, parts=True)
     common = 2 * np.sum((runs - 1) ** 2) / 4
     alone = 2 * np.sum(((1 + own) * runs - runs) ** 2) / 4
     for contrast in found:
@@ -232,7 +195,7 @@ def test_the_interval_of_a_ratio_covers_it():
     covered = 0
     for _ in range(1000):
         a, b = rng.normal(1, 0.02, 3), rng.normal(1.1, 0.022, 3)
-        (contrast,) = contrasts([values(a, b)], None, 0.0, parts=False)
+        (contrast,) = contrasts([values(a, b)], 0.0, parts=False)
         change = contrast.change(0.05)
         covered += change.low <= 0.1 <= change.high
     assert fewest(1000) <= covered <= most(1000)
@@ -253,7 +216,7 @@ def test_the_detectable_change_is_found_nine_times_in_ten():
 
 def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
     a, b = np.array([1.0, 1.00001, 0.99999]), np.array([1.0, 1.1, 0.9])
-    (contrast,) = contrasts([values(a, b)], None, 0.0, parts=False)
+    (contrast,) = contrasts([values(a, b)], 0.0, parts=False)
     assert contrast.df == pytest.approx(2.0, abs=0.01)
     assert contrast.var_a < 1e-6 * contrast.var_b
 
@@ -261,7 +224,7 @@ def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
 def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_others():
     quiet = [values([1, 1.001, 0.999], [1, 1.001, 0.999]) for _ in range(9)]
     loud = values([1.0, 1.2, 0.8], [1.1, 1.3, 0.9])
-    found = contrasts([*quiet, loud], None, 0.0, parts=True)
+    found = contrasts([*quiet, loud], 0.0, parts=True)
     assert found[-1].p() > 0.2
     assert found[-1].var_a > 0.7 * 0.2**2 / 3
 
@@ -313,24 +276,6 @@ def test_units_of_one_side_are_listed():
     assert energy(found, level="layer").name == "one"
 
 
-def test_a_renamed_module_takes_all_below_it_along():
-    a, b = {"enc": 0.4, "enc.0": 0.2}, {"encoder": 0.4, "encoder.0": 0.2}
-    options = CompareOptions(renames={"enc": "encoder"})
-    found = compare(side(1.0, 1.01, parts=a), side(1.0, 1.01, parts=b), options)
-    assert not found.unmatched_a
-    assert {row.name for row in found.rows if row.level == "layer"} == {"encoder", "encoder.0"}
-
-
-@pytest.mark.parametrize(
-    ("renames", "said"),
-    [({"encc": "one"}, "A has nothing called 'encc'; did you mean enc"), ({"enc": "no"}, "B has nothing called 'no'")],
-)
-def test_a_renaming_that_means_nothing_is_refused(renames, said):
-    parts = {"enc": 0.4}
-    with pytest.raises(BadInputError, match=said):
-        compare(side(1.0, parts=parts), side(1.0, parts={"one": 0.4}), CompareOptions(renames=renames))
-
-
 def test_a_list_of_parts_that_changed_completely_is_said():
     found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01, parts={"two": 0.4}))
     assert any("changed completely" in note for note in found.notes)
@@ -348,18 +293,18 @@ def test_a_side_without_parts_is_said_and_not_taken_for_a_change_of_them():
 )
 def test_operators_match_by_name_module_and_shapes_and_then_by_less(shapes, flags):
     a, b = (Key("op", "mm", "mm", text, "layer.0") for text in ("f16[8,64]", shapes))
-    assert match([a], [b], {}).pairs == [(a, b, flags)]
+    assert match([a], [b]).pairs == [(a, b, flags)]
 
 
 def test_two_operators_that_only_shapes_tell_apart_are_not_guessed_at():
     a = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (1, 2)]
     b = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (3, 4)]
-    assert match(a, b, {}).pairs == []
+    assert match(a, b).pairs == []
 
 
 def test_a_kernel_with_another_name_is_found_by_its_operator():
     a, b = (Key("kernel", name, "mm", "", "layer.0") for name in ("gemm_64", "gemm_128"))
-    assert match([a], [b], {}).pairs == [(a, b, ("kernel_differs",))]
+    assert match([a], [b]).pairs == [(a, b, ("kernel_differs",))]
 
 
 # what doesn't fit together
@@ -376,11 +321,6 @@ def test_a_side_must_be_runs_of_one_thing():
         BadInputError, match="A is not several runs of one thing: dtype is fp16 in run 0, fp32 in other"
     ):
         compare(mixed, side(1.0))
-
-
-def test_a_history_of_something_else_is_refused():
-    with pytest.raises(BadInputError, match="A with its history is not several runs of one thing: batch is 8"):
-        compare(side(1.0), side(1.0), history=side(1.0, batch=16))
 
 
 def test_the_same_run_given_twice_is_refused():
@@ -464,13 +404,9 @@ def test_a_run_that_is_one_of_each_side_is_said():
     assert found.warnings[0] == "a Run is on both sides, which hides part of any difference: x is y"
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [({"margin": 0}, "--margin 0"), ({"between": 2.0}, "--between 2"), ({"detail": "atom"}, "--detail atom")],
-)
-def test_options_that_make_no_sense_are_refused(keys, said):
-    with pytest.raises(BadInputError, match=said):
-        CompareOptions(**keys)
+def test_a_margin_that_makes_no_sense_is_refused():
+    with pytest.raises(BadInputError, match="--margin 0"):
+        compare(side(1.0), side(1.0), margin=0)
 
 
 # formats

@@ -20,8 +20,11 @@ from jouletrace.execution.program import Excitation  # noqa: E402
 from jouletrace.execution.steps.operator_mode import OperatorMode  # noqa: E402
 from jouletrace.execution.steps.operators import op_name  # noqa: E402
 from jouletrace.tracing.trace import Trace  # noqa: E402
-from jouletrace.workloads.base import Built  # noqa: E402
-from jouletrace.workloads.marks import OPTIMIZER, marked  # noqa: E402
+from jouletrace.workloads.base import (  # noqa: E402
+    OPTIMIZER,
+    Built,
+    marked,
+)
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,6 @@ from commands import command, only_run
 from covering import fewest
 from jouletrace import load
 from jouletrace.analysis.aliasing import FLAG
-from jouletrace.compare import CompareOptions
 from jouletrace.compare.paired import Blocks, _contrast, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
@@ -237,7 +236,7 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     assert "B: toy.py:more" in shown.out
     assert shown.out.index("worse") < shown.out.index("Ranges")
     assert json.loads(command(capsys, "show", str(place), "--json").out)["comparison"]["rows"] == found["rows"]
-    again = paired(load(place), CompareOptions()).row("energy_total_j")
+    again = paired(load(place)).row("energy_total_j")
     assert again.change.value == pytest.approx(
         next(r for r in found["rows"] if r["metric"] == "energy_total_j")["change"]["value"]
     )

@@ -121,7 +121,7 @@ def test_kernels_of_a_calibrated_board_have_their_energies(calibrated, cache):
 
 def test_a_board_whose_sensor_is_another_has_another_calibration(calibrated, cache):
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&run=5")) is not None
-    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=echo")) is None
+    assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=sampled")) is None
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=1")) is None
 
 

@@ -15,7 +15,7 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import generation
-from jouletrace.profiler.detail.layer_profiler import LayerProfiler
+from jouletrace.profiler.detail.part_profiler import LayerProfiler
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Silent
@@ -24,7 +24,6 @@ from jouletrace.recording.session import Session
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.simulator.boards import SimKernel
-from jouletrace.workloads import ObjectWorkload
 
 pytestmark = pytest.mark.thorough
 
@@ -248,23 +247,8 @@ def test_a_users_model_is_profiled_while_it_generates_and_left_as_it_was():
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"l2": "cold"}, "--l2 cold"), ({"mode": "compile"}, "--mode compile"), ({"early_stop": True}, "--early-stop")],
+    [({"mode": "compile"}, "--mode compile")],
 )
 def test_what_a_generation_can_not_be_is_refused(changes, words):
     with pytest.raises(BadInputError, match=words):
         profile_workload("llama-tiny", ProfileSettings(device="sim:h100", task="generate", **changes))
-
-
-def test_samples_that_end_early_are_said_and_counted_as_made():
-    torch.manual_seed(1)
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=64, eos_token_id=None, **sizes))
-    ids = torch.randint(1, 64, (1, 4))
-    model.generation_config.eos_token_id = int(model.generate(ids, max_new_tokens=2, do_sample=False)[0, -1])
-    quick = {"warmup_s": 0.2, "latency_s": 0.1, "first_stage": 3, "idle_s": 0.1, "window_s": 0.05}
-    settings = ProfileSettings(device="cpu", task="generate", max_new_tokens=50, early_stop=True, **quick)
-    run = profile_workload(ObjectWorkload(model, ids), settings)
-    made = run.workload["tokens"]
-    assert made in (1, 2)
-    assert [w.code for w in run.warnings if "of the 50 requested" in w.message] == ["may_stop_early"]
-    assert run.result("tokens_per_s").value == pytest.approx(made / run.result("iteration_time_s").value)

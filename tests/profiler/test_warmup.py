@@ -7,8 +7,8 @@ import pytest
 
 from boards import board_step, recording
 from jouletrace.execution.steps.base import Interval
+from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.progress import Silent
-from jouletrace.profiler.warmup import warm_up
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fake_devices import FakeDevice
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import RealClock
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.recording import open_recorder
 from jouletrace.recording.collector import Collector, fresh_part

@@ -18,7 +18,7 @@ def words(text):
     return re.sub(r"[\\~\s\u00a0]+", " ", text)
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "latex"])
+@pytest.mark.parametrize("form", ["table", "markdown"])
 def test_what_was_compared_comes_before_the_figures_of_the_run(form):
     text = words(report.render([profile_run()], form, compared=[COMPARED]))
     alone = words(report.render([profile_run()], form))
@@ -26,7 +26,7 @@ def test_what_was_compared_comes_before_the_figures_of_the_run(form):
     assert "inconclusive" not in alone
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "latex"])
+@pytest.mark.parametrize("form", ["table", "markdown"])
 def test_of_several_runs_each_says_what_it_compared(form):
     text = words(report.render([profile_run(), profile_run(name="other")], form, compared=[None, COMPARED]))
     assert text.count("detectable") <= 1

@@ -15,7 +15,7 @@ import pytest
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.report import html
 from jouletrace.report.html import assets, tables
-from jouletrace.report.html.packing import Packer
+from jouletrace.report.html.assets import Packer
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.results import Results
 from jouletrace.run import Estimate, Run

@@ -6,13 +6,10 @@ import types
 
 import pytest
 
-from jouletrace.errors import NotPossibleError
-from jouletrace.report import plots
 from jouletrace.report.drawing import plain
 from jouletrace.report.icicle import icicle
 from jouletrace.report.notebook import register
 from jouletrace.report.results import Results
-from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import ROOT, tree, widths
 from jouletrace.run import Estimate, Run, tables
@@ -143,50 +140,10 @@ def test_a_kernel_is_written_briefly_and_told_in_full(name, shown):
     assert plain(name[:50]) in trace["hovertext"][1]
 
 
-def test_parts_that_logarithms_cannot_draw_are_counted():
-    run = run_of([op(1, "a"), op(2, "a"), op(3, "b")], {1: 6.0, 2: 5.0, 3: -0.5}, {1: 1.0, 2: 2.0, 3: 1.0})
-    spec = scatter(Results(run))
-    marks = spec["data"][-1]
-    assert marks["y"] == [6.0, 5.0]
-    assert marks["error_y"]["array"] == pytest.approx([0.12, 0.1])
-    assert spec["note"].startswith("1 parts are not drawn")
-
-
-def test_bars_of_intervals_do_not_reach_zero_on_logarithmic_axes():
-    run = run_of([op(1, "a"), op(2, "a")], {1: 6.0, 2: 5.0}, {1: 1.0, 2: 2.0})
-    rows = run.results.to_pylist()
-    rows[0] |= {"low": -3.0}
-    run.results = tables.from_rows(rows, "results")
-    bars = scatter(Results(run))["data"][-1]["error_y"]["arrayminus"]
-    assert 0 < bars[0] < 6.0
-
-
-def test_every_figure_of_a_run_is_a_plotly_figure():
-    figures = plots.plot(profile_run(kernels=4))
-    assert {"energy", "time", "power", "latency", "cdf", "scatter"} == set(figures)
-    for figure in figures.values():
-        assert json.loads(figure.to_json())["data"]
-    assert sum(figures["latency"].data[0].y) == 200
-    assert list(figures["cdf"].data[0].y)[-1] == 100
-
-
-def test_figures_of_simulated_boards_say_so_and_those_of_others_do_not():
-    for run, marked in ((simulated_run(), True), (profile_run(), False)):
-        for figure in plots.plot(run).values():
-            said = any(note.text == "SIMULATED" for note in figure.layout.annotations)
-            assert said is marked
-
-
-def test_plotting_without_plotly_gives_the_pip_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(NotPossibleError, match=r"pip install 'jouletrace\[report\]'"):
-        plots.plot(profile_run())
-
-
 def test_tags_in_names_stay_text_in_figures():
     assert plain("a<b>&\x1b") == "a&lt;b&gt;&amp;\\x1b"
     run = profile_run(kernels=3, name="<b>bold</b>")
-    for spec in (icicle(tree(run, Results(run)), "time"), scatter(Results(run))):
+    for spec in (icicle(tree(run, Results(run)), "time"),):
         assert "<b>bold" not in json.dumps(spec)
 
 

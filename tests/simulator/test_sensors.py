@@ -5,17 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.simulator.power import Board, Power, play
-from jouletrace.simulator.programs import Kinds, draw_kinds, fixed_order, lay_out, varied_order
-from jouletrace.simulator.sensors import (
-    BIN_NS,
-    SHAPES,
-    Averaging,
-    CounterOnly,
-    Response,
-    SamplingSensor,
-    WindowSensor,
-)
+from jouletrace.simulator.sensors import BIN_NS, Power, Response, SamplingSensor
+from simulated_power import Board, play
+from simulated_programs import Kinds, draw_kinds, fixed_order, lay_out, varied_order
+from simulated_sensors import SHAPES, CounterOnly, other_response
 
 BEGIN = 1_790_000_000_000_000_000
 
@@ -35,7 +28,7 @@ def busy_power(seconds, seed=2):
 
 def quiet(**changes):
     """A sensor whose readings are exact and whose stamps are in time, all but for its sampling."""
-    box = Response.draw(np.random.default_rng(0), "box")
+    box = other_response(np.random.default_rng(0), "box")
     exact = SamplingSensor(1230.0, box, drift_hz=0, jitter_ns=0, noise_w=0, quantum_w=1e-3)
     return replace(exact, **{"stamp_ns": 0, "fifth_late": 0, "slipped": 0, "lost": 0} | changes)
 
@@ -49,7 +42,7 @@ def record(sensor, power, seed=1):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_response_is_a_mean_centred_to_10_us(shape):
-    response = Response.draw(np.random.default_rng(1), shape)
+    response = other_response(np.random.default_rng(1), shape)
     lag = response.first_ns + BIN_NS * (np.arange(len(response.weights)) + 0.5)
     assert response.weights.sum() == pytest.approx(1)
     assert abs(response.weights @ lag) <= 10_000 + 1
@@ -62,7 +55,7 @@ def test_two_lobes_are_those_of_an_h100():
     sizes = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        weights = Response.draw(rng, "two_lobes").behind(Board.draw(rng, 1, 1.0).poles_ns).weights
+        weights = Response.draw(rng).behind(Board.draw(rng, 1, 1.0).poles_ns).weights
         pulse = np.convolve(weights, np.ones(int(48e3 / BIN_NS)))
         lag = np.arange(len(weights)) * BIN_NS * 1e-3
         peak = [i for i in range(1, 90) if weights[i] > max(weights[i - 1], weights[i + 1])]
@@ -78,7 +71,7 @@ def test_two_lobes_are_those_of_an_h100():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_seen_is_the_convolution(shape):
     power = busy_power(0.05)
-    response = Response.draw(np.random.default_rng(3), shape).behind((15_000.0,))
+    response = other_response(np.random.default_rng(3), shape).behind((15_000.0,))
     instants = np.array([401.2345e6, 410.1e6, 433.7654e6])
     fine = np.arange(395e6, 440e6, 100) + 50.0
     watts = power.watts[np.searchsorted(power.edges_ns, fine, "right") - 1]
@@ -89,27 +82,7 @@ def test_what_is_seen_is_the_convolution(shape):
         assert seen == pytest.approx(slow, abs=1.0)
 
 
-def test_chunks_give_what_one_piece_gives():
-    power = busy_power(1.0)
-    response = Response.draw(np.random.default_rng(3), "two_lobes")
-    instants = np.arange(1e6, power.length_ns, 813e3)
-    whole = response.see(power, instants, chunk=10**9)
-    assert np.array_equal(response.see(power, instants, chunk=7), whole)
-
-
 # --- The sensor that samples ------------------------------------------------------------------------------------------
-
-
-def test_the_recursion_and_the_blocks_are_what_they_say():
-    seen = np.random.default_rng(1).normal(500, 50, 200)
-    state, slow = seen[0], []
-    for value in seen:
-        state += (value - state) / 16
-        slow.append(state)
-    assert Averaging(16).apply(seen) == pytest.approx(slow)
-    held = Averaging(24, blocks=True).apply(seen)
-    assert held[23:47] == pytest.approx(np.full(24, seen[:24].mean()))
-    assert held[47] == pytest.approx(seen[24:48].mean())
 
 
 def test_samples_come_at_the_rate_and_drift():
@@ -121,14 +94,6 @@ def test_samples_come_at_the_rate_and_drift():
     assert instants[0] == pytest.approx(0.75 / 1230, rel=1e-3)
 
 
-def test_the_sampling_clock_wanders_through_its_knots():
-    wandering = quiet(wander_s=(0, 1e-4, -1e-4, 0, 2e-4, 0, 1e-4, 0, 0))
-    instants = wandering.instants_ns(40e9) * 1e-9
-    ahead = np.arange(len(instants)) / 1230 - instants
-    knots = np.searchsorted(instants, [6, 12, 18, 24, 30, 36])
-    assert ahead[knots] == pytest.approx([1e-4, -1e-4, 0, 2e-4, 0, 1e-4], abs=1e-6)
-
-
 def test_a_step_is_seen_12_7_ms_long_and_3_4_ms_late():
     rows = record(quiet(), power_of((500, 100), (1_000, 700)))
     since = rows[:, 0] * 1e-6 - BEGIN * 1e-9 - 0.5
@@ -137,20 +102,6 @@ def test_a_step_is_seen_12_7_ms_long_and_3_4_ms_late():
     expected = 1 - np.exp(-(since[after] - 0.0034) * 1230 * np.log(16 / 15))
     assert seen[after] == pytest.approx(expected, abs=0.07)
     assert seen[since < 0] == pytest.approx(np.zeros(np.sum(since < 0)), abs=1e-5)
-
-
-def test_what_lies_between_chip_and_sensor_delays():
-    ramp = np.arange(1_001) * 1_000_000, np.arange(1_000) * 10.0
-    prompt, late = (record(quiet(), Power(BEGIN, *ramp, poles))[:, 1] * 1e-3 for poles in ((), (60e3, 40e3)))
-    assert np.median(prompt - late) == pytest.approx(10.0 * 0.1, rel=0.05)
-
-
-def test_a_gain_scales_and_jitter_moves_readings():
-    power = busy_power(1.0)
-    plain = record(quiet(), power)[:, 1]
-    assert record(quiet(gain=1.05), power)[:, 1] == pytest.approx(1.05 * plain, abs=2)
-    moved = record(quiet(jitter_ns=4_000), power)[:, 1] - plain
-    assert 100 < moved.std() < 5_000
 
 
 def test_a_constant_load_shows_the_known_noise():
@@ -225,31 +176,6 @@ def test_late_stamps_have_values_that_are_not_late_and_slips_have():
 # --- Sensors that don't sample ----------------------------------------------------------------------------------------
 
 
-def test_windows_are_means():
-    power = power_of((500, 100), (500, 300), (1_000, 100))
-    sensor = WindowSensor(20e6, 20e6, offset_ns=30e6, delay_ns=0, stamp_ns=0, noise_w=0)
-    rows = record(sensor, power)
-    since = (rows[:, 0] * 1_000 - BEGIN) * 1e-6
-    assert rows[since == 510, 1] == 200_000
-    assert rows[:, 1].sum() * 0.02e-3 == pytest.approx(power.energy_j(np.array([1_990e6]))[0] - 1, rel=1e-6)
-
-
-def test_a_part_time_sensor_misses_what_lies_between_windows():
-    power = power_of((530, 100), (50, 700), (1_000, 100))
-    sensor = replace(WindowSensor.part_time(np.random.default_rng(1)), period_ns=100e6, offset_ns=112e6, delay_ns=2e6)
-    assert sensor.window_ns == pytest.approx(25e6, rel=0.03)
-    assert record(replace(sensor, noise_w=0), power)[:, 1].max() == 100_000
-
-
-def test_an_average_lags_by_half_a_second_and_a_boxcar_by_10_ms():
-    ramp = Power(BEGIN, (np.arange(10_001) * 1_000_000), np.arange(10_000) * 0.1)
-    rng = np.random.default_rng(1)
-    for sensor, lag_ms in ((WindowSensor.average(rng), 500), (WindowSensor.boxcar(rng), 10)):
-        rows = record(sensor, ramp)
-        behind = (rows[:, 0] * 1e-3 - BEGIN * 1e-6) - rows[:, 1] * 1e-3 / 0.1
-        assert np.median(behind) == pytest.approx(lag_ms + sensor.delay_ns * 1e-6, rel=0.05)
-
-
 def test_a_counter_steps_and_loses_nothing():
     power = busy_power(10.0)
     sensor = CounterOnly.draw(np.random.default_rng(1))
@@ -260,10 +186,3 @@ def test_a_counter_steps_and_loses_nothing():
     span = np.array([sensor.offset_ns + 5 * sensor.step_ns, sensor.offset_ns + 95 * sensor.step_ns])
     at = [rows[np.searchsorted(rows[:, 0] * 1_000 - BEGIN, time + 60e6), 1] for time in span]
     assert at[1] - at[0] == pytest.approx(np.diff(power.energy_j(span))[0] * 1e3, abs=2)
-
-
-def test_reading_a_counter_takes_3_ms():
-    rows = record(CounterOnly(), power_of((100_000, 100)))
-    took = np.diff(rows[:, 0]) * 1e-3 - 20
-    assert took.mean() == pytest.approx(3.3, rel=0.1)
-    assert np.percentile(took, 99) == pytest.approx(17, rel=0.2)

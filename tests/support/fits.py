@@ -15,7 +15,7 @@ from jouletrace.run.files import write_whole
 from jouletrace.sensor.kinds import samples
 from jouletrace.sensor.kinds.base import RATE_NEAR_HZ
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
-from jouletrace.simulator.boards.sampled import SampledStretch
+from jouletrace.simulator.boards.sensors import SampledStretch
 
 
 @contextmanager

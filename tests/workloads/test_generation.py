@@ -6,7 +6,7 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.generation_pieces import BETWEEN, DECODE, PREFILL, knots, weights
+from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, knots, weights
 from jouletrace.workloads.options import WorkloadOptions
 
 torch = pytest.importorskip("torch")
@@ -116,24 +116,9 @@ def test_a_model_with_an_end_goes_on_unless_it_may_stop():
     ids = torch.randint(1, 64, (1, 4))
     produced = by_object(tiny(eos_token_id=None), ids).call(0)[0, 4:]
     end = int(produced[3])
-    stops = int((produced == end).nonzero()[0]) + 1
     model = tiny(eos_token_id=end)
     whole = by_object(model, ids)
     assert whole.call(0).shape == (1, 11)
-    early = by_object(model, ids, early_stop=True)
-    assert early.call(0).shape == (1, 4 + stops)
-    assert (early.facts["new_tokens"], early.facts["tokens"]) == (stops, stops)
-    assert f"{stops} tokens of the 7" in early.facts["early_stop"]
-
-
-def test_tokens_of_a_batch_are_counted_up_to_the_end_of_each():
-    ids = torch.randint(1, 64, (3, 4))
-    produced = by_object(tiny(eos_token_id=None), ids).call(0)[:, 4:]
-    end = int(produced[0, 2])
-    early = by_object(tiny(eos_token_id=end, pad_token_id=end), ids, early_stop=True)
-    rows = [row.tolist() for row in early.call(0)[:, 4:]]
-    assert early.facts["tokens"] == sum(row.index(end) + 1 if end in row else len(row) for row in rows)
-    assert early.facts["tokens"] < 3 * 7
 
 
 @pytest.mark.parametrize(
@@ -142,7 +127,6 @@ def test_tokens_of_a_batch_are_counted_up_to_the_end_of_each():
         ({"max_new_tokens": 0}, "--max-new-tokens 0"),
         ({"task": "infer"}, "--max-new-tokens is for --task generate"),
         ({"input_sets": 2}, "--input-sets 2"),
-        ({"own_loop": "static", "early_stop": True}, "--early-stop"),
     ],
 )
 def test_options_of_generation_that_make_no_sense_are_refused(changes, words):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.cli.output import Place, check_form, print_runs
 
 
 def calibrate(
     device: options.Device = "auto",
     seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
     output: options.Output = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write the report, with the fit of each sensor drawn, into this HTML file.")
-    ] = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -33,10 +29,6 @@ def calibrate(
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
-    if plot is not None:
-        from jouletrace.report import html
-
-        html.check_place(plot)
     if not 10 <= seconds <= 600:
         raise BadInputError(f"--seconds {seconds:g}: must be between 10 and 600 s")
     with Place(output, "calibration") as place:
@@ -46,5 +38,3 @@ def calibrate(
             )
         place.done(run)
         print_runs([run], form=form)
-        if plot is not None:
-            say(f"drew {html.write([run], plot)}")

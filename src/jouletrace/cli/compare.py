@@ -27,25 +27,9 @@ Margin = Annotated[str, typer.Option(help="Relative difference below which two s
 
 
 def compare(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="A B", help="Runs; commas separate repetitions of one side: A1,A2,A3 B1,B2,B3."),
-    ] = None,
-    a: Annotated[list[str] | None, typer.Option("--a", metavar="RUN", help="A Run of A; repeatable.")] = None,
-    b: Annotated[list[str] | None, typer.Option("--b", metavar="RUN", help="A Run of B; repeatable.")] = None,
-    history: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RUN", help="An earlier Run of A, to estimate the spread between runs; repeatable."),
-    ] = None,
+    a: Annotated[str, typer.Argument(metavar="A", help="Runs of one side; commas separate repetitions: A1,A2,A3.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Runs of the other side.")],
     margin: Margin = "1%",
-    between: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Standard deviation between runs, if known.")
-    ] = None,
-    renamed: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="OLD=NEW", help="A name or module of A and its name in B; repeatable."),
-    ] = None,
-    detail: Annotated[str, typer.Option(help="all, model, phase, layer, op or kernel.")] = "all",
     fail_if: FailIf = None,
     strict: Strict = False,
     top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
@@ -57,21 +41,13 @@ def compare(
     A difference counts only if it exceeds the spread between runs, which a single run per side can't show: profile
     with --repeats 3, or give several Runs.
     """
-    from jouletrace.compare import CompareOptions
     from jouletrace.compare import compare as compare_runs
     from jouletrace.compare.sides import open_runs
 
     form = check_comparison_form(form, json)
-    one, other = _sides(runs or [], a or [], b or [])
-    how = CompareOptions(
-        margin=options.parse_percent(margin, "--margin"),
-        between=None if between is None else options.parse_percent(between, "--between"),
-        renames=options.parse_pairs(renamed or [], "--map"),
-        detail=detail,
-    )
+    relative = options.parse_percent(margin, "--margin")
     check_expressions(fail_if or [])
-    earlier = open_runs(_listed(history or []))
-    found = compare_runs(open_runs(one), open_runs(other), how, history=earlier, fail_if=fail_if or [])
+    found = compare_runs(open_runs(_listed(a)), open_runs(_listed(b)), relative, fail_if=fail_if or [])
     conclude(found, form=form, top=top, strict=strict)
 
 
@@ -90,19 +66,15 @@ def check_comparison_form(form: str, json: bool) -> str:
 
 
 def check_expressions(texts: list[str]) -> None:
-    """Refuse a malformed check before anything is measured or read, with a pointer to the position.
+    """Refuse a malformed check before anything is measured or read.
 
     Raises:
         BadInputError: If one is malformed.
     """
-    from jouletrace.compare.checks import ExpressionError, parse
+    from jouletrace.compare.checks import parse
 
     for text in texts:
-        try:
-            parse(text)
-        except ExpressionError as error:
-            say(error.pointed)
-            raise
+        parse(text)
 
 
 def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
@@ -126,26 +98,13 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
         raise CheckFailedError(f"--fail-if {said}")
 
 
-def _sides(runs: list[str], a: list[str], b: list[str]) -> tuple[list[str], list[str]]:
-    if a or b:
-        if runs or not (a and b):
-            raise BadInputError("compare: give --a and --b, each once or more, or two arguments")
-        return _listed(a), _listed(b)
-    if len(runs) != 2:
-        raise BadInputError(f"compare: give two sides, not {len(runs)}; separate several Runs of one side by commas")
-    return _listed(runs[:1]), _listed(runs[1:])
-
-
-def _listed(texts: list[str]) -> list[str]:
-    """Paths; a text with commas is split unless a file of that name exists.
+def _listed(text: str) -> list[str]:
+    """The paths of a side: split at commas unless a file of that name exists.
 
     Raises:
-        BadInputError: If a text is empty.
+        BadInputError: If there is none.
     """
-    found = []
-    for text in texts:
-        parts = [text] if Path(text).exists() else [part for part in text.split(",") if part]
-        if not parts:
-            raise BadInputError(f"compare: {text!r} names no Run")
-        found += parts
-    return found
+    parts = [text] if Path(text).exists() else [part for part in text.split(",") if part]
+    if not parts:
+        raise BadInputError(f"compare: {text!r} names no Run")
+    return parts

@@ -16,12 +16,10 @@ from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.monitoring.monitor import Display, LiveWork, Reading
-    from jouletrace.profiler.monitoring.work_counter import WorkCounter
+    from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading
 
 MOST_S = 1e9
 """Longest duration in seconds: thirty years."""
-MOST_PER_KWH = 1e9
 
 COLUMNS = (
     ("power_w", "power", "W", 1, 1.0),
@@ -43,7 +41,6 @@ def monitor(
     ] = None,
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="Seconds between lines.")] = 1.0,
     duration: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this time.")] = None,
-    pid: Annotated[int | None, typer.Option(metavar="N", help="Follow a running process to its end.")] = None,
     per: Annotated[
         str | None,
         typer.Option(
@@ -52,16 +49,6 @@ def monitor(
             'http://127.0.0.1:8000/metrics#vllm:generation_tokens_total; METRIC{label="value"} selects series.',
         ),
     ] = None,
-    per_command: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX", help="Energy per matching line of the command's output; a group captures a number."
-        ),
-    ] = None,
-    price: Annotated[
-        float | None, typer.Option(metavar="X", help="Price per kWh, to compute the cost of the energy.")
-    ] = None,
-    carbon: Annotated[float | None, typer.Option(metavar="G", help="Grams of CO2 per kWh.")] = None,
     serve: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Serve the readings to Prometheus at 127.0.0.1:PORT, or PORT."),
@@ -80,16 +67,14 @@ def monitor(
     from jouletrace.devices import open_devices
     from jouletrace.errors import BadInputError
     from jouletrace.profiler.monitoring.monitor import monitor as record
+    from jouletrace.profiler.monitoring.work_counter import FASTEST_S, Target, WorkCounter
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds <= MOST_S:
             raise BadInputError(f"{option} {seconds:g}: must be more than 0 s, and at most {MOST_S:g}")
-    for option, factor in (("--price", price), ("--carbon", carbon)):
-        if factor is not None and not 0 <= factor <= MOST_PER_KWH:
-            raise BadInputError(f"{option} {factor:g}: must be 0 or more per kWh, and at most {MOST_PER_KWH:g}")
-    counter = _counter(per, per_command, interval)
+    counter = WorkCounter(Target.parse(per), max(interval, FASTEST_S)) if per is not None else None
     streaming = form == "csv"
     with ExitStack() as stack:
         displays: list[Display] = []
@@ -97,7 +82,7 @@ def monitor(
             from jouletrace.profiler.monitoring.serve import Address, Exporter
 
             exporter = stack.enter_context(Exporter(Address.parse(serve)))
-            displays.append(exporter)
+            displays.append(exporter.show)
             who = ", open to other machines without a password" if exporter.open_to_others else ""
             say(f"serving {exporter.url}{who}")
         devices = open_devices(device or ["all"])
@@ -112,16 +97,13 @@ def monitor(
                 live = LiveTable()
             if live is not None:
                 drawing.callback(live.close)
-                displays.append(live)
+                displays.append(live.show)
             run, code = record(
                 devices,
                 interval_s=interval,
                 duration_s=duration,
                 command=command,
-                pid=pid,
                 counter=counter,
-                price_per_kwh=None if price is None else abs(price),  # avoids a cost of -0
-                carbon_g_per_kwh=None if carbon is None else abs(carbon),
                 folder=place.folder,
                 typed=command_line(),
                 displays=displays,
@@ -131,22 +113,6 @@ def monitor(
         print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None)
     if code:
         raise typer.Exit(code)
-
-
-def _counter(per: str | None, per_command: str | None, interval_s: float) -> WorkCounter | None:
-    from jouletrace.errors import BadInputError
-
-    if per is not None and per_command is not None:
-        raise BadInputError("--per and --per-command: give only one of them")
-    if per is not None:
-        from jouletrace.profiler.monitoring.work_counter_http import FASTEST_S, PrometheusCounter, Target
-
-        return PrometheusCounter(Target.parse(per), max(interval_s, FASTEST_S))
-    if per_command is not None:
-        from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
-
-        return OutputCounter(per_command)
-    return None
 
 
 def _cells(reading: Reading) -> list[str]:

@@ -34,7 +34,7 @@ def sweep(
         bool, typer.Option("--restore", help="Only restore the power limit that a killed sweep changed.")
     ] = False,
     point_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended and recorded as timed out.")
+        float, typer.Option(metavar="SECONDS", help="A point that takes longer is ended as timed out.")
     ] = 600.0,
     output: Annotated[
         Path | None,
@@ -45,14 +45,13 @@ def sweep(
 ) -> None:
     """Profile a grid of workloads and options, one Run per point.
 
-    Points that run out of memory, fail or hang are recorded, and the grid continues; if points have failed or hung,
-    the exit code is 3. Repeat the command with the same -o to resume.
+    After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
+    exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
     from jouletrace.cli.progress import ProgressLine
     from jouletrace.cli.quiet_output import quiet_output
-    from jouletrace.profiler.sweep import POINTS, SETTLED, Grid, restore_limit, run_sweep
-    from jouletrace.recording.session import command_line
-    from jouletrace.report.comparison.sweep import FORMATS, render
+    from jouletrace.profiler.sweep import OUT_OF_MEMORY, POINTS, Grid, restore_limit, run_sweep
+    from jouletrace.report.sweep import DONE, FORMATS, render
     from jouletrace.run.store import fresh_folder
 
     if restore:
@@ -75,15 +74,7 @@ def sweep(
     folder = output or fresh_folder("runs", "sweep")
     try:
         with ProgressLine() as progress, quiet_output():
-            found = run_sweep(
-                grid,
-                settings,
-                folder,
-                limit_s=point_limit,
-                permitted=yes,
-                command=command_line(),
-                progress=progress,
-            )
+            found = run_sweep(grid, settings, folder, limit_s=point_limit, permitted=yes, progress=progress)
     finally:
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()  # refused before anything was measured
@@ -92,7 +83,7 @@ def sweep(
             say(f"saved {folder}" + (f"; show its Runs with: jouletrace show {folder / POINTS}/*" if runs else ""))
     sys.stdout.write(render(found, "json" if json else form))
     sys.stdout.flush()
-    open_points = [entry for entry in found if entry.outcome not in SETTLED]
+    open_points = [entry for entry in found if entry.outcome not in (DONE, OUT_OF_MEMORY)]
     if open_points:
         reasons = "; ".join(list(dict.fromkeys(entry.reason for entry in open_points))[:3])
         again = f"the same command with -o {folder} tries again"

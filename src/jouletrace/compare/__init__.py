@@ -1,7 +1,5 @@
 """Comparison of Runs: which figures differ, by how much, and whether chance can explain it."""
 
-from jouletrace.compare.compare import compare
-from jouletrace.compare.options import CompareOptions
-from jouletrace.compare.several import against_first
+from jouletrace.compare.compare import against_first, compare
 
-__all__ = ["CompareOptions", "against_first", "compare"]
+__all__ = ["against_first", "compare"]

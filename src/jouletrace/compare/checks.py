@@ -10,14 +10,13 @@ is shown to be within, and is inconclusive otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NoReturn
 
-from jouletrace.compare.contrast import Contrast, holm
-from jouletrace.compare.entries import Entry
+from jouletrace.compare.contrast import ALPHA, Contrast, holm
 from jouletrace.compare.match import LEVELS, fits
+from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE, PASSED, Check, Row
 from jouletrace.report.comparison.words import percent, reason, signed
@@ -30,20 +29,8 @@ METRICS = {
 }
 """The metric of the model, and that of a part, by word."""
 
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?|[+-]?\.\d+")
+_EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*%")
 _SHOWN = 4
-
-
-class ExpressionError(BadInputError):
-    """A check that can't be read.
-
-    Attributes:
-        pointed: The check, and below it a caret under the wrong place.
-    """
-
-    def __init__(self, text: str, at: int, why: str) -> None:
-        super().__init__(f"--fail-if '{text}', character {at + 1}: {why}")
-        self.pointed = f"  {text}\n  {' ' * at}^"
 
 
 @dataclass(frozen=True)
@@ -80,34 +67,21 @@ def parse(text: str) -> Expression:
     """Read an expression.
 
     Raises:
-        ExpressionError: With the wrong place.
+        BadInputError: If it can't be read, with what is wrong.
     """
-    head, colon, tail = text.rpartition(":")
-    start = len(head) + len(colon)
-    level, pattern = "model", ""
-    if colon:
-        level, inner, pattern = head.partition(":")
-        if level not in LEVELS:
-            _wrong(text, 0, f"the level is one of {', '.join(LEVELS)}{_near(level, LEVELS)}")
-        if not inner or not pattern:
-            _wrong(text, len(head), f"write {level}:NAME:METRIC>CHANGE%; NAME may hold *")
-    at = min((i for i in (tail.find(">"), tail.find("<")) if i >= 0), default=-1)
-    if at < 0:
-        _wrong(text, len(text), "a comparison is missing: > or <")
-    word = tail[:at].strip()
-    if word not in METRICS:
-        _wrong(text, start, f"the metric is one of {', '.join(METRICS)}{_near(word, METRICS)}")
-    number = tail[at + 1 :].strip()
-    place = start + at + 1 + (len(tail[at + 1 :]) - len(tail[at + 1 :].lstrip()))
-    found = _NUMBER.match(number)
-    if not found:
-        _wrong(text, place, "a number in percent belongs here, such as 5%")
-    if number[found.end() :].strip() != "%":
-        _wrong(text, place + found.end(), "a percent sign belongs here and ends the check")
-    return Expression(text, level, pattern, word, tail[at] == ">", float(found[0]) / 100)
+    match = _EXPRESSION.fullmatch(text.strip())
+    if match is None:
+        raise BadInputError(
+            f"--fail-if '{text}': write [LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%'; NAME may hold *"
+        )
+    level, pattern, metric, above, change = match.groups()
+    for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
+        if word not in known:
+            raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
+    return Expression(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Expression], rows: Sequence[Checked], alpha: float) -> list[Check]:
+def evaluate(checks: Sequence[Expression], rows: Sequence[Checked]) -> list[Check]:
     """The outcome of each check.
 
     Raises:
@@ -115,7 +89,7 @@ def evaluate(checks: Sequence[Expression], rows: Sequence[Checked], alpha: float
     """
     meant = [_meant(check, rows) for check in checks]
     asked = [(i, one) for i, found in enumerate(meant) for one in found]
-    beyond, short = (_shown([_p(checks[i], one.contrast, of) for i, one in asked], alpha) for of in (True, False))
+    beyond, short = (_shown([_p(checks[i], one.contrast, of) for i, one in asked]) for of in (True, False))
     found = []
     for number, check in enumerate(checks):
         own = [k for k, (i, _) in enumerate(asked) if i == number]
@@ -123,7 +97,7 @@ def evaluate(checks: Sequence[Expression], rows: Sequence[Checked], alpha: float
         open_ = [asked[k][1] for k in own if not beyond[k] and not short[k]]
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
         deciding = failed or open_ or [asked[k][1] for k in own]
-        found.append(Check(check.text, outcome, _says(check, outcome, deciding, alpha / len(asked))))
+        found.append(Check(check.text, outcome, _says(check, outcome, deciding, ALPHA / len(asked))))
     return found
 
 
@@ -153,8 +127,8 @@ def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
     return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
 
 
-def _shown(p: Sequence[float], alpha: float) -> list[bool]:
-    return [rejected for rejected, _ in holm(p, alpha)]
+def _shown(p: Sequence[float]) -> list[bool]:
+    return [rejected for rejected, _ in holm(p, ALPHA)]
 
 
 def _says(check: Expression, outcome: str, rows: Sequence[Checked], alpha: float) -> str:
@@ -178,10 +152,6 @@ def _why(one: Checked, alpha: float) -> str:
     return f"smallest detectable change {percent(least)}"
 
 
-def _near(word: str, known: Sequence[str] | dict[str, tuple[str, str]]) -> str:
+def _near(word: str, known: Iterable[str]) -> str:
     near = get_close_matches(word, list(known), 1)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _wrong(text: str, at: int, why: str) -> NoReturn:
-    raise ExpressionError(text, at, why)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from jouletrace.compare.checks import Checked, evaluate, parse
-from jouletrace.compare.entries import Entry, of_side
-from jouletrace.compare.fit import differences, warnings
+from jouletrace.compare.contrast import ALPHA
 from jouletrace.compare.match import LEVELS, Key, Matched, Parts, match, parts_of
-from jouletrace.compare.options import CompareOptions
+from jouletrace.compare.setup import differences, warnings
 from jouletrace.compare.sides import (
     MODEL_METRICS,
     PART_METRICS,
     Source,
     boards,
-    check_one_thing,
     on_both_sides,
     repeated_by_seed,
+    same_thing,
     sensor_gain,
     sources,
 )
-from jouletrace.compare.table import judge, solve
+from jouletrace.compare.spread import Entry, of_side
+from jouletrace.compare.table import MARGIN, judge, solve
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison.data import Comparison, Side
 from jouletrace.report.facts import title
@@ -29,65 +30,59 @@ from jouletrace.run import Estimate, Run
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
 
+MOST = 8
+"""Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
+
 _Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
 _OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
 
-def compare(
-    a: Runs, b: Runs, options: CompareOptions | None = None, *, history: Runs = (), fail_if: Sequence[str] = ()
-) -> Comparison:
+def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] = ()) -> Comparison:
     """The differences between two sides, with intervals and verdicts that hold over all rows together.
 
     Args:
-        a: Runs of the first thing. Differences are compared with their spread and that of ``b`` and
-            ``history``.
+        a: Runs of the first thing. Differences are compared with their spread and that of ``b``.
         b: Runs of the second thing.
-        options: How to compare.
-        history: Earlier runs of A, which contribute to the spread between runs and to no mean.
+        margin: Relative difference below which two sides count as equal.
         fail_if: Checks such as "energy>5%" (see ``compare.checks``).
 
     Raises:
         BadInputError: If the sides have nothing in common, one of them isn't runs of one thing, or a check is
-            malformed or selects no row.
+            malformed or selects no row, or the margin isn't between 0 and 1.
     """
-    options = options or CompareOptions()
+    if not 0 < margin < 1:
+        raise BadInputError(f"--margin {margin:g}: must lie between 0 and 100 %")
     checks = [parse(text) for text in fail_if]
     (side_a, notes_a), (side_b, notes_b) = sources(a, "A"), sources(b, "B")
-    past, notes_past = sources(history, "the history") if history else ([], [])
-    check_one_thing([side_a[0], *past], "A with its history")
     _check_kinds(side_a, side_b)
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind
-    whole = tuple([source.model for source in side] for side in (side_a, side_b, past))
+    whole = tuple([source.model for source in side] for side in (side_a, side_b))
     entries = _entries(Key("model", name), MODEL_METRICS, whole, scale)
-    levels = [level for level in LEVELS if options.detail in ("all", level)]
-    parts_a, parts_b = parts_of(side_a, levels), parts_of(side_b, levels)
-    matched = match(list(parts_a), list(parts_b), options.renames)
-    parts_past = parts_of(past, levels)
+    parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
+    matched = match(list(parts_a), list(parts_b))
     for key_a, key_b, flags in matched.pairs:
-        of_key = (parts_a[key_a], parts_b[key_b], parts_past.get(key_a, [{}] * len(past)))
-        entries += _entries(key_b, PART_METRICS, of_key, scale, flags)
+        entries += _entries(key_b, PART_METRICS, (parts_a[key_a], parts_b[key_b]), scale, flags)
     if not any(entry.measured for entry in entries):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    known = solve(entries, options, gain)
-    rows = judge(entries, known, options)
-    checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)], options.alpha)
+    known = solve(entries, gain)
+    rows = judge(entries, known, margin)
+    checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)])
     return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
         rows=rows,
         unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
         unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
-        notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b, *notes_past],
+        notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
         warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
-        margin=options.margin,
-        alpha=options.alpha,
+        margin=margin,
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
-        method=_method(side_a, side_b, past, options),
+        method=_method(side_a, side_b),
         checks=checked,
     )
 
@@ -106,15 +101,15 @@ def _entries(
     Args:
         key: The unit, as in B.
         metrics: The metrics.
-        sides: Figures by metric for each run of A, of B and of the history.
+        sides: Figures by metric for each run of A and of B.
         scale: Factors for the figures of A and of B, which make them refer to the same work.
         flags: How the unit differs between the sides.
     """
     found = []
     for metric in metrics:
         each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b, past = (of_side([run.get(metric) for run in side]) for side in sides)
-        entry = Entry(key, metric, a.scaled(each[0]), b.scaled(each[1]), past.scaled(each[0]), flags)
+        a, b = (of_side([run.get(metric) for run in side], factor) for side, factor in zip(sides, each, strict=True))
+        entry = Entry(key, metric, a, b, flags)
         if entry.stated:
             found.append(entry)
     return found
@@ -125,7 +120,7 @@ def _on_parts(matched: Matched, a: Parts, b: Parts) -> list[str]:
     if bool(a) != bool(b):
         return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
     if a and not matched.pairs:
-        return ["no part of A is a part of B: the list of parts has changed completely (see --map)"]
+        return ["no part of A is a part of B: the list of parts has changed completely"]
     if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
         return ["more parts belong to one side only than to both: sums over parts can't be compared with each other"]
     return []
@@ -141,15 +136,46 @@ def _said(key: Key) -> str:
     return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
 
 
-def _method(a: Sequence[Source], b: Sequence[Source], past: Sequence[Source], options: CompareOptions) -> str:
-    if options.between is not None:
-        spread = f"a spread between runs stated as {100 * options.between:g} %, or that of the runs where it is larger"
-    elif len(a) + len(b) > 2 or past:
-        spread = "the spread between runs" + (f", {len(past)} earlier ones among them" if past else "")
-    else:
+def _method(a: Sequence[Source], b: Sequence[Source]) -> str:
+    if len(a) + len(b) == 2:
         return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
     return (
-        f"Differences of means over {len(a)} and {len(b)} runs, compared with {spread}; intervals and verdicts hold "
-        f"with {100 * (1 - options.alpha):g} % over all rows together (half of the error is for the model's figures, "
-        "half is shared by the levels of parts, by Holm within each)."
+        f"Differences of means over {len(a)} and {len(b)} runs, compared with the spread between runs; intervals and "
+        f"verdicts hold with {100 * (1 - ALPHA):g} % over all rows together (half of the error is for the model's "
+        "figures, half is shared by the levels of parts, by Holm within each)."
     )
+
+
+def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[str]]:
+    """Comparisons of the first of several Runs with each other one; Runs of one thing form one side, if things differ.
+
+    Args:
+        runs: For each named Run, the independent runs in it (see ``sides.open_runs``).
+
+    Returns:
+        The comparisons, and notes on those that could not be made and why.
+    """
+    sides = _sides(runs)
+    found: list[Comparison] = []
+    notes: list[str] = []
+    for other in sides[1 : MOST + 1]:
+        try:
+            found.append(compare(sides[0], other))
+        except BadInputError as error:
+            places = ", ".join(Path(place).name for _, place in other)
+            notes.append(f"{places} is not compared: {error}")
+    if len(sides) > MOST + 1:
+        notes.append(f"{len(sides) - MOST - 1} more are not compared with the first: see jouletrace compare")
+    return found, notes
+
+
+def _sides(runs: Sequence[Runs]) -> list[list[tuple[Run, str]]]:
+    """Sides of the comparisons: Runs of one thing on one GPU form a side; if all are, each forms its own side."""
+    sides: list[list[tuple[Run, str]]] = []
+    for each in runs:
+        alike = next((side for side in sides if same_thing(side[0][0], each[0][0])), None)
+        if alike is None:
+            sides.append(list(each))
+        else:
+            alike.extend(each)
+    return sides if len(sides) > 1 else [list(each) for each in runs]

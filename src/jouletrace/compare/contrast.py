@@ -16,6 +16,9 @@ from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import student
 
 METHOD = "runs"
+ALPHA = 0.05
+"""Probability of at least one false alarm among all verdicts of a comparison."""
+
 POWER = 0.9
 """Probability with which a change of ``detectable`` size is detected."""
 

@@ -6,12 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from jouletrace.compare.sides import PART_METRICS, Source, squeezed
-from jouletrace.errors import BadInputError
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Estimate
 
@@ -77,23 +75,12 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
     return found
 
 
-def match(a: Sequence[Key], b: Sequence[Key], renames: Mapping[str, str]) -> Matched:
-    """Pair units: first those that agree in everything, then those that agree in ever fewer properties and are unique.
-
-    Args:
-        a: Units of A.
-        b: Units of B.
-        renames: Names, modules (with all below them) or operators of A, by their names in B.
-
-    Raises:
-        BadInputError: If a renamed name is in neither side; the message offers the nearest.
-    """
-    new_names = {key: _renamed(key, renames) for key in a}
-    _check_renames(a, b, renames)
+def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:
+    """Pair units that agree in everything, then those that agree in ever fewer properties and are unique."""
     pairs: list[tuple[Key, Key, tuple[str, ...]]] = []
     left_a, left_b = list(a), list(b)
     for reduced, flags in _WAYS:
-        of_a, of_b = _by(left_a, reduced, new_names), _by(left_b, reduced, {})
+        of_a, of_b = _by(left_a, reduced), _by(left_b, reduced)
         for shape, keys in of_a.items():
             others = of_b.get(shape, [])
             if len(keys) == len(others) == 1:
@@ -111,61 +98,22 @@ def _key(level: str, unit: Mapping[str, Any]) -> Key:
     return Key(level, op if level == "op" and op else name, op, shapes, module, phase)
 
 
-def _everything(key: Key) -> Key:
-    return key
-
-
-def _without_dtype(key: Key) -> Key:
-    return replace(key, shapes=_DTYPE.sub("", key.shapes))
-
-
-def _without_shapes(key: Key) -> Key:
-    return replace(key, shapes="")
-
-
-def _operator(key: Key) -> Key | None:
-    """A kernel identified by its operator, where its own name has changed."""
-    return replace(key, name="", shapes="") if key.level == "kernel" and key.op else None
-
-
 _WAYS: tuple[tuple[Callable[[Key], Key | None], tuple[str, ...]], ...] = (
-    (_everything, ()),
-    (_without_dtype, ("dtype_differs",)),
-    (_without_shapes, ("shapes_differ",)),
-    (_operator, ("kernel_differs",)),
+    (lambda key: key, ()),
+    (lambda key: replace(key, shapes=_DTYPE.sub("", key.shapes)), ("dtype_differs",)),
+    (lambda key: replace(key, shapes=""), ("shapes_differ",)),
+    # a kernel by its operator, where its own name has changed
+    (lambda k: replace(k, name="", shapes="") if k.level == "kernel" and k.op else None, ("kernel_differs",)),
 )
+"""What a unit is recognised by, ever less, and the flag of such a pair."""
 
 
-def _by(
-    keys: Sequence[Key], reduced: Callable[[Key], Key | None], new_names: Mapping[Key, Key]
-) -> dict[Key, list[Key]]:
+def _by(keys: Sequence[Key], reduced: Callable[[Key], Key | None]) -> dict[Key, list[Key]]:
     found: dict[Key, list[Key]] = {}
     for key in keys:
-        if (short := reduced(new_names.get(key, key))) is not None:
+        if (short := reduced(key)) is not None:
             found.setdefault(short, []).append(key)
     return found
-
-
-def _renamed(key: Key, renames: Mapping[str, str]) -> Key:
-    name, op, module = (_new(text, renames) for text in (key.name, key.op, key.module))
-    return replace(key, name=name, op=op, module=module)
-
-
-def _new(text: str, renames: Mapping[str, str]) -> str:
-    for old, new in renames.items():
-        if text == old or text.startswith(f"{old}."):
-            return new + text[len(old) :]
-    return text
-
-
-def _check_renames(a: Sequence[Key], b: Sequence[Key], renames: Mapping[str, str]) -> None:
-    for names, keys, side in ((renames, a, "A"), (renames.values(), b, "B")):
-        there = {text for key in keys for text in (key.name, key.op, key.module) if text}
-        for name in names:
-            if not any(text == name or text.startswith(f"{name}.") for text in there):
-                near = get_close_matches(name, sorted(there), 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise BadInputError(f"--map: {side} has nothing called {name!r}{hint}")
 
 
 def fits(key: Key, pattern: str) -> bool:

@@ -21,11 +21,10 @@ from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.rows import Figures as Results
 from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import Checked, evaluate, parse
-from jouletrace.compare.contrast import Contrast
-from jouletrace.compare.entries import Entry, Figures
+from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
-from jouletrace.compare.options import CompareOptions
-from jouletrace.compare.table import judge
+from jouletrace.compare.spread import Entry, Figures
+from jouletrace.compare.table import MARGIN, judge
 from jouletrace.report.comparison.data import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
@@ -82,36 +81,34 @@ def blocks_of(run: Run) -> dict[str, Blocks]:
     return {name: Blocks(*both) for name, both in found.items()}
 
 
-def blocks_needed(run: Run, target: float, alpha: float) -> int:
+def blocks_needed(run: Run, target: float) -> int:
     """Number of blocks that brings the intervals of time and energy to half-widths of ``target``, by Stein's method.
 
     Args:
         run: Run with the blocks of the first stage.
         target: Relative half-width.
-        alpha: Error permitted over all metrics.
     """
     found = blocks_of(run)
     most = 0
     for name in ("iteration_time_s", "energy_total_j"):
         logs = found[name].logs
         if len(logs) >= LEAST_BLOCKS:
-            t = student(1 - alpha / len(METRICS) / 2, len(logs) - 1)
+            t = student(1 - ALPHA / len(METRICS) / 2, len(logs) - 1)
             most = max(most, math.ceil((t * float(logs.std(ddof=1)) / target) ** 2))
     return most
 
 
-def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[str] = ()) -> Comparison:
+def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     """The comparison within a Run of ``ab``, with the verdicts and checks of ``compare``.
 
     Args:
-        run: The Run.
-        options: How to compare; None uses the margin that the Run was measured for.
+        run: The Run, which states the margin that it was measured for.
         fail_if: Checks (see ``compare.checks``).
 
     Raises:
         BadInputError: If a check is malformed or selects no row.
     """
-    options = options or CompareOptions(margin=run.settings.get("margin", CompareOptions().margin))
+    margin = run.settings.get("margin", MARGIN)
     blocks = blocks_of(run)
     scale = _per_sample(run)
     name = run.workload.get("name") or "ab"
@@ -124,9 +121,9 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
         reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
         nothing = np.full(len(found.a), np.nan)
         one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
-        entries.append(Entry(Key("model", name), metric, one, other, Figures(nothing, nothing), flags.get(metric, ())))
+        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ())))
         contrasts.append(_contrast(scaled, run.settings.get("first_stage") or 0))
-    rows = judge(entries, contrasts, options, unknown="few_blocks")
+    rows = judge(entries, contrasts, margin, unknown="few_blocks")
     checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
@@ -140,14 +137,13 @@ def paired(run: Run, options: CompareOptions | None = None, fail_if: Sequence[st
         rows=rows,
         notes=notes,
         warnings=[warning.message for warning in run.warnings],
-        margin=options.margin,
-        alpha=options.alpha,
+        margin=margin,
         simulated=run.simulated,
-        checks=evaluate([parse(text) for text in fail_if], checked, options.alpha),
+        checks=evaluate([parse(text) for text in fail_if], checked),
         method=(
             f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
             "figure, so drift and the sensor's gain cancel. The intervals don't include differences between processes; "
-            f"they hold with {100 * (1 - options.alpha):g} % over all rows together."
+            f"they hold with {100 * (1 - ALPHA):g} % over all rows together."
         ),
     )
 

@@ -1,7 +1,6 @@
 """The spread between runs of one thing, with which every verdict is compared.
 
-The spread between runs is never estimated from a single run. It comes from the runs of both sides, from a
-stored history, or is stated.
+The spread between runs is never estimated from a single run, but from the runs of both sides.
 
 **Whole model.** Runs of each side scatter around their mean. The relative spread is assumed to be the
 same on both sides and is pooled, since three runs determine a spread poorly. If the two spreads differ
@@ -18,13 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from jouletrace.compare.contrast import Contrast
-from jouletrace.compare.entries import Entry
+from jouletrace.compare.contrast import METHOD, Contrast
+from jouletrace.compare.match import Key
+from jouletrace.run import Estimate
+from jouletrace.stats.interval import mean_estimate
+from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 
@@ -32,12 +35,85 @@ _F_TEST = 0.05
 _MANY = 1e6
 
 
-def contrasts(rows: Sequence[Entry], between: float | None, gain: float, *, parts: bool) -> list[Contrast | None]:
+@dataclass(frozen=True)
+class Figures:
+    """A metric of a unit in each run of a side; NaN where it is missing.
+
+    Attributes:
+        value: Shape (runs,).
+        within: Standard error that the run states, shape (runs,).
+        reason: Why it is missing in every run.
+    """
+
+    value: Floats
+    within: Floats
+    reason: str = "not_measured"
+
+    @property
+    def known(self) -> Floats:
+        """Values of the runs that have the metric."""
+        return self.value[np.isfinite(self.value)]
+
+    def mean(self) -> Estimate:
+        """Mean of the runs with its t-interval; for a single run its own interval; null where all lack the metric."""
+        known = self.known
+        if len(known) > 1:
+            return mean_estimate(known, method=METHOD)
+        if not len(known):
+            return Estimate.null(self.reason, METHOD)
+        mean, half = float(known[0]), 1.96 * float(self.within[np.isfinite(self.value)][0])
+        if not math.isfinite(half):
+            return Estimate(mean, n=1, method=METHOD)
+        return Estimate(mean, mean - half, mean + half, 1, METHOD)
+
+
+def of_side(estimates: Sequence[Estimate | None], factor: float = 1.0) -> Figures:
+    """A metric from the figures of each run, times a factor that makes sides refer to the same work."""
+    value, within = np.full(len(estimates), np.nan), np.full(len(estimates), np.nan)
+    reason = "not_measured"
+    for i, one in enumerate(estimates):
+        if one is None or one.value is None:
+            reason = (one.reason if one is not None else None) or reason
+            continue
+        value[i] = one.value
+        if one.half_width is not None:
+            within[i] = one.half_width / (student(0.975, one.n - 1) if one.n > 1 else 1.96)
+    return Figures(factor * value, factor * within, reason)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row to judge.
+
+    Attributes:
+        key: The unit, as in B.
+        metric: Name in ``run.metrics``.
+        a, b: Figures of both sides.
+        flags: How the unit differs between the sides.
+    """
+
+    key: Key
+    metric: str
+    a: Figures
+    b: Figures
+    flags: tuple[str, ...]
+
+    @property
+    def measured(self) -> bool:
+        """Whether both sides have a figure."""
+        return bool(len(self.a.known) and len(self.b.known))
+
+    @property
+    def stated(self) -> bool:
+        """Whether a side states a figure, or why it is missing."""
+        return bool(len(self.a.known) or len(self.b.known)) or self.a.reason != "not_measured"
+
+
+def contrasts(rows: Sequence[Entry], gain: float, *, parts: bool) -> list[Contrast | None]:
     """A contrast for each row; None where the spread between runs is unknown.
 
     Args:
         rows: One metric of the units of one level.
-        between: Relative standard deviation between runs, where it is stated; it is then a lower bound.
         gain: See ``Contrast``.
         parts: Whether the rows are parts of one whole.
     """
@@ -49,26 +125,23 @@ def contrasts(rows: Sequence[Entry], between: float | None, gain: float, *, part
         if not row.measured:
             found.append(None)
             continue
-        seen = _contrast(row, *relative[i], gain) if i in relative else _from_runs(row, gain)
-        stated = _stated(row, between, gain) if between is not None else None
-        both = [contrast for contrast in (seen, stated) if contrast is not None]
-        found.append(max(both, key=lambda one: one.var_a + one.var_b, default=None))
+        found.append(_contrast(row, *relative[i], gain) if i in relative else _from_runs(row, gain))
     return found
 
 
 def _complete(row: Entry) -> bool:
     """Whether every run has the metric, and its means can be divisors."""
-    groups = [side.value for side in (row.a, row.b, row.past) if len(side.value)]
+    groups = (row.a.value, row.b.value)
     return all(bool(np.isfinite(group).all()) and float(group.mean()) > 0 for group in groups)
 
 
 def _from_runs(row: Entry, gain: float) -> Contrast | None:
     """The contrast from the runs of this row alone; None where no side has two runs."""
-    a, b, past = row.a.known, row.b.known, row.past.known
-    groups = [group for group in (a, b, past) if len(group) > 1]
+    a, b = row.a.known, row.b.known
+    groups = [group for group in (a, b) if len(group) > 1]
     if not groups:
         return None
-    if len(a) > 1 and len(b) > 1 and not len(past) and _differ(a, b):
+    if len(groups) == 2 and _differ(a, b):
         var_a, var_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
         df = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))
         return Contrast(float(a.mean()), float(b.mean()), var_a, var_b, df, gain)
@@ -104,21 +177,9 @@ def _contrast(row: Entry, variance: float, df: float, gain: float) -> Contrast:
     return Contrast(float(a.mean()), float(b.mean()), var_a, var_b, df, gain)
 
 
-def _stated(row: Entry, between: float, gain: float) -> Contrast | None:
-    """The contrast from a stated spread between runs and the runs' own errors; None where a run states no error."""
-    variances = []
-    for side in (row.a, row.b):
-        within = side.within[np.isfinite(side.value)]
-        if not np.isfinite(within).all():
-            return None
-        variances.append(float(((between * side.known) ** 2 + within**2).sum()) / len(within) ** 2)
-    means = float(row.a.known.mean()), float(row.b.known.mean())
-    return Contrast(*means, variances[0], variances[1], math.inf, gain)
-
-
 def _of_parts(rows: Sequence[Entry]) -> list[tuple[float, float]]:
     """Relative variance between runs of each part, and its degrees of freedom; empty without repeated runs."""
-    groups = [[side.value for side in (row.a, row.b, row.past) if len(side.value)] for row in rows]
+    groups = [(row.a.value, row.b.value) for row in rows]
     df = float(sum(len(group) - 1 for group in groups[0]))
     if df <= 0:
         return []

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jouletrace.compare.contrast import METHOD, Contrast, holm
-from jouletrace.compare.entries import Entry
-from jouletrace.compare.options import CompareOptions
-from jouletrace.compare.spread import contrasts
+from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
+from jouletrace.compare.spread import Entry, contrasts
 from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
 from jouletrace.run import Estimate
 
 WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
 """Metrics that don't depend on a power sensor."""
 
+MARGIN = 0.01
+"""Default relative difference below which two sides count as equal."""
+
 _NEUTRAL = ("power_w",)
 """Metrics of which less isn't necessarily better."""
 
 
-def solve(entries: Sequence[Entry], options: CompareOptions, gain: float) -> list[Contrast | None]:
+def solve(entries: Sequence[Entry], gain: float) -> list[Contrast | None]:
     """The contrast of each entry, from the means of independent runs; None where the spread is unknown."""
     evidence: list[Contrast | None] = [None] * len(entries)
     for level, metric in dict.fromkeys((entry.key.level, entry.metric) for entry in entries):
         own = [i for i, e in enumerate(entries) if (e.key.level, e.metric) == (level, metric)]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain
-        solved = contrasts([entries[i] for i in own], options.between, of_gain, parts=level != "model")
+        solved = contrasts([entries[i] for i in own], of_gain, parts=level != "model")
         for i, contrast in zip(own, solved, strict=True):
             evidence[i] = contrast
     return evidence
 
 
 def judge(
-    entries: Sequence[Entry], evidence: Sequence[Contrast | None], options: CompareOptions, unknown: str = "one_run"
+    entries: Sequence[Entry], evidence: Sequence[Contrast | None], margin: float, unknown: str = "one_run"
 ) -> list[Row]:
     """Rows with verdicts, in the order of the entries.
 
@@ -41,26 +42,24 @@ def judge(
     Args:
         entries: The rows to judge.
         evidence: Contrast of each entry.
-        options: Margin and permitted error.
+        margin: Relative difference below which two sides count as equal.
         unknown: Reason for entries without a contrast.
     """
     rows: list[Row | None] = [None] * len(entries)
     parts = {entry.key.level for entry in entries} - {"model"}
     for level in {entry.key.level for entry in entries}:
-        alpha = options.alpha if not parts else options.alpha / 2
+        alpha = ALPHA / 2 if parts else ALPHA
         alpha = alpha if level == "model" else alpha / len(parts)
         own = [i for i, entry in enumerate(entries) if entry.key.level == level]
         tested = [(i, contrast.p()) for i in own if (contrast := evidence[i]) is not None]
         verdicts = dict(zip((i for i, _ in tested), holm([p for _, p in tested], alpha), strict=True))
         for i in own:
             rejected, at = verdicts.get(i, (False, alpha))
-            rows[i] = _row(entries[i], evidence[i], rejected, at, options, unknown)
+            rows[i] = _row(entries[i], evidence[i], rejected, at, margin, unknown)
     return [row for row in rows if row is not None]
 
 
-def _row(
-    entry: Entry, contrast: Contrast | None, rejected: bool, alpha: float, options: CompareOptions, unknown: str
-) -> Row:
+def _row(entry: Entry, contrast: Contrast | None, rejected: bool, alpha: float, margin: float, unknown: str) -> Row:
     a, b = entry.a.mean(), entry.b.mean()
     flags = list(entry.flags)
     reason: str | None
@@ -71,16 +70,14 @@ def _row(
     else:
         difference, change, p = contrast.difference(alpha), contrast.change(alpha), contrast.p()
         detectable = contrast.detectable(alpha)
-        verdict, reason = _verdict(entry.metric, contrast, change, rejected, options.margin)
-        if verdict in DIFFERENT and _within(change, options.margin):
+        verdict, reason = _verdict(entry.metric, contrast, change, rejected, margin)
+        if verdict in DIFFERENT and _within(change, margin):
             flags.append("below_margin")
     key = entry.key
-    where = key.module if key.module != key.name else ""
-    name = key.name or key.op
     return Row(
         level=key.level,
-        name=name,
-        where=where,
+        name=key.name or key.op,
+        where=key.module if key.module != key.name else "",
         shapes=key.shapes,
         metric=entry.metric,
         a=a,

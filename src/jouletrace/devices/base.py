@@ -7,6 +7,7 @@ A new vendor takes one module with a ``Device`` and a ``Vendor``, and one line i
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -159,3 +160,22 @@ class MigInstance(Device, Protocol):
 
 class CpuPackage(Device, Protocol):
     """A CPU socket, with an energy counter where the kernel permits reading it."""
+
+
+class RealClock:
+    """The host's clocks."""
+
+    virtual = False
+
+    def time_ns(self) -> int:
+        """Nanoseconds since the Unix epoch."""
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since a fixed point; never steps."""
+        return time.monotonic_ns()
+
+    def sleep(self, seconds: float) -> None:
+        """Let ``seconds`` pass."""
+        if seconds > 0:
+            time.sleep(seconds)

@@ -13,8 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from jouletrace.devices.base import Capability, Clock, Process, Samples, Source, Vendor
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor
 from jouletrace.devices.samples import one_sample
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo

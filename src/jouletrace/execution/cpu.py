@@ -11,9 +11,9 @@ import torch
 from jouletrace.errors import BrokenOffError
 from jouletrace.execution.calls import PLAIN, match
 from jouletrace.execution.listing import Seen, listing
-from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
 from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.steps.module_names import phases_of
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.tracing.trace import Trace
 from jouletrace.workloads.base import Built

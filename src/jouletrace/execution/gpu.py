@@ -15,12 +15,12 @@ import torch
 from jouletrace.errors import BrokenOffError
 from jouletrace.execution.calls import PLAIN, Call, Variant, match
 from jouletrace.execution.listing import Seen, calls_of, listing
-from jouletrace.execution.phases import phases_of
 from jouletrace.execution.program import Excitation, Listing, Traced
 from jouletrace.execution.repeating import captured, repeated
 from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps.cuda.graph import plain_path
 from jouletrace.execution.steps.cuda.step import CudaStep
+from jouletrace.execution.steps.module_names import phases_of
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.tracing.cuda import with_cupti
 from jouletrace.tracing.trace import Trace

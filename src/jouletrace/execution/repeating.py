@@ -11,8 +11,7 @@ import torch
 
 from jouletrace.execution.calls import UNKNOWN, Call
 from jouletrace.execution.listing import repeatable
-from jouletrace.execution.steps.cuda.capture_failure import generator_kept
-from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps.cuda.graph import generator_kept, plain_path
 from jouletrace.execution.steps.operator_mode import OperatorMode
 from jouletrace.execution.steps.operators import op_name
 

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.execution.calls import PLAIN, Call, Variant, match
-from jouletrace.execution.phases import phase_of_step
 from jouletrace.execution.program import Excitation, Listing, Traced
 from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.module_names import CallSite
+from jouletrace.execution.steps.module_names import CallSite, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.tracing.trace import Trace

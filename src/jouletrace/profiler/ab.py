@@ -12,19 +12,16 @@ from typing import Any, cast
 import numpy as np
 
 from jouletrace.analysis.power import tail_s
-from jouletrace.compare.options import CompareOptions
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.counted import counted_replay
+from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.backends.base import Prepared
-from jouletrace.profiler.passes import LEAST_PERIODS, power_channel
+from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
 from jouletrace.profiler.prepare import check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.profiler.warmup import warm_up
 from jouletrace.recording.session import Session
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.run import Run
@@ -141,7 +138,7 @@ def run_ab(
     finally:
         device.close()
     try:
-        comparison = paired(run, CompareOptions(margin=how.margin), fail_if)
+        comparison = paired(run, fail_if)
     except BadInputError as error:
         raise BrokenOffError(str(error)) from error  # a check that matches nothing: the Run is kept
     add_results(run, comparison)
@@ -233,7 +230,7 @@ def _measure(
             if block == first:
                 if power is not None:
                     session.recorder.wait_until(clock.time_ns() + int(tail_s(power) * 1e9))
-                wanted = blocks_needed(session.snapshot(), how.margin / 4, CompareOptions().alpha)
+                wanted = blocks_needed(session.snapshot(), how.margin / 4)
     if block < wanted:
         session.run.warn("target_not_met", f"{block} of {wanted} required blocks fit the time: see --max-time")
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
-from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.counted import counted_replay
+from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.execution.steps.generation import GenerationSteps
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
@@ -109,9 +108,6 @@ def _describe(session: Session, pieces: GenerationSteps) -> None:
             for i, (segment, _) in enumerate(pieces.segments)
         ],
     }
-    if "early_stop" in session.run.workload:
-        said = session.run.workload["early_stop"]
-        session.run.warn("may_stop_early", f"samples may end before their last token: {said} were generated")
     session.save_header()
 
 

@@ -4,15 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from jouletrace.devices import open_device
-from jouletrace.devices.power_limit import PowerLimiter
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import Hold, hold, journal_of
 from jouletrace.profiler.board_store import cache_folder
+from jouletrace.run import DeviceInfo
 
 CHANGE = "power_limit"
 """Name of the change in the journal."""
+
+
+class PowerLimiter(Protocol):
+    """The power limit of one GPU, in watts; ``NotPossibleError`` if it can't be read or set."""
+
+    info: DeviceInfo
+
+    def limit_w(self) -> float:
+        """The limit in force."""
+
+    def set_limit(self, watts: float) -> None:
+        """Set the limit for all users of the GPU."""
+
+    def spec(self, device: str) -> str:
+        """The spec that opens ``device`` in a new process at the limit in force."""
+
+    def close(self) -> None:
+        """Release the driver's library; the limit stays."""
+
+
+def check_limit(info: DeviceInfo, watts: float) -> None:
+    """Refuse a limit that the GPU doesn't allow.
+
+    Raises:
+        BadInputError: If the limit is outside the permitted range, which the message states.
+        NotPossibleError: If the GPU has no adjustable limit.
+    """
+    low, high = info.power_limits_w.get("min"), info.power_limits_w.get("max")
+    if low is None or high is None:
+        raise NotPossibleError(f"{info.name} has no adjustable power limit")
+    if not low <= watts <= high:
+        raise BadInputError(f"--power-limit {watts:g}: {info.name} allows {low:g} to {high:g} W")
 
 
 def open_limiter(device: str) -> PowerLimiter:

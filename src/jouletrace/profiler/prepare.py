@@ -8,7 +8,7 @@ from typing import cast
 from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError
-from jouletrace.execution.steps.modes import check_options
+from jouletrace.execution.steps.registry import check_options
 from jouletrace.profiler.backends import backend_of, named
 from jouletrace.profiler.backends.base import Prepared, Runtime, lacks_phases, no_phases
 from jouletrace.profiler.settings import ProfileSettings
@@ -65,7 +65,7 @@ def check(device: Device, settings: ProfileSettings) -> None:
     check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
     try:
-        check_options(kind, settings.mode, settings.l2, settings.dtype, where=device.spec)
+        check_options(kind, settings.mode, settings.dtype, where=device.spec)
     except BadInputError as error:
         if "no_gpu" not in device.info.details:
             raise
@@ -110,7 +110,6 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         label_smoothing=settings.label_smoothing,
         data=settings.data,
         max_new_tokens=settings.max_new_tokens,
-        early_stop=settings.early_stop,
         random=settings.random,
     )
     return backend_of(device, settings.backend).prepare(workload, device, settings, options)

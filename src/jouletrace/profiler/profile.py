@@ -16,10 +16,10 @@ from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.detail.nodes import nodes
 from jouletrace.profiler.detail.recording import record
+from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import check, for_workload, load_libraries, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.profiler.warmup import warm_up
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import save

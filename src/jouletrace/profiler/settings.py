@@ -45,7 +45,6 @@ class ProfileSettings:
         flags=("--seq-len", "--prompt-len"),
     )
     max_new_tokens: int | None = option(None, "Exact number of tokens to generate per sample. [default: 64]")
-    early_stop: bool = option(False, "End a sample where the model ends it; generated tokens are counted.")
     dtype: str | None = option(None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
     mode: str = option("eager", "Launch mode of an iteration: eager, graph (CUDA graph) or compile.")
     backend: str = option("auto", "Backend: torch, onnxruntime, openvino; trtexec for a TensorRT engine.")
@@ -54,7 +53,6 @@ class ProfileSettings:
     hint: str | None = option(
         None, "Hint by which OpenVINO chooses its streams: latency or throughput. [default: as many as --streams]"
     )
-    l2: str = option("warm", "L2 cache between iterations: warm, or cold (flushed).")
     config: dict[str, str] = option(
         dict, "Change the model's configuration; repeatable.", metavar="KEY=VALUE", pairs=True
     )
@@ -92,7 +90,7 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and the allowed values.
         """
-        from jouletrace.execution.steps.modes import L2, MODES
+        from jouletrace.execution.steps.registry import MODES
         from jouletrace.workloads.checks import check_seed
         from jouletrace.workloads.options import TASKS
         from jouletrace.workloads.precision import DTYPES
@@ -105,7 +103,6 @@ class ProfileSettings:
             ("dtype", DTYPES),
             ("mode", MODES),
             ("backend", RUN_BY),
-            ("l2", L2),
             ("hint", HINTS),
         ):
             value = getattr(self, name)
@@ -144,14 +141,13 @@ class ProfileSettings:
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
-        cold, compiled, runtime = self.l2 == "cold", self.mode == "compile", self.backend in RUNTIMES
+        compiled, runtime = self.mode == "compile", self.backend in RUNTIMES
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
         hinted, hint = self.hint is not None, f"--hint {self.hint}"
         for asked, given, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own launch mode"),
-            (runtime and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
             (
                 runtime and self.detail not in ("model", "kernel"),
                 detail,
@@ -167,14 +163,12 @@ class ProfileSettings:
                 f"--streams {self.streams}",
                 "with a hint OpenVINO chooses the streams",
             ),
-            (detailed and cold, "--l2 cold", detail, "the flushes would disturb the recording"),
             (
                 detailed and compiled and self.detail == "phase",
                 detail,
                 "--mode compile",
                 "the phase of a kernel is unknown in generated code; use --mode graph",
             ),
-            (generating and cold, "--l2 cold", "--task generate", "each token runs with the cache of the previous one"),
             (
                 generating and compiled,
                 "--mode compile",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jouletrace.report.comparison.data import Comparison
     from jouletrace.run import Run
 
-FORMATS = ("table", "json", "csv", "markdown", "latex")
+FORMATS = ("table", "json", "csv", "markdown")
 """Names of the formats of ``render``."""
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")

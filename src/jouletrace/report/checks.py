@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from jouletrace.report import reasons
 from jouletrace.report.document import Column, Section
-from jouletrace.report.metrics import metric
-from jouletrace.report.results import Results
+from jouletrace.report.results import Results, metric
 from jouletrace.report.scale import figure
 
 OF_PARTS = ("closure_layers", "closure_kernels", "closure_kernels_time", "residual_w", "sample_rate_hz")

@@ -10,10 +10,9 @@ from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison import content as comparing
 from jouletrace.report.comparison.data import TOP, Comparison
 from jouletrace.report.document import Column, Document, Footnotes, Section
-from jouletrace.report.ending import endings, others, said
+from jouletrace.report.facts import endings, others, said
 from jouletrace.report.methods import methods
-from jouletrace.report.metrics import PROFILE, metric, ordered
-from jouletrace.report.results import Figure, Results
+from jouletrace.report.results import PROFILE, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.forms import Recording

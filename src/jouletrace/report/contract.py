@@ -18,7 +18,7 @@ from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison.data import Comparison
-from jouletrace.report.ending import endings, others
+from jouletrace.report.facts import endings, others
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from jouletrace.report.content import identity, levels_shown
 from jouletrace.report.document import printable
-from jouletrace.report.metrics import PROFILE, ordered
-from jouletrace.report.results import Figure, Results, three_cells, three_columns
+from jouletrace.report.results import PROFILE, Figure, Results, ordered, three_cells, three_columns
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.spreadsheets import csv_file
 

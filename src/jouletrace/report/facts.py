@@ -9,7 +9,7 @@ from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
 from jouletrace.report.reasons import throttle
 from jouletrace.report.scale import NBSP, NONE, decimals, fixed, quantity, unit_for
-from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import POWER
 
 SEPARATOR = " · "
@@ -173,3 +173,27 @@ def _range(spread: Spread) -> str:
     if spread["max"] - spread["min"] < 1:
         return mean
     return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
+
+
+_ENDINGS = ("interrupted", "failed", "incomplete")
+"""Codes of warnings that say so."""
+
+_UNSAID = "the run did not end by itself: the figures rest on what was recorded until then"
+
+
+def endings(run: Run) -> list[RunWarning]:
+    """What says that a Run ended early, at least one of each that did; empty of a whole one."""
+    if run.complete:
+        return []
+    return [warning for warning in run.warnings if warning.code in _ENDINGS] or [RunWarning("incomplete", _UNSAID)]
+
+
+def others(run: Run) -> list[RunWarning]:
+    """All other warnings of a Run."""
+    return [warning for warning in run.warnings if run.complete or warning.code not in _ENDINGS]
+
+
+def said(warning: RunWarning) -> str:
+    """A warning in one line, with where it arose unless it says so itself."""
+    placed = warning.where and warning.where not in warning.message
+    return f"{warning.message} ({warning.where})" if placed else warning.message

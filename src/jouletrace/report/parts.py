@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from jouletrace.report import checks, intervals, layers, reasons
+from jouletrace.analysis.ranks import METHOD as OF_RANKS
+from jouletrace.report import checks, reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section
-from jouletrace.report.metrics import metric, ordered
-from jouletrace.report.results import ABSENT, Figure, Results
+from jouletrace.report.results import ABSENT, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, Unit, cell, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
@@ -103,7 +104,7 @@ def table(
     figures = [results.metrics(unit["id"]) for unit in shown]
     meant: list[str] = []
     if level == "range":
-        figures, meant = intervals.told_apart(run, results, shown)
+        figures, meant = told_apart(run, results, shown)
     add_figures(section, figures, names, marks, _aside(names))
     section.notes += meant
     return section, units[len(shown) :], untold
@@ -144,7 +145,7 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
 
 def _tree_section(results: Results, marks: Footnotes, least: float = 0.0) -> Section:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
-    rows = layers.rows(results, least)
+    rows = _tree_rows(results, least)
     title, column = (f"Ranges and modules of {least:.0%} and more", "part") if least else (LEVELS["layer"], "layer")
     section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
     figures = [found for _, found in rows]
@@ -303,3 +304,84 @@ def _rest(results: Results, units: Sequence[UnitRow]) -> str:
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
     together = f", together {', '.join(parts)}" if parts else ""
     return f"{len(units)} more{together}"
+
+
+_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
+"""What a module with others in it runs itself is a row among theirs."""
+
+Row = tuple[str, dict[str, Figure]]
+"""Name within the module around it, indented by depth; figures by metric."""
+
+
+def _tree_rows(results: Results, least: float = 0.0) -> list[Row]:
+    """The layers, outer modules first, then what no operator accounts for.
+
+    Args:
+        results: The figures.
+        least: Smallest share of the whole of a layer that is listed.
+    """
+    units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
+    known = {unit["id"] for unit in units}
+    children: dict[int | None, list[UnitRow]] = {}
+    for unit in units:
+        children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
+    found: list[Row] = []
+    waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
+    while waiting:
+        unit, depth = waiting.pop()
+        figures, name = dict(results.metrics(unit["id"])), str(unit["name"] or "?")
+        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
+        found.append(("  " * depth + (name.rpartition(".")[2] if depth else name), figures))
+        if own and not least:
+            found.append(("  " * (depth + 1) + "(own operators)", own))
+        waiting += [(child, depth + 1) for child in reversed(children.get(unit["id"], []))]
+    return found + [(str(unit["name"]), results.metrics(unit["id"])) for unit in results.outside() if found]
+
+
+SENSOR = "sensor_interval"
+"""Flag of an energy whose interval isn't of the kind that most of the table's are."""
+
+_SPREAD = "±: how they differ from one to the next, steps in blocks of many"
+_OURS = ("record", "monitor")
+_ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
+
+
+def told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
+    """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
+
+    A mean over windows or times has the interval of how these differ. One window, and the regression over all short
+    ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ.
+
+    Args:
+        run: Their Run; figures stated by other tools get no note.
+        results: Its figures.
+        units: Those of its ranges that are shown.
+    """
+    figures = [results.metrics(unit["id"]) for unit in units]
+    if run.kind not in _OURS:
+        return figures, []
+    by_name = {str(unit["name"]): results.metrics(unit["id"]) for unit in results.units("range")}
+    kinds = [
+        {metric: _alone(metric, str(unit["name"]), found.estimate, by_name) for metric, found in row.items()}
+        for unit, row in zip(units, figures, strict=True)
+    ]
+    there = {alone for row in kinds for alone in row.values()} - {None}
+    if there != {True, False}:
+        return figures, [_ALONE if True in there else _SPREAD] if there else []
+    flagged = [
+        {metric: replace(f, flags=(*f.flags, SENSOR)) if row[metric] else f for metric, f in own.items()}
+        for row, own in zip(kinds, figures, strict=True)
+    ]
+    return flagged, [f"other {_SPREAD}"]
+
+
+def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Figure]]) -> bool | None:
+    """Whether an interval is the sensor's alone; None where there is none."""
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+        return None
+    if estimate.method == OF_RANKS:  # a sum over ranks is of the kind that theirs are
+        path = name.partition("/")[2]
+        own = [row[metric].estimate for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
+        kinds = {_alone(metric, "", one, {}) for one in own if one.method != OF_RANKS} - {None}
+        return kinds == {True}
+    return estimate.n == 1 or estimate.method == "repeated"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jouletrace.analysis.recording import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.metrics import METRICS, Metric
 from jouletrace.run.tables import UnitRow
 
 ABSENT = Estimate.null("not_measured")
@@ -111,3 +112,35 @@ def three_columns(names: Iterable[str]) -> list[str]:
 def three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
     """Figures and the ends of their intervals, for CSV."""
     return [end for one in estimates for end in (one.value, one.low, one.high)]
+
+
+PROFILE = (
+    "latency_s",
+    "throughput_per_s",
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "baseline_context_idle_w",
+    "baseline_deep_idle_w",
+)
+"""What a profile always states: a figure, or why there is none."""
+
+_SUFFIXES = {"_per_s": "1/s", "_s": "s", "_w": "W", "_j": "J", "_mhz": "MHz", "_c": "°C", "_bytes": "B", "_pct": "pct"}
+
+
+def metric(name: str) -> Metric:
+    """How a metric is printed; one that isn't in the table is named and measured by its own name."""
+    if name in METRICS:
+        return METRICS[name]
+    for suffix, unit in _SUFFIXES.items():
+        if name.endswith(suffix):
+            words = name.removesuffix(suffix).replace("_", " ")
+            return Metric(words.capitalize(), unit, words)
+    words = name.replace("_", " ")
+    return Metric(words.capitalize(), "1", words)
+
+
+def ordered(names: set[str]) -> list[str]:
+    """Metrics in the order of ``METRICS``, unknown ones last by name."""
+    return [name for name in METRICS if name in names] + sorted(names - set(METRICS))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jouletrace.report import latex, markdown, table
+from jouletrace.report import markdown, table
 from jouletrace.report.document import Document
 
 
 def typeset(found: Document, form: str, width: int | None = None) -> str:
-    """A document in the format "table", "markdown" or "latex".
+    """A document in the format "table" or "markdown".
 
     Args:
         found: What to show.
@@ -16,4 +16,4 @@ def typeset(found: Document, form: str, width: int | None = None) -> str:
     """
     if form == "table":
         return table.typeset(found, width)
-    return markdown.typeset(found) if form == "markdown" else latex.typeset(found)
+    return markdown.typeset(found)

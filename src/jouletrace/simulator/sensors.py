@@ -1,19 +1,19 @@
-"""Sensors that read a GPU's power as NVML's records show it; their parameters are hidden from readers.
+"""The sensor that samples, as NVML's records of H100s show it; its parameters are hidden from readers.
 
-``SamplingSensor`` models H100s: momentary samples at about 1.2 kHz, a recursive average of them, a readout
-every 20 ms and stamps with faults. Its numbers are measurements of H100s. The other sensors average over windows or
-count energy.
+Momentary samples at about 1.2 kHz, a recursive average of them, a readout every 20 ms, and stamps with faults. The
+numbers are measurements of H100s.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.simulator.power import Power
-from jouletrace.simulator.programs import Floats, Ints
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 BIN_NS = 2_000.0
 """Width of a response's bins."""
@@ -21,18 +21,41 @@ CHUNK = 4_096
 """Samples whose windows are integrated at once, which bounds memory."""
 
 
-class Sensor(Protocol):
-    """Turns power into readings."""
+@dataclass(frozen=True)
+class Power:
+    """Power of the GPU, constant between edges.
 
-    def record(self, rng: np.random.Generator, power: Power) -> Ints:
-        """Rows (stamp in µs since the Unix epoch, mW) in the order in which the driver gave them, shape (n, 2)."""
-        ...
+    Attributes:
+        begin_ns: Begin of the scene, since the Unix epoch; all other times count from here.
+        edges_ns: n + 1 edges, sorted.
+        watts: n powers, from each edge to the next.
+        poles_ns: Time constants between the chip and the sensor.
+        joules: n + 1 energies drawn until each edge.
+    """
 
+    begin_ns: int
+    edges_ns: Ints
+    watts: Floats
+    poles_ns: tuple[float, ...] = ()
+    joules: Floats = field(init=False)
 
-# --- Response of one sample ------------------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        energy = np.cumsum(self.watts * np.diff(self.edges_ns)) * 1e-9
+        object.__setattr__(self, "joules", np.r_[0.0, energy])
 
-Shape = Literal["two_lobes", "box", "raised_cosine", "exponential", "triangle"]
-SHAPES: tuple[Shape, ...] = ("two_lobes", "box", "raised_cosine", "exponential", "triangle")
+    @property
+    def length_ns(self) -> int:
+        """From the first edge to the last."""
+        return int(self.edges_ns[-1])
+
+    def energy_j(self, time_ns: Floats) -> Floats:
+        """Energy drawn from the first edge to these times; power beyond the edges is that of the nearest interval."""
+        beyond = np.minimum(time_ns, 0) * self.watts[0] + np.maximum(time_ns - self.length_ns, 0) * self.watts[-1]
+        return np.asarray(np.interp(time_ns, self.edges_ns, self.joules) + beyond * 1e-9)
+
+    def mean_w(self, start_ns: Floats, end_ns: Floats) -> Floats:
+        """Mean power of windows; their lengths must not be zero."""
+        return (self.energy_j(end_ns) - self.energy_j(start_ns)) / (end_ns - start_ns) * 1e9
 
 
 @dataclass(frozen=True)
@@ -48,23 +71,13 @@ class Response:
     weights: Floats
 
     @staticmethod
-    def draw(rng: np.random.Generator, shape: Shape) -> Response:
-        """A response of this shape, with its widths varied by about 7 % and its centre by 10 µs."""
+    def draw(rng: np.random.Generator) -> Response:
+        """Two lobes, as an H100's, with widths varied by about 7 % and the centre by 10 µs."""
         lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
-        wide = rng.uniform(0.93, 1.07)
-        us = lag / 1e3 / wide
-        if shape == "two_lobes":
-            second, ratio = rng.uniform(60, 70), rng.uniform(0.8, 1.2)
-            tail = np.where(us > 34 + second, np.exp((34 + second - us) / 40), 0.0)
-            weights = _bump(us, 34, 34) + ratio * _bump(us, 34 + second, 42) + 0.35 * tail
-        elif shape == "box":
-            weights = ((us >= 0) & (us < 140)).astype(float)
-        elif shape == "raised_cosine":
-            weights = _bump(us, 100, 100)
-        elif shape == "exponential":
-            weights = np.where(us >= 15, np.exp(-(us - 15) / 60), 0.0)
-        else:
-            weights = np.clip(np.minimum(us / 30, (150 - us) / 120), 0, None)
+        us = lag / 1e3 / rng.uniform(0.93, 1.07)
+        second, ratio = rng.uniform(60, 70), rng.uniform(0.8, 1.2)
+        tail = np.where(us > 34 + second, np.exp((34 + second - us) / 40), 0.0)
+        weights = bump(us, 34, 34) + ratio * bump(us, 34 + second, 42) + 0.35 * tail
         weights /= weights.sum()
         return Response(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
@@ -90,34 +103,23 @@ class Response:
         return seen
 
 
-def _bump(us: Floats, centre: float, half_width: float) -> Floats:
+def bump(us: Floats, centre: float, half_width: float) -> Floats:
     """A raised cosine."""
     return np.asarray(np.where(np.abs(us - centre) < half_width, 1 + np.cos(np.pi * (us - centre) / half_width), 0.0))
 
 
-# --- The sensor that samples -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Averaging:
-    """How samples become a readable value: a recursion ``y += (x - y) / samples``, or means of blocks of samples."""
+    """How samples become a readable value: a recursion ``y += (x - y) / samples``."""
 
     samples: int = 16
-    blocks: bool = False
 
     def apply(self, seen: Floats) -> Floats:
         """The value that a readout after each sample would return."""
-        if not self.blocks:
-            from scipy.signal import lfilter  # slow to import
+        from scipy.signal import lfilter  # slow to import
 
-            share = 1 / self.samples
-            state = lfilter([share], [1.0, share - 1], seen, zi=[(1 - share) * seen[0]])[0]
-            return np.asarray(state)
-        whole = len(seen) // self.samples
-        means: Floats = seen[: whole * self.samples].reshape(whole, -1).mean(axis=1)
-        # a block's mean is available from its last sample to the last but one of the next block
-        held = np.r_[np.full(self.samples - 1, seen[0]), np.repeat(means, self.samples)]
-        return np.asarray(held[: len(seen)])
+        share = 1 / self.samples
+        return np.asarray(lfilter([share], [1.0, share - 1], seen, zi=[(1 - share) * seen[0]])[0])
 
 
 @dataclass(frozen=True)
@@ -165,11 +167,13 @@ class SamplingSensor:
     gain: float = 1.0
 
     @staticmethod
-    def draw(rng: np.random.Generator, seconds: float, shape: Shape = "two_lobes") -> SamplingSensor:
-        """A sensor like that of an H100."""
+    def draw(
+        rng: np.random.Generator, seconds: float, response: Callable[..., Response] = Response.draw
+    ) -> SamplingSensor:
+        """A sensor like that of an H100; ``response`` draws its response."""
         return SamplingSensor(
             rate_hz=rng.uniform(1205, 1255),
-            response=Response.draw(rng, shape),
+            response=response(rng),
             drift_hz=rng.uniform(-0.4, -0.1),
             wander_s=tuple(np.cumsum(rng.normal(0, 60e-6, int(1.5 * seconds / SamplingSensor.KNOT_S) + 3))),
             phase=rng.uniform(),
@@ -221,107 +225,13 @@ class SamplingSensor:
         return read + rng.normal(0, 15_000, len(slot)), stamp
 
 
-# --- Sensors that don't sample ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WindowSensor:
-    """Means over a window, one per period; power between windows has no effect.
-
-    Attributes:
-        period_ns: Time from reading to reading.
-        window_ns: Window over which a reading is the mean.
-        offset_ns: Time of the first reading's stamp.
-        delay_ns: Time from the window's end to the stamp.
-        stamp_ns: Standard deviation of stamps.
-        noise_w: Standard deviation of a reading.
-        gain: Gain of readings.
-    """
-
-    period_ns: float
-    window_ns: float
-    offset_ns: float = 50_000_000.0
-    delay_ns: float = 2_000_000.0
-    stamp_ns: float = 300_000.0
-    noise_w: float = 0.3
-    gain: float = 1.0
-
-    @staticmethod
-    def part_time(rng: np.random.Generator) -> WindowSensor:
-        """25 ms of every 100 ms: A100s, by published work."""
-        return WindowSensor(*_hidden(rng, 100e6, 25e6))
-
-    @staticmethod
-    def boxcar(rng: np.random.Generator) -> WindowSensor:
-        """20 ms of every 20 ms."""
-        return WindowSensor(*_hidden(rng, 20e6, 20e6))
-
-    @staticmethod
-    def average(rng: np.random.Generator) -> WindowSensor:
-        """The last second, every 100 ms: H100s' ``POWER_AVERAGE``."""
-        return WindowSensor(*_hidden(rng, 100e6, 1000e6))
-
-    def record(self, rng: np.random.Generator, power: Power) -> Ints:
-        """Rows (stamp in µs since the Unix epoch, mW), shape (n, 2), of windows that lie within the power."""
-        stamp = np.arange(self.offset_ns, power.length_ns, self.period_ns)
-        stamp = stamp[stamp >= self.window_ns + self.delay_ns]
-        end = stamp - self.delay_ns
-        watts = self.gain * power.mean_w(end - self.window_ns, end) + self.noise_w * rng.standard_normal(len(stamp))
-        return rows(power, stamp + self.stamp_ns * rng.standard_normal(len(stamp)), watts)
-
-
-def _hidden(rng: np.random.Generator, period_ns: float, window_ns: float) -> tuple[float, float, float, float]:
-    """Period, window, offset and delay of a GPU, near the nominal ones."""
-    return (
-        period_ns * rng.uniform(0.9999, 1.0001),
-        window_ns * rng.uniform(0.98, 1.02),
-        rng.uniform(0.2, 1.2) * period_ns,
-        rng.uniform(1e6, 5e6),
-    )
-
-
-@dataclass(frozen=True)
-class CounterOnly:
-    """An energy counter that is updated in steps and read in a loop; a read takes 3 ms, and 17 ms in 1 % of cases.
-
-    Attributes:
-        step_ns: Time from one step of the counter to the next.
-        offset_ns: Time of the first step.
-        pause_ns: Time from the end of a read to the start of the next.
-        first_mj: Value of the counter at the power's first edge.
-        gain: Gain of the counter.
-    """
-
-    step_ns: float = 100_000_000.0
-    offset_ns: float = 30_000_000.0
-    pause_ns: float = 20_000_000.0
-    first_mj: int = 0
-    gain: float = 1.0
-
-    @staticmethod
-    def draw(rng: np.random.Generator) -> CounterOnly:
-        """A counter like that of an H100."""
-        step = 100e6 * rng.uniform(0.999, 1.001)
-        return CounterOnly(step, rng.uniform(0, step), first_mj=int(rng.integers(10**12)))
-
-    def record(self, rng: np.random.Generator, power: Power) -> Ints:
-        """Rows (end of a read in µs since the Unix epoch, mJ), shape (n, 2)."""
-        latency = np.exp(rng.normal(np.log(2.3e6), 0.85, int(power.length_ns / self.pause_ns) + 1))
-        end = np.cumsum(latency + self.pause_ns)
-        end, latency = end[end < power.length_ns], latency[end < power.length_ns]
-        seen = end - latency * rng.random(len(end))
-        stepped = self.offset_ns + self.step_ns * np.floor((seen - self.offset_ns) / self.step_ns)
-        energy = self.gain * power.energy_j(np.maximum(stepped, 0.0)) * 1e3
-        return np.column_stack([_stamp_us(power, end), self.first_mj + np.floor(energy).astype(np.int64)])
-
-
 def rows(power: Power, stamp_ns: Floats, watts: Floats) -> Ints:
     """A record: stamps in µs since the Unix epoch and powers in mW, sorted by stamp."""
-    stamp = _stamp_us(power, stamp_ns)
+    stamp = stamp_us(power, stamp_ns)
     order = np.argsort(stamp, kind="stable")
     return np.column_stack([stamp, np.rint(np.maximum(watts, 0) * 1e3).astype(np.int64)])[order]
 
 
-def _stamp_us(power: Power, time_ns: Floats) -> Ints:
+def stamp_us(power: Power, time_ns: Floats) -> Ints:
     """Times since the power's first edge as stamps since the Unix epoch."""
     return np.asarray((power.begin_ns + np.rint(time_ns).astype(np.int64)) // 1_000)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run.forms import WorkloadFacts
+from jouletrace.workloads.precision import Precision, tf32_switches
 
 if TYPE_CHECKING:
     import torch
@@ -57,3 +60,63 @@ def _cuda(device: torch.device) -> torch.device:
     if index >= count:
         raise NotPossibleError(f"{device}: torch sees {count} GPU{'s' if count != 1 else ''} here")
     return torch.device("cuda", index)
+
+
+def common_facts(model: torch.nn.Module | None, how: Precision, device: torch.device) -> WorkloadFacts:
+    """Device, dtype, parameters, attention, threads, the present switches of torch, versions."""
+    import torch
+
+    facts: WorkloadFacts = {"device": str(device), "dtype": how.name}
+    if how.autocast is not None:
+        facts["autocast"] = str(how.autocast).removeprefix("torch.")
+    if model is not None:
+        facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+        facts["attention"] = _attention(model)
+    with tf32_switches(how.tf32):
+        facts["torch_flags"] = torch_flags()
+    return {**facts, "threads": torch.get_num_threads(), "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Versions of torch, of what it was built with, and of transformers where it is loaded."""
+    import torch
+
+    found = {"torch": str(torch.__version__)}
+    if torch.version.cuda is not None:
+        found["cuda"] = torch.version.cuda
+        cudnn: Any = torch.backends.cudnn  # partly untyped
+        if cudnn.version() is not None:
+            found["cudnn"] = str(cudnn.version())
+    if "transformers" in sys.modules:
+        found["transformers"] = sys.modules["transformers"].__version__
+    return found
+
+
+def torch_flags() -> dict[str, Any]:
+    """The present global switches of torch that decide which kernels run."""
+    import torch
+
+    cuda: Any = torch.backends.cuda  # partly untyped
+    cudnn: Any = torch.backends.cudnn
+    attention = {
+        "flash": cuda.flash_sdp_enabled(),
+        "mem_efficient": cuda.mem_efficient_sdp_enabled(),
+        "cudnn": cuda.cudnn_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+    }
+    return {
+        "matmul_tf32": cuda.matmul.allow_tf32,
+        "cudnn_tf32": cudnn.allow_tf32,
+        "cudnn_benchmark": cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "fp16_reduced_precision": cuda.matmul.allow_fp16_reduced_precision_reduction,
+        "bf16_reduced_precision": cuda.matmul.allow_bf16_reduced_precision_reduction,
+        "sdp": [name for name, on in attention.items() if on],
+    }
+
+
+def _attention(model: torch.nn.Module) -> str | None:
+    """The attention implementation of transformers ("sdpa", "eager"); None without attention."""
+    if not any("attention" in type(module).__name__.lower() for module in model.modules()):
+        return None
+    return getattr(getattr(model, "config", None), "_attn_implementation", None)

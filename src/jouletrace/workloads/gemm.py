@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built
+from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.kernels import AUTO, build_kernel, read_config, whole
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.options import WorkloadOptions
-from jouletrace.workloads.placement import holds_values
+from jouletrace.workloads.placement import holds_values, seeded
 from jouletrace.workloads.precision import precision
-from jouletrace.workloads.random_weights import seeded
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.workloads.base import Call, Generation, Inputs
 from jouletrace.workloads.environment import require_transformers
-from jouletrace.workloads.generation_pieces import Call, Generation
-from jouletrace.workloads.iteration import Inputs
 from jouletrace.workloads.kv_cache import KINDS
 from jouletrace.workloads.options import WorkloadOptions
 
@@ -55,7 +54,7 @@ def make_generation(
     ids, mask = _prompt(inputs, name)
     wanted = options.max_new_tokens or NEW_TOKENS
     _check_length(model, int(ids.shape[1]), wanted, name)
-    loop = Loop(model, ids, mask, settings, wanted, early=options.early_stop, own=options.own_loop)
+    loop = Loop(model, ids, mask, settings, wanted, own=options.own_loop)
     generation = loop.generation()
     facts: WorkloadFacts = {
         "seq_len": generation.prompt,
@@ -65,8 +64,6 @@ def make_generation(
         "generated_by": "transformers' generate" if options.own_loop is None else "a loop of jouletrace's own",
         "sampling": "greedy",
     }
-    if options.early_stop:
-        facts["early_stop"] = f"{generation.tokens} tokens of the {wanted * int(ids.shape[0])} requested"
     return loop.whole(), generation, facts
 
 
@@ -77,16 +74,13 @@ def check_generation(name: str, options: WorkloadOptions) -> None:
         BadInputError: With the option.
     """
     if options.task != "generate":
-        for option, given in (("--max-new-tokens", options.max_new_tokens), ("--early-stop", options.early_stop)):
-            if given:
-                raise BadInputError(f"{name}: {option} is for --task generate")
+        if options.max_new_tokens is not None:
+            raise BadInputError(f"{name}: --max-new-tokens is for --task generate")
         return
     if options.max_new_tokens is not None and options.max_new_tokens < 1:
         raise BadInputError(f"--max-new-tokens {options.max_new_tokens}: must be at least 1")
     if options.input_sets != 1:
         raise BadInputError(f"--input-sets {options.input_sets}: --task generate takes one prompt")
-    if options.own_loop is not None and options.early_stop:
-        raise BadInputError("--early-stop: a loop in a CUDA graph, or on a simulated GPU, can't read its tokens")
     assert options.own_loop in (None, *KINDS)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jouletrace.workloads.generation_pieces import (
+from jouletrace.workloads.base import (
     BETWEEN,
     DECODE,
     PREFILL,
@@ -34,7 +34,6 @@ class Loop:
         mask: 0 at padding, of the same shape; None without padding.
         settings: Makes the context of one iteration.
         wanted: Number of new tokens.
-        early: Whether a sequence may end before it has all of them.
         own: Kind of cache for our own loop; None for transformers' ``generate``.
     """
 
@@ -46,13 +45,11 @@ class Loop:
         settings: Callable[[], AbstractContextManager[None]],
         wanted: int,
         *,
-        early: bool,
         own: str | None,
     ) -> None:
         self._model, self._ids, self._settings = model, ids, settings
         self._batch, self._prompt = (int(size) for size in ids.shape)
         self._plain, self._cache = own is None, own or "dynamic"
-        self._early = early
         self._mask = torch.ones_like(ids) if mask is None else mask
         self._padded = bool((self._mask == 0).any())
         takes = inspect.signature(model.forward).parameters
@@ -61,7 +58,7 @@ class Loop:
             known = torch.cat([self._mask, self._mask.new_ones(self._batch, wanted)], dim=1)
             self._seen, self._places = known, (known.long().cumsum(-1) - 1).clamp(min=0)
             self._passed = self._passed_by_generate() if self._plain else frozenset()
-            self._steps, self._tokens = self._produced(wanted) if early else (wanted, wanted * self._batch)
+            self._steps = wanted
             self._record()
 
     def whole(self) -> Call:
@@ -80,7 +77,7 @@ class Loop:
         return Generation(
             prompt=self._prompt,
             steps=self._steps,
-            tokens=self._tokens,
+            tokens=self._steps * self._batch,
             cache=self._cache,
             segments=(
                 Segment(PREFILL, 1.0, self._alone(self._prefill), length=self._prompt),
@@ -90,19 +87,6 @@ class Loop:
             forwards=self._forwards(at),
             first_token=self._loop(1),
         )
-
-    def _produced(self, wanted: int) -> tuple[int, int]:
-        """Number of forwards of an iteration and of tokens of all its sequences, where sequences may end early."""
-        new = self._generate(wanted, early=True)[:, self._prompt :]
-        ends = torch.as_tensor(self._ends(), device=new.device)
-        ended = torch.isin(new, ends).cumsum(1)
-        # the token that ends a sequence is one of its tokens; those after it are padding
-        after = ended - torch.isin(new, ends).long() > 0
-        return int(new.shape[1]), int((~after).sum())
-
-    def _ends(self) -> list[int]:
-        ends = self._model.generation_config.eos_token_id
-        return list(ends) if isinstance(ends, (list, tuple)) else [] if ends is None else [int(ends)]
 
     def _record(self) -> None:
         """Generate once by our own forwards, and keep the token and the cache of each length to be measured."""
@@ -194,7 +178,7 @@ class Loop:
         return call
 
     def _loop(self, steps: int) -> Call:
-        run = functools.partial(self._generate, early=self._early) if self._plain else self._own
+        run = self._generate if self._plain else self._own
 
         def call(_: int) -> Any:
             with self._settings():
@@ -202,19 +186,19 @@ class Loop:
 
         return call
 
-    def _generate(self, steps: int, *, early: bool = False) -> Any:
-        """Transformers' own loop, which always produces ``steps`` tokens unless it may stop early."""
-        ends = self._ends()
+    def _generate(self, steps: int) -> Any:
+        """Transformers' own loop, which always produces ``steps`` tokens."""
+        ends = self._model.generation_config.eos_token_id
         pad = self._model.generation_config.pad_token_id
         return self._model.generate(
             input_ids=self._ids,
             attention_mask=self._mask,
             max_new_tokens=steps,
-            min_new_tokens=None if early else steps,
+            min_new_tokens=steps,
             do_sample=False,
             num_beams=1,
             use_cache=True,
-            **({"pad_token_id": ends[0]} if pad is None and ends else {}),
+            **({"pad_token_id": ends[0] if isinstance(ends, list | tuple) else ends} if pad is None and ends else {}),
         )
 
     def _own(self, steps: int, forward: Callable[[torch.Tensor, Any], Any] | None = None) -> Any:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.iteration import Inputs
-from jouletrace.workloads.marks import DATA, marked
+from jouletrace.workloads.base import DATA, Inputs, marked
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.iteration import Inputs
+from jouletrace.workloads.base import Inputs
 from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:

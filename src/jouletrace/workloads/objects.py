@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built
+from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.deferred import check_runs
-from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.environment import common_facts, require_device
 from jouletrace.workloads.generation import make_generation
-from jouletrace.workloads.generation_pieces import Generation
-from jouletrace.workloads.iteration import Inputs, Iteration
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.placement import holds_values, kept, place_module

@@ -25,7 +25,6 @@ class WorkloadOptions:
         label_smoothing: Label smoothing of the training step's cross entropy.
         data: Folder of training images; None for random ones.
         max_new_tokens: Tokens to generate per sample.
-        early_stop: Whether a sample may end earlier, at a token that ends a sequence.
         random: Draw random weights and ignore those in the files.
         own_loop: Generate by our own loop with this kind of cache ("dynamic" or "static"), which reads no value from
             the device. None for transformers' ``generate``.
@@ -42,6 +41,5 @@ class WorkloadOptions:
     label_smoothing: float = 0.0
     data: str | None = None
     max_new_tokens: int | None = None
-    early_stop: bool = False
     random: bool = False
     own_loop: str | None = None

@@ -10,15 +10,13 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.gemm import GEMMS
-from jouletrace.workloads.hub import HubModel
-from jouletrace.workloads.loader import split
-from jouletrace.workloads.local_folder import LocalFolder
+from jouletrace.workloads.local_folder import HubModel, LocalFolder
 from jouletrace.workloads.model_file import SUFFIXES, ModelFile
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
 from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.transformers_models import BuiltInModel
-from jouletrace.workloads.user import UserWorkload
+from jouletrace.workloads.user import UserWorkload, split
 
 _OTHERS = (
     "hf:ORG/NAME, torchvision:NAME, timm:NAME, file.py:callable, package.module:callable, "
@@ -28,7 +26,7 @@ _OTHERS = (
 _OWN: dict[str, tuple[str, ...]] = {
     "dlrm": ("dlrm:Dlrm",),
     **{name: ("gemm:Gemm", name) for name in GEMMS},
-    "memcpy": ("memcpy:Memcpy",),
+    "memcpy": ("kernels:Memcpy",),
 }
 """Workloads with code in this package, by name: module and class, and the arguments of the class."""
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.workloads.base import OPTIMIZER, Inputs, marked
 from jouletrace.workloads.image_folder import ImageLoader
-from jouletrace.workloads.iteration import Inputs
-from jouletrace.workloads.marks import OPTIMIZER, marked
 from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:

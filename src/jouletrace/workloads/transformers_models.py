@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Built
+from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.checks import check_options
-from jouletrace.workloads.config import typed_overrides
-from jouletrace.workloads.environment import require_device, require_transformers
-from jouletrace.workloads.facts import common_facts
+from jouletrace.workloads.environment import common_facts, require_device, require_transformers
 from jouletrace.workloads.generation import PROMPT, make_generation
-from jouletrace.workloads.generation_pieces import Generation
 from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
 from jouletrace.workloads.inputs import random_inputs
-from jouletrace.workloads.iteration import Inputs, Iteration
+from jouletrace.workloads.kv_cache import cache_arguments
 from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.models import ModelEntry
-from jouletrace.workloads.no_cache import cache_arguments
+from jouletrace.workloads.nearest import nearest
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.placement import random_model, seeded
 from jouletrace.workloads.precision import Precision, precision
-from jouletrace.workloads.random_weights import random_model, seeded
 from jouletrace.workloads.training import TrainingIteration, loss_on_labels, loss_on_loaded, make_optimizer
 
 if TYPE_CHECKING:
@@ -213,3 +211,74 @@ def refused_config(name: str, typed: dict[str, Any]) -> Iterator[None]:
 
 def _changed(typed: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in typed.items())
+
+
+_BOOL = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+# Names of settings that are counts or widths; others (token ids, positions of layers) may be negative.
+_FIRST_WORDS = {"num", "n"}
+_LAST_WORDS = {"layers", "depth", "depths", "heads", "channels", "experts", "positions", "embeddings", "stride"}
+_LAST_WORDS |= {"size", "sizes", "dim", "dims", "width", "widths", "embd"}
+# Settable although a configuration doesn't list them among its fields.
+_HIDDEN = {"num_labels": 0, "attn_implementation": "sdpa"}
+
+
+def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Values for the keyword arguments of ``config``'s class.
+
+    Args:
+        config: The configuration (of transformers) without the overrides.
+        overrides: Key and text, as on the command line.
+        name: The model, for messages.
+
+    Raises:
+        BadInputError: If a key is unknown, a text can't be read as the type of the present value, or a count is
+            below 0.
+    """
+    alternative: dict[str, str] = getattr(config, "attribute_map", {})
+    present = {**_HIDDEN, **config.to_dict()}
+    typed = {}
+    for key, text in overrides.items():
+        field = alternative.get(key, key)
+        if field not in present:
+            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, [*present, *alternative])}")
+        value = typed[field] = _typed(key, text, present[field])
+        if _counts(field) and _below_0(value) and not _below_0(present[field]):
+            raise BadInputError(f"--config {key}={text}: a count can't be below 0")
+    return typed
+
+
+def _counts(field: str) -> bool:
+    """Whether a setting is a count, by its name."""
+    words = field.split("_")
+    return words[0] in _FIRST_WORDS or words[-1] in _LAST_WORDS
+
+
+def _below_0(value: Any) -> bool:
+    """Whether a number, or one of several, is negative."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(number, int | float) and number < 0 for number in numbers)
+
+
+def _typed(key: str, text: str, present: Any) -> Any:
+    """``text`` as the type of ``present``; JSON for lists, mappings and settings that are unset."""
+    if isinstance(present, str):
+        return text
+    try:
+        if isinstance(present, bool):
+            return _BOOL[text.lower()]
+        if isinstance(present, (int, float)):
+            return type(present)(text)
+        if isinstance(present, (list, tuple)):
+            return list(json.loads(text if text.startswith("[") else f"[{text}]"))
+        return _json_or_text(text) if present is None else dict(json.loads(text))
+    except (KeyError, ValueError, TypeError):
+        kind = type(present).__name__
+        raise BadInputError(f"--config {key}={text}: must read as {kind}, such as {present!r}") from None
+
+
+def _json_or_text(text: str) -> Any:
+    """The value of an unset setting, which has no type: JSON where the text is JSON, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

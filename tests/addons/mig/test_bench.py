@@ -20,7 +20,7 @@ from jouletrace.addons.mig.worker import main
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Samples
 from jouletrace.errors import NotPossibleError
-from jouletrace.simulator.boards.mig_tables import profiles
+from jouletrace.simulator.boards.mig_state import profiles
 
 pytest.importorskip("torch")
 

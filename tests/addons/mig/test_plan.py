@@ -11,8 +11,7 @@ from jouletrace.devices.mig import Placement
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.simulator.boards.mig_state import SimulatedMig
-from jouletrace.simulator.boards.mig_tables import profiles
+from jouletrace.simulator.boards.mig_state import SimulatedMig, profiles
 
 BOARDS = ("a100-40", "a100-80", "h100-80", "h200-141")
 

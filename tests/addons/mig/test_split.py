@@ -12,7 +12,7 @@ from jouletrace.addons.mig.simulated_bench import SimulatedBench
 from jouletrace.addons.mig.split import fit, split
 from jouletrace.run import Estimate
 from jouletrace.simulator.boards.device import SimulatedGpu
-from jouletrace.simulator.boards.mig_tables import profiles
+from jouletrace.simulator.boards.mig_state import profiles
 
 pytestmark = pytest.mark.thorough
 

@@ -4,8 +4,7 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import CaptureError
-from jouletrace.execution.steps.cuda.capture_failure import LastOperator, explain, generator_kept
-from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.execution.steps.cuda.graph import LastOperator, explain, generator_kept, plain_path
 
 torch = pytest.importorskip("torch")
 

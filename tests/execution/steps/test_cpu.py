@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps import block_means, make_step
-from jouletrace.execution.steps.compiled import compile_built
+from jouletrace.execution.steps.registry import compile_built
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
 torch = pytest.importorskip("torch")
@@ -97,18 +97,16 @@ def test_a_step_describes_itself():
 
 
 @pytest.mark.parametrize(
-    ("mode", "l2", "dtype", "message"),
+    ("mode", "dtype", "message"),
     [
-        ("graph", "warm", None, r"--mode graph: CUDA graphs need a GPU"),
-        ("eager", "cold", None, r"--l2 cold: only a GPU's L2"),
-        ("eager", "warm", "tf32", r"--dtype tf32: a number format of NVIDIA GPUs"),
-        ("fast", "warm", None, r"--mode fast: must be one of eager, graph, compile"),
-        ("eager", "tepid", None, r"--l2 tepid: must be one of warm, cold"),
+        ("graph", None, r"--mode graph: CUDA graphs need a GPU"),
+        ("eager", "tf32", r"--dtype tf32: a number format of NVIDIA GPUs"),
+        ("fast", None, r"--mode fast: must be one of eager, graph, compile"),
     ],
 )
-def test_what_a_cpu_can_not_do_is_refused(mode, l2, dtype, message):
+def test_what_a_cpu_can_not_do_is_refused(mode, dtype, message):
     with pytest.raises(BadInputError, match=message):
-        make_step(build(Counter(), dtype=dtype), "cpu", mode, l2=l2)
+        make_step(build(Counter(), dtype=dtype), "cpu", mode)
 
 
 def test_steps_do_not_run_on_shapes():

@@ -5,16 +5,11 @@ its stamp when the device comes to it.
 """
 
 import contextlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from jouletrace.errors import BadInputError
-from jouletrace.execution.steps import block_means
-from jouletrace.execution.steps.cold import ColdStep, FlushStep
-from jouletrace.execution.steps.cuda.step import CudaStep
-from jouletrace.execution.steps.cuda.timing import AHEAD
+from jouletrace.execution.steps.cuda.step import AHEAD, CudaStep
 
 torch = pytest.importorskip("torch")
 
@@ -87,8 +82,6 @@ def fake(monkeypatch):
         monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
         monkeypatch.setattr("time.time_ns", lambda: round(gpu.now * 1e9))
         # A flush needs a real buffer on a real GPU; here it is work of a known length.
-        monkeypatch.setattr(FlushStep, "__init__", lambda self, device: self.__dict__.update(device=device, l2_bytes=1))
-        monkeypatch.setattr(FlushStep, "launch", lambda self: gpu.launch(FLUSH_S, 0.0))
         return gpu, FakeStep(gpu)
 
     return make
@@ -125,41 +118,3 @@ def test_the_queue_of_a_latency_pass_stays_bounded_and_never_runs_dry(fake):
     assert gpu.launched == 2001  # one runs ahead, untimed
     assert gpu.most_ahead <= AHEAD + 2
     assert latencies.max() == pytest.approx(0.010, rel=1e-6)
-
-
-def test_a_cold_latency_leaves_the_flush_out(fake):
-    gpu, step = fake(host_s=0.001, device_s=0.010)
-    np.testing.assert_allclose(ColdStep(step).latencies(20), 0.010, rtol=1e-6)
-    assert gpu.launched == 41  # one ahead, then flush and iteration in turn
-
-
-def test_a_cold_replay_less_its_flushes_is_the_iterations(fake):
-    _, step = fake(host_s=0.001, device_s=0.010)
-    cold = ColdStep(step)
-    both, flushes = cold.replay(100), cold.flush_only().replay(100)
-    assert (both.seconds - flushes.seconds) / 100 == pytest.approx(0.010, rel=0.01)
-    assert cold.describe()["l2"] == "cold"
-    assert cold.mode == "eager"
-    assert cold.flush_only().mode == "flush"
-
-
-def test_block_means_of_a_cold_step_are_refused(fake):
-    _, step = fake(host_s=0.001, device_s=0.010)
-    assert block_means(step, 40, 20) == pytest.approx([0.01005, 0.01005])
-    with pytest.raises(BadInputError, match="--l2 cold"):
-        block_means(ColdStep(step), 40, 20)
-
-
-def test_a_flush_writes_twice_the_l2(monkeypatch):
-    made = {}
-
-    def empty(numel, *, dtype, device):
-        made["bytes"] = numel * dtype.itemsize
-        return SimpleNamespace(fill_=lambda value: made.setdefault("filled", value))
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 << 20))
-    monkeypatch.setattr(torch, "empty", empty)
-    flush = FlushStep(torch.device("cuda", 0))
-    flush.launch()
-    assert made == {"bytes": 100 << 20, "filled": 1}
-    assert flush.describe()["flush_bytes"] == 100 << 20

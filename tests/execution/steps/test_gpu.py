@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps import CaptureError, block_means, check_outputs, make_step
-from jouletrace.execution.steps.compiled import compile_built
+from jouletrace.execution.steps.registry import compile_built
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, names, resolve
 
 torch = pytest.importorskip("torch")
@@ -51,7 +51,7 @@ def test_a_graph_computes_what_eager_does(name):
     step = make_step(built, CUDA, "graph")
     for i in range(3):
         step.replay(1)
-        torch.testing.assert_close(first(step.outputs()), first(built.call(i)), rtol=2e-2, atol=2e-3)
+        torch.testing.assert_close(first(step._outputs[i % 2]), first(built.call(i)), rtol=2e-2, atol=2e-3)
     step.close()
 
 
@@ -71,7 +71,7 @@ def test_a_captured_copy_copies_what_is_there_now(direction):
 def test_every_dtype_runs_in_a_graph(dtype):
     step = make_step(build(dtype=dtype, config={"num_hidden_layers": "2"}), CUDA, "graph")
     step.replay(2)
-    assert torch.isfinite(step.outputs().logits).all()
+    assert torch.isfinite(step._outputs[0].logits).all()
 
 
 def test_ieee_and_tf32_products_differ_and_ieee_is_exact():
@@ -101,22 +101,6 @@ def test_a_graph_is_faster_than_eager_at_batch_one():
     for step in (graph, eager):
         step.replay(50)
     assert np.median(graph.latencies(200)) < 0.7 * np.median(eager.latencies(200))
-
-
-def test_reading_what_the_l2_could_hold_is_slower_cold_than_warm():
-    built = ObjectWorkload(torch.sum, torch.randn(6 << 20)).build(CUDA, WorkloadOptions())  # 24 MiB
-    warm, cold = make_step(built, CUDA, "graph"), make_step(built, CUDA, "graph", l2="cold")
-    for step in (warm, cold):
-        step.replay(200)
-    assert np.median(cold.latencies(300)) > 1.1 * np.median(warm.latencies(300))
-
-
-def test_the_flushes_can_be_taken_off_a_cold_replay():
-    cold = make_step(build("deit-t", batch=1), CUDA, "graph", l2="cold")
-    cold.replay(200)
-    cold_s = np.median(cold.latencies(300))
-    both, flushes = cold.replay(300).seconds, cold.flush_only().replay(300).seconds
-    assert (both - flushes) / 300 == pytest.approx(cold_s, rel=0.1)
 
 
 def test_a_model_that_waits_for_the_host_can_not_be_captured_and_says_where():

@@ -1,7 +1,6 @@
 """``jt.LayerProfiler`` and ``jt.KernelProfiler``: models profiled part by part in Python."""
 
 import csv
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -139,26 +138,18 @@ def test_the_costliest_come_first_and_the_last_run_is_the_one_shown(layers):
 
 
 def test_files_say_what_is_empty_and_why(layers, tmp_path):
-    table, top, companion = layers.profiler.to_csv(tmp_path / "deep" / "mine.csv")
-    assert [path.name for path in (table, top, companion)] == ["mine.csv", "mine_top10_energy.csv", "mine.json"]
+    table, top = layers.profiler.to_csv(tmp_path / "deep" / "mine.csv")
+    assert [path.name for path in (table, top)] == ["mine.csv", "mine_top10_energy.csv"]
     rows = list(csv.DictReader(table.open()))
     assert len(rows) == len(layers.table)
     assert {row["SIMULATED"] for row in rows} == {"True"}
     assert float(rows[0]["energy_j"]) == layers.table["energy_j"][0]
     assert {row["start_power_w"] for row in rows} == {""}
-    found = json.loads(companion.read_text())
-    assert "sensor" in found["columns"]["start_power_w"]["empty_because"]
-    assert found["columns"]["energy_j"]["empty_because"] is None
-    assert found["columns"]["duration_ms"]["unit"] == "ms"
-    assert found["simulated"] is True
-    assert len(found["runs"]) == 2
     assert len(list(csv.DictReader(top.open()))) == min(10, len(rows) // 2)
     with pytest.raises(BadInputError, match="exists"):
         layers.profiler.to_csv(tmp_path / "deep" / "mine.csv")
     layers.profiler.to_csv(tmp_path / "deep" / "mine", overwrite=True)
-    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == sorted(
-        [p.name for p in (table, top, companion)]
-    )
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == sorted([p.name for p in (table, top)])
 
 
 def test_the_model_is_left_as_it_was_and_train_mode_is_said(layers):
@@ -209,9 +200,9 @@ def test_a_cpu_without_a_power_sensor_has_times_and_says_why_no_energy(no_rapl, 
     assert profiler.top(1)["layer_name"].tolist() == ["1"]
     assert "Energy        – (no RAPL energy counter here)\n" in str(profiler.summary())
     assert "(J)" not in str(profiler.summary()), "no columns of what isn't known"
-    *_, companion = profiler.to_csv(tmp_path / "cpu")
-    missing = json.loads(companion.read_text())["energy_missing"]
-    assert [row["name"] for row in missing] == table.index.tolist()
+    written, _ = profiler.to_csv(tmp_path / "cpu")
+    missing = list(csv.DictReader(written.open()))
+    assert [row["layer_name"] for row in missing] == table.index.tolist()
     assert all(row["reason"] for row in missing)
 
 

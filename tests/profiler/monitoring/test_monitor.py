@@ -61,7 +61,7 @@ def test_a_board_at_rest_without_noise_has_an_energy_too():
 
 def test_ticks_come_at_their_interval_with_the_latest_readings():
     ticks = []
-    watch(SQUARE, duration_s=8.0, interval_s=1.0, on_tick=lambda found: ticks.append(dict(found[0].values)))
+    watch(SQUARE, duration_s=8.0, interval_s=1.0, displays=[lambda found, _: ticks.append(dict(found[0].values))])
     assert len(ticks) == 8
     assert {"power_w", "utilization_gpu_pct", "clock_sm_mhz", "temperature_c", "memory_used_bytes"} <= set(ticks[-1])
     powers = np.array([tick["power_w"] for tick in ticks])
@@ -74,10 +74,10 @@ def test_fast_ticks_show_fresh_readings():
     ages = []
     device = open_simulated(SQUARE)
 
-    def look(found):
+    def look(found, _):
         ages.append((device.clock.time_ns() - found[0].time_ns) / 1e9)
 
-    monitor([device], duration_s=4.0, interval_s=0.25, on_tick=look)
+    monitor([device], duration_s=4.0, interval_s=0.25, displays=[look])
     assert len(ages) >= 12
     assert max(ages) < 0.15
 
@@ -99,10 +99,10 @@ def test_the_run_is_saved_with_its_figures(tmp_path):
 
 
 def test_ctrl_c_is_its_ordinary_end(tmp_path):
-    def interrupt(_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
-    run, code, _ = watch(SQUARE, duration_s=60.0, on_tick=interrupt, folder=tmp_path / "run")
+    run, code, _ = watch(SQUARE, duration_s=60.0, displays=[interrupt], folder=tmp_path / "run")
     assert code == 0
     assert load(tmp_path / "run").complete
     assert run.result("time_s", 1).value == pytest.approx(1.0, abs=0.1)

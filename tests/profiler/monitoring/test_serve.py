@@ -12,7 +12,7 @@ from commands import PATIENCE_S, command, start, wait_for
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.monitoring.serve import Address, Exporter, Readings
 from jouletrace.profiler.monitoring.watch import LiveWork, Reading
-from jouletrace.profiler.monitoring.work_counter_text import find
+from jouletrace.profiler.monitoring.work_counter import Target, find
 from jouletrace.run import DeviceInfo
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
@@ -57,7 +57,7 @@ def check(page):
 
 
 def value(page, metric, **labels):
-    return next(iter(find(page, metric, labels).values.values()), None)
+    return next(iter(find(page, Target("", metric, labels)).values.values()), None)
 
 
 def test_the_page_is_valid_and_says_energy_and_power_of_each_device():

@@ -9,7 +9,7 @@ import pytest
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards import PRESETS, Schedule, SimKernel, open_simulated
-from jouletrace.simulator.boards.parameters import draw
+from jouletrace.simulator.boards.presets import draw
 from pace import worked
 
 MILD = [SimKernel("a", 60e-6, 300.0), SimKernel("b", 40e-6, 100.0, clocked=0.2, core=0.4)]
@@ -53,7 +53,7 @@ def test_short_names_mean_the_usual_board():
         ("sim:h100?noise=nan", "not a finite number"),
         ("sim:h100?cap=50", "200..700"),
         ("sim:h100?cap=900", "200..700"),
-        ("sim:h100?sensor=magic", "dropping"),
+        ("sim:h100?sensor=magic", "sampled"),
         ("sim:h100?load=2", "SECONDS:WATTS"),
         ("sim:h100?load=0:100", "lasts 0.001"),
         ("sim:h100?realtime=maybe", "1 or 0"),
@@ -408,7 +408,7 @@ def readings(spec):
     return np.concatenate([one.time_ns for one in found]), np.concatenate([one.value for one in found])
 
 
-@pytest.mark.parametrize("spec", ["sim:h100?seed=3", "sim:a100-80?seed=1&load=0.31:200,0.2:90", "sim:v100?states=0.5"])
+@pytest.mark.parametrize("spec", ["sim:h100?seed=3", "sim:a100-80?seed=1&load=0.31:200,0.2:90", "sim:v100"])
 def test_another_start_of_virtual_time_changes_nothing_but_the_stamps(monkeypatch, spec):
     monkeypatch.setenv("JOULETRACE_SIMULATED_START", "1767225600")
     stamps, watts = readings(spec)

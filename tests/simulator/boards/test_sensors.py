@@ -250,23 +250,6 @@ def test_without_asking_there_is_no_gain_error():
     assert so_far()[1][-5:] == pytest.approx(500.0, rel=2e-3)
 
 
-def test_a_reading_with_an_echo_tells_of_two_times():
-    def echo(sensor):
-        gpu = open_simulated(f"sim:h100?noise=0&sensor={sensor}")
-        so_far = record(gpu)
-        _, end = gpu.board.load(600.0, 1.0)
-        gpu.board.wait(1.0)
-        stamps, values = so_far()
-        return np.interp(end + np.array([52e6, 140e6]), stamps, values) - values[-1]
-
-    before, after = echo("modelled")
-    assert before < 50
-    assert after < 5
-    before, after = echo("echo")
-    assert before > 0.3 * 470  # what was 60 ms ago, when the load still ran
-    assert after < 15
-
-
 @pytest.mark.parametrize("rate_hz", [1195.0, 1230.0, 1253.0])
 def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean_of_another(rate_hz):
     def readings(period_s):
@@ -281,35 +264,6 @@ def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean
     assert abs(held.mean()) > 50
     assert np.ptp(readings(1 / (rate_hz + 5))) > 200  # a beat of 200 ms
     assert np.abs(readings(1.3 / rate_hz)).max() < 40
-
-
-def test_a_drifting_sensor_wanders_by_several_percent():
-    gpu = open_simulated("sim:h100?sensor=drifting&noise=0")
-    so_far = record(gpu)
-    start, end = gpu.board.load(500.0, 60.0)
-    stamps, values = so_far()
-    settled = values[(stamps > start + 10**9) & (stamps < end)]
-    assert np.ptp(settled) > 0.05 * 500
-
-
-def test_a_dropping_sensor_leaves_holes():
-    gpu = open_simulated("sim:h100?sensor=dropping")
-    so_far = record(gpu)
-    gpu.board.load(500.0, 20.0)
-    apart = np.diff(so_far()[0]) / 1e6
-    assert apart.max() > 50
-    assert 0.02 < np.mean(apart > 36) < 0.3
-
-
-@pytest.mark.parametrize("preset", ["a100", "h100"])
-def test_a_dropping_sensor_without_a_ring_skips_updates(preset):
-    def updates(sensor):
-        gpu = open_simulated(f"sim:{preset}?sensor={sensor}")
-        so_far = record(gpu)
-        gpu.board.wait(30)
-        return len(so_far()[0])
-
-    assert updates("dropping") < 0.97 * updates("modelled")
 
 
 def test_state_shows_clocks_heat_throttling_and_use():

@@ -9,16 +9,13 @@ from jouletrace.simulator.boards import SimKernel, open_simulated
 
 
 def block(i):
-    """Kernels of one block of a small model: the residual sum is in place."""
-    base = 4 * i
-    before = (base - 1,) if i else ()
+    """Kernels of one block of a small model."""
     return [
-        SimKernel("norm", 20e-6, 350.0, op="norm", module=f"{i}.norm", clocked=0.2, core=0.4, sources=before),
-        SimKernel("gemm", 90e-6, 950.0, op="mm", shapes="f16[4]", module=f"{i}.up", clocked=0.9, sources=(base,)),
-        SimKernel("gemm", 80e-6, 900.0, op="mm", shapes="f16[4]", module=f"{i}.down", clocked=0.9, sources=(base + 1,)),
+        SimKernel("norm", 20e-6, 350.0, op="norm", module=f"{i}.norm", clocked=0.2, core=0.4),
+        SimKernel("gemm", 90e-6, 950.0, op="mm", shapes="f16[4]", module=f"{i}.up", clocked=0.9),
+        SimKernel("gemm", 80e-6, 900.0, op="mm", shapes="f16[4]", module=f"{i}.down", clocked=0.9),
         SimKernel(
             "add", 15e-6, 330.0, op="add_", module=f"{i}", clocked=0.2, core=0.4, repeat=0.7,
-            sources=(base + 2, *before), in_place=True,
         ),
     ]  # fmt: skip
 
@@ -97,15 +94,3 @@ def test_cycles_tell_the_clock_of_what_ran_between_two_readings_and_take_no_time
     capped = step("sim:h100")
     capped.replay(4000)
     assert clock(capped, 2000) < 1950
-
-
-def test_cycles_tell_the_states_of_a_board_apart_while_the_driver_tells_one_clock():
-    one = step("sim:h100?cap=off&states=4&seed=1")
-    told, counted = one._device.truth.clock_mhz, []
-    for _ in range(60):
-        begin = one._device.clock.time_ns()
-        counted.append(clock(one, 500))
-        assert told(begin, one._device.clock.time_ns()) == pytest.approx(1980, rel=1e-9)
-    in_state = [np.abs(np.array(counted) / mhz - 1) < 1e-4 for mhz in (1980, 1980 * 1.0067)]
-    assert all(0.2 < np.mean(inside) < 0.8 for inside in in_state)
-    assert np.mean(in_state[0] | in_state[1]) > 0.8

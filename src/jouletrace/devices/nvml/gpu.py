@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
-from jouletrace.devices.base import Capability, Clock, Process, Source
-from jouletrace.devices.clock import RealClock
-from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.capabilities import list_capabilities
+from jouletrace.devices.base import Capability, Clock, Process, RealClock, Source
+from jouletrace.devices.nvml import record
+from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import gpm_sources
-from jouletrace.devices.nvml.identity import describe, uuid_of
-from jouletrace.devices.nvml.processes import list_processes
-from jouletrace.devices.nvml.sensors import Sensors, find_sensors
+from jouletrace.devices.nvml.identity import describe, list_processes, uuid_of
+from jouletrace.devices.nvml.readings import Reading
+from jouletrace.devices.nvml.sensors import SOURCE, Sensors, find_sensors, read_counter
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 
@@ -90,3 +93,135 @@ def find_board(nvml: Nvml, uuid: str) -> Any:
             return handle
     lost = f" (out of reach: {'; '.join(nvml.unreachable)})" if nvml.unreachable else ""
     raise BadInputError(f"there is no GPU {uuid} here{lost}")
+
+
+WATCH_S = 0.7
+_LOOK_EVERY_S = 0.005
+
+NAMES = {
+    "power_w": "power, polled",
+    "power_instant_w": "power, short window",
+    "power_average_w": "power, long average",
+    "power_memory_w": "power of the memory",
+    "clock_sm_mhz": "SM clock",
+    "clock_memory_mhz": "memory clock",
+    "temperature_c": "temperature",
+    "temperature_memory_c": "temperature of the memory",
+    "throttle_bits": "throttle reasons",
+    "pstate": "performance state",
+    "memory_used_bytes": "memory in use",
+    "utilization_gpu_pct": "utilisation",
+    "utilization_memory_pct": "utilisation of the memory",
+}
+
+
+def list_capabilities(nvml: Nvml, handle: Any, sensors: Sensors, clock: Clock) -> list[Capability]:
+    """Every sensor of a GPU, read and timed now; takes about a second.
+
+    Raises:
+        NotPossibleError: If the GPU is gone.
+    """
+    found = [_ring(nvml, handle, sensors)]
+    watched = [r for r in [sensors.power, *sensors.readings] if r is not None and r.channel.startswith("power_")]
+    periods = _watch([r.read for r in watched], clock)
+    observed = dict(zip((r.channel for r in watched), periods, strict=True))
+    for reading in [sensors.power, *sensors.readings]:
+        if reading is not None:
+            found.append(_answering(reading, observed.get(reading.channel)))
+    found += [Capability(NAMES[r.channel], False, r.source, note=reason) for r, reason in sensors.absent]
+    found += [_counter(nvml, handle, sensors), _limit(nvml, handle), _activity(nvml, handle), _mig(nvml, handle)]
+    return found
+
+
+def _ring(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
+    name, ring = "power, gapless record", sensors.ring
+    if not ring.usable:
+        return Capability(name, False, record.SOURCE, ring.period_s, note=ring.reason)
+    cost = _cost(lambda: nvml.samples(handle, 0, 0))
+    note = f"the driver keeps the last {ring.span_s:.1f} s; energy is computed from this"
+    return Capability(name, True, record.SOURCE, ring.period_s, cost, note)
+
+
+def _answering(reading: Reading, period_s: float | None) -> Capability:
+    notes = []
+    if reading.channel == "power_w":
+        notes.append("energy is computed from this: best here, but it is not gapless")
+    if reading.window_s:
+        notes.append(f"each reading is the mean of the last {reading.window_s:g} s (nominal)")
+    return Capability(
+        NAMES[reading.channel],
+        True,
+        reading.source,
+        period_s if period_s is not None else reading.period_s,
+        _cost(reading.read),
+        "; ".join(notes),
+    )
+
+
+def _counter(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
+    name = "energy counter"
+    if sensors.counter is not None:
+        return Capability(name, False, SOURCE, note=sensors.counter)
+    cost = _cost(lambda: read_counter(nvml, handle))
+    return Capability(name, True, SOURCE, 0.1, cost, "cross-check of the record; its period is nominal")
+
+
+def _limit(nvml: Nvml, handle: Any) -> Capability:
+    function = "nvmlDeviceGetPowerManagementLimit"
+    try:
+        limit = nvml.call(function, handle) / 1e3
+    except Unavailable as error:
+        return Capability("power limit", False, function, note=str(error))
+    return Capability("power limit", True, function, None, _cost(lambda: nvml.call(function, handle)), f"{limit:g} W")
+
+
+def _activity(nvml: Nvml, handle: Any) -> Capability:
+    name, function = "activity counters (GPM)", "nvmlGpmQueryDeviceSupport"
+    try:
+        supported = bool(nvml.call(function, handle).isSupportedDevice)
+    except Unavailable as error:
+        return Capability(name, False, function, note=str(error))
+    return Capability(name, supported, function, note="" if supported else "needs a Hopper GPU or later")
+
+
+def _mig(nvml: Nvml, handle: Any) -> Capability:
+    name, function = "partitioning (MIG)", "nvmlDeviceGetMigMode"
+    try:
+        enabled = bool(nvml.call(function, handle)[0])
+    except Unavailable as error:
+        return Capability(name, False, function, note=str(error))
+    return Capability(name, True, function, note="enabled" if enabled else "possible, not enabled")
+
+
+def _cost(read: Callable[[], object]) -> float | None:
+    """Seconds that one read takes: the median of three, since the first may be slower."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        try:
+            read()
+        except Unavailable:
+            return None
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _watch(reads: list[Callable[[], float]], clock: Clock) -> list[float | None]:
+    """Update periods in seconds: the median time between changes of the value; None if it hardly changed."""
+    last: list[float | None] = [None] * len(reads)
+    changes: list[list[int]] = [[] for _ in reads]
+    end_ns = clock.monotonic_ns() + int(WATCH_S * 1e9)
+    while reads and clock.monotonic_ns() < end_ns:
+        for i, read in enumerate(reads):
+            try:
+                value = read()
+            except Unavailable:
+                continue
+            if last[i] is not None and value != last[i]:
+                changes[i].append(clock.monotonic_ns())
+            last[i] = value
+        clock.sleep(_LOOK_EVERY_S)
+    return [
+        round(statistics.median(b - a for a, b in itertools.pairwise(times)) / 1e9, 3) if len(times) >= 3 else None
+        for times in changes
+    ]

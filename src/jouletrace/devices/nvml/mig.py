@@ -9,8 +9,7 @@ from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.devices.nvml.api import Nvml, text
 from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.devices.nvml.gpu import NvmlGpu, find_board
-from jouletrace.devices.nvml.identity import uuid_of
-from jouletrace.devices.nvml.processes import list_processes
+from jouletrace.devices.nvml.identity import list_processes, uuid_of
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 

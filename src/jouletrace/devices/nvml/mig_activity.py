@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jouletrace.devices.base import Clock, Samples
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import Clock, RealClock, Samples
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpm import GpmSource, gpm_sources
 from jouletrace.devices.nvml.gpu import find_board

@@ -10,9 +10,8 @@ from jouletrace.devices.base import Process
 from jouletrace.devices.mig import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 from jouletrace.devices.nvml.api import Nvml, Unavailable, text
 from jouletrace.devices.nvml.gpu import find_board
-from jouletrace.devices.nvml.identity import describe, uuid_of
+from jouletrace.devices.nvml.identity import describe, list_processes, uuid_of
 from jouletrace.devices.nvml.mig import mig_handles
-from jouletrace.devices.nvml.processes import list_processes
 from jouletrace.errors import NotPossibleError
 
 _PROFILES = 24

@@ -12,7 +12,7 @@ _NO_PERMISSION = 4
 
 
 class NvmlPowerLimit:
-    """Implements ``devices.power_limit.PowerLimiter``.
+    """Implements ``profiler.power_limits.PowerLimiter``.
 
     Args:
         uuid: UUID of the GPU.

@@ -7,12 +7,12 @@ call, a call on the CPU, or a schedule of kernels on a simulated GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.execution.steps.cycles import Cycles
+from jouletrace.errors import BadInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,6 @@ class Step(Protocol):
 
 
 @runtime_checkable
-class FlushedStep(Protocol):
-    """A step that flushes the L2 cache before each iteration, also within ``replay``."""
-
-    def flush_only(self) -> Step:
-        """A step whose iterations consist of the flush alone."""
-
-
-@runtime_checkable
 class InStreams(Protocol):
     """A step that runs several iterations at once."""
 
@@ -77,3 +69,86 @@ class CountsCycles(Protocol):
 
     def cycles(self) -> Cycles | None:
         """Values of the counters once the device has finished its queue; None if it doesn't report them."""
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """A reading.
+
+    Attributes:
+        sm: Number of each SM that responded, ascending, shape (n,).
+        count: Its cycle counter, shape (n,).
+        time_ns: The GPU's own time of the reading, shape (n,).
+    """
+
+    sm: NDArray[np.int64]
+    count: NDArray[np.int64]
+    time_ns: NDArray[np.int64]
+
+    def mean_mhz(self, earlier: Cycles) -> float | None:
+        """Mean clock since an earlier reading, over the SMs that responded both times.
+
+        Returns:
+            In MHz; None if no SM responded twice, or a counter or time didn't advance.
+        """
+        _, now, then = np.intersect1d(self.sm, earlier.sm, return_indices=True)
+        passed_ns, passed = self.time_ns[now] - earlier.time_ns[then], self.count[now] - earlier.count[then]
+        if not len(passed) or passed_ns.min() <= 0 or passed.min() <= 0:
+            return None
+        return float(np.mean(passed / passed_ns) * 1e3)
+
+
+def block_means(step: Step, n: int, block: int = 100) -> NDArray[np.float64]:
+    """Mean seconds of an iteration in each block of back-to-back iterations.
+
+    The host times a block from an idle device to an idle device and divides by its number of
+    iterations, as one measurement of ``torch.utils.benchmark.Timer`` with ``number=block`` does.
+    Unlike latencies, a block has no events between iterations, so iterations may overlap
+    where the device lets them, and it includes the time until the first kernel starts.
+
+    Args:
+        step: The step to run.
+        n: Iterations in all; ``n // block`` whole blocks are run.
+        block: Iterations per block.
+
+    Returns:
+        Means in seconds, shape (n // block,).
+
+    Raises:
+        BadInputError: If not even one block is complete.
+    """
+    if block < 1 or n < block:
+        raise BadInputError(f"--block {block}: must lie between 1 and the {n} iterations of the run")
+    return np.array([step.replay(block).seconds / block for _ in range(n // block)])
+
+
+Ran_co = TypeVar("Ran_co", covariant=True)
+
+
+class Replays(Protocol[Ran_co]):
+    """A step that can be run back to back."""
+
+    def replay(self, n: int) -> Ran_co:
+        """Run ``n`` iterations and wait for them."""
+
+
+def counted_replay(step: Replays[Ran_co], n: int, counter: object = None) -> tuple[Ran_co, float | None]:
+    """Run ``n`` iterations, and read the device's cycle counters before and after, outside of their interval.
+
+    The first reading on a device loads the kernel that reads them: make it before a ramp, not between ramp and window.
+
+    Args:
+        step: The step to run.
+        n: Number of iterations.
+        counter: A step on the same device whose counters are read; None for ``step`` itself.
+
+    Returns:
+        The result of ``replay``, and the mean SM clock between the readings in MHz; None where it can't be determined.
+    """
+    counter = step if counter is None else counter
+    if not isinstance(counter, CountsCycles):
+        return step.replay(n), None
+    before = counter.cycles()
+    ran = step.replay(n)
+    after = counter.cycles() if before is not None else None
+    return ran, after.mean_mhz(before) if before is not None and after is not None else None

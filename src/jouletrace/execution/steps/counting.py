@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.steps.operator import Operator
+from jouletrace.execution.steps.operators import Operator
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
 

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from jouletrace.execution.steps.module_names import ModuleNames
-from jouletrace.execution.steps.operator import Operator
 from jouletrace.execution.steps.operators import (
+    Operator,
     describe,
     has_kernel,
     is_bookkeeping,
@@ -115,7 +115,6 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
         self.operators: list[Operator] = []
         self.module = ""
         self._names = names
-        self._writer: dict[int, int] = {}
         self._host_calls = 0
 
     def __torch_dispatch__(
@@ -152,20 +151,11 @@ class CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
                 flops=_flops(func, args, kwargs, out),
                 bytes_moved=_bytes(func, inputs, outputs, overwritten),
                 dtype=_dtype(inputs, outputs),
-                in_place=bool(overwritten),
-                sources=self._sources(inputs),
                 host_calls=self._host_calls,
             )
         )
         self._host_calls = 0
-        for tensor in (*outputs, *overwritten):
-            self._writer[storage_key(tensor)] = len(self.operators) - 1
         return out
-
-    def _sources(self, inputs: list[torch.Tensor]) -> tuple[int, ...]:
-        # a storage may be freed and its key reused, but never between a write and its reads
-        found = {self._writer[key] for key in map(storage_key, inputs) if key in self._writer}
-        return tuple(sorted(found))
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from jouletrace.workloads.marks import mark
+from jouletrace.workloads.base import BETWEEN, DATA, DECODE, OPTIMIZER, PREFILL, Built, mark
 
 if TYPE_CHECKING:
     import torch
@@ -103,3 +103,23 @@ def _call(name: str, running: Mapping[str, int]) -> str:
     """Numbers of the innermost running calls of a module and its parents."""
     words = name.split(".") if name else []
     return ".".join(str(running.get(".".join(words[: depth + 1]), 0)) for depth in range(len(words)))
+
+
+Phase = Callable[[CallSite, bool], str]
+"""Maps the place of an operator call, and whether autograd makes it, to its phase."""
+
+
+def phases_of(built: Built) -> Phase:
+    """The function that recognises the phases of a workload."""
+    return phase_of_generation if built.generation is not None else phase_of_step
+
+
+def phase_of_step(site: CallSite, backward: bool) -> str:
+    """Phase in an inference or a training step: "data", "forward", "backward" or "optimizer"."""
+    return "backward" if backward else {DATA: "data", OPTIMIZER: "optimizer"}.get(site.module, "forward")
+
+
+def phase_of_generation(site: CallSite, backward: bool) -> str:
+    """Phase in an iteration that generates: the first forward is prefill, later ones are decode."""
+    numbers = [int(word) for word in site.call.split(".") if word and word != "0"]
+    return BETWEEN if not numbers else PREFILL if numbers[0] == 1 else DECODE

@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.compiled import compile_built
-from jouletrace.execution.steps.cpu import CpuStep
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
+from jouletrace.execution.steps.base import Interval, Step
 from jouletrace.execution.steps.cuda.step import check_tf32
-from jouletrace.execution.steps.modes import check_options
-from jouletrace.execution.steps.trial import trial
-from jouletrace.workloads.base import Built
+from jouletrace.execution.steps.trial import name_of, trial, user_code
+from jouletrace.workloads.base import Built, Iteration
 from jouletrace.workloads.environment import require_device
+from jouletrace.workloads.memory import memory_guard
+from jouletrace.workloads.user_errors import one_line
 
 if TYPE_CHECKING:
     import torch
 
-    from jouletrace.execution.steps.cuda.step import CudaStep
 
-
-def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
+def make_step(built: Built, torch_device: str, mode: str) -> Step:
     """Prepare a built workload for repeated runs; runs it once, or captures it.
 
     Args:
         built: The workload, built on ``torch_device``.
         torch_device: "cuda:N" or "cpu".
         mode: "eager" (the step on the CPU reports "cpu"), "graph" (CUDA only) or "compile".
-        l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the
-            step is a ``cold.ColdStep``.
 
     Raises:
         BadInputError: If mode and device don't fit together, or the workload raises when it runs.
         CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
         NotPossibleError: If the device is missing, has no memory left, or doesn't support the mode.
     """
-    device = check_mode(built, torch_device, mode, l2)
-    return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
+    device = check_mode(built, torch_device, mode)
+    return _on_cuda(built, device, mode) if device.type == "cuda" else _on_cpu(built, mode)
 
 
-def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
+def check_mode(built: Built, torch_device: str, mode: str) -> torch.device:
     """The device, if it can run a workload in this way.
 
     Raises:
-        BadInputError: If mode, device, dtype and cache don't fit together.
+        BadInputError: If mode, device, and dtype don't fit together.
         NotPossibleError: If the device is missing.
     """
-    check_options("any", mode, l2)
+    check_options("any", mode)
     device = require_device(torch_device)
     if device.type == "cuda":
         check_tf32(built, device)
         return device
     if device.type != "cpu":
         raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
-    check_options("cpu", mode, l2, built.facts.get("dtype"))
+    check_options("cpu", mode, built.facts.get("dtype"))
     return device
 
 
@@ -64,17 +64,144 @@ def _on_cpu(built: Built, mode: str) -> Step:
     return CpuStep(built)
 
 
-def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
-    from jouletrace.execution.steps.cold import ColdStep
-    from jouletrace.execution.steps.cuda.eager import CudaEagerStep
+def _on_cuda(built: Built, device: torch.device, mode: str) -> Step:
     from jouletrace.execution.steps.cuda.graph import CudaGraphStep
+    from jouletrace.execution.steps.cuda.step import CudaEagerStep
 
     trial(built, device)
-    step: CudaStep
     if mode == "graph":
-        step = CudaGraphStep(built, device)
-    elif mode == "compile":
-        step = CudaEagerStep(compile_built(built, device), device, "compile")
+        return CudaGraphStep(built, device)
+    if mode == "compile":
+        return CudaEagerStep(compile_built(built, device), device, "compile")
+    return CudaEagerStep(built, device)
+
+
+MODES = ("eager", "graph", "compile")
+
+_REFUSED: dict[str, dict[tuple[str, str], str]] = {
+    "simulated": {
+        ("mode", "compile"): "a simulated GPU runs eager or graph",
+    },
+    "cpu": {
+        ("mode", "graph"): "CUDA graphs need a GPU; on the CPU use eager or compile",
+        ("dtype", "tf32"): "a number format of NVIDIA GPUs; on the CPU use fp32 or bf16",
+    },
+}
+"""Options that a kind of device doesn't support, and why."""
+
+
+def check_options(kind: str, mode: str, dtype: str | None = None, where: str = "") -> None:
+    """Refuse a mode or dtype that is unknown, or that a kind of device doesn't support.
+
+    Args:
+        kind: "simulated", "cpu", or any other kind, which supports all.
+        mode: One of ``MODES``.
+        dtype: The ``--dtype``; those of ``workloads.precision`` are assumed to be valid.
+        where: The requested device, for the message.
+
+    Raises:
+        BadInputError: With the option.
+    """
+    if mode not in MODES:
+        raise BadInputError(f"--mode {mode}: must be one of {', '.join(MODES)}")
+    for (name, value), why in _REFUSED.get(kind, {}).items():
+        if {"mode": mode, "dtype": dtype}[name] == value:
+            raise BadInputError(f"--{name} {value}{f' on {where}' if where else ''}: {why}")
+
+
+def compile_built(built: Built, device: torch.device | None = None, backend: str = "inductor") -> Built:
+    """The same workload, compiled by running each input set once; ``facts["compile"]`` describes how.
+
+    Only the target is compiled: settings such as autocast are applied outside of it.
+
+    Args:
+        built: A workload that has run once uncompiled.
+        device: The CUDA device to wait for; None on the CPU.
+        backend: As for ``torch.compile``.
+
+    Raises:
+        NotPossibleError: If it can't be compiled, with the compiler's reason, or memory runs out.
+    """
+    import torch
+
+    call: Any = built.call
+    if isinstance(call, Iteration):
+        call = replace(call, target=torch.compile(call.target, backend=backend, dynamic=False))
     else:
-        step = CudaEagerStep(built, device)
-    return ColdStep(step) if l2 == "cold" else step
+        call = torch.compile(call, backend=backend, dynamic=False)
+    before = _graph_breaks()
+    start = time.perf_counter()
+    try:
+        with memory_guard(f"compiling {name_of(built)}"):
+            for i in range(len(built.inputs)):
+                call(i)
+            if device is not None:
+                torch.cuda.synchronize(device)
+    except JouletraceError:
+        raise
+    # Any failure here comes from compiling, since the workload ran uncompiled.
+    except Exception as error:
+        raise NotPossibleError(f"{name_of(built)} can't be compiled: {one_line(error)}; use --mode eager") from error
+    facts = {"backend": backend, "seconds": time.perf_counter() - start, "graph_breaks": _graph_breaks() - before}
+    return replace(built, call=call, facts={**built.facts, "compile": facts})
+
+
+def _graph_breaks() -> int:
+    """Number of times that torch split a function while compiling, in this process so far."""
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())
+
+
+class CpuStep:
+    """A workload called on the CPU.
+
+    Attributes:
+        mode: "cpu", or "compile" for a compiled workload.
+    """
+
+    def __init__(self, built: Built, mode: str = "cpu") -> None:
+        self.mode = mode
+        self._built = built
+        self._next = 0
+
+    def replay(self, n: int) -> Interval:
+        """See ``Step.replay``."""
+        call, first = self._built.call, self._advance(n)
+        with user_code(self._built, failure=BrokenOffError):
+            start = time.time_ns()
+            for i in range(first, first + n):
+                call(i)
+            return Interval(start, time.time_ns())
+
+    def latencies(self, n: int) -> NDArray[np.float64]:
+        """Seconds of each call by the monotonic clock, shape (n,); consecutive calls without time in between."""
+        call, first = self._built.call, self._advance(n)
+        stamps = np.empty(n + 1, dtype=np.int64)
+        with user_code(self._built, failure=BrokenOffError):
+            stamps[0] = time.perf_counter_ns()
+            for i in range(n):
+                call(first + i)
+                stamps[i + 1] = time.perf_counter_ns()
+        return np.diff(stamps) / 1e9
+
+    def describe(self) -> dict[str, Any]:
+        """Mode and threads."""
+        import torch
+
+        return {
+            "mode": self.mode,
+            "l2": "warm",
+            "threads": torch.get_num_threads(),
+            "latency": "wall time of each call",
+            **self._built.facts.get("compile", {}),
+        }
+
+    def close(self) -> None:
+        """Does nothing: the step owns no resources."""
+
+    def _advance(self, n: int) -> int:
+        """Number of the next iteration; input sets also rotate across calls."""
+        first = self._next
+        self._next += n
+        return first

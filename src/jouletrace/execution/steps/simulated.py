@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.cycles import Cycles
-from jouletrace.execution.steps.modes import check_options
-from jouletrace.execution.steps.operator import Operator
+from jouletrace.execution.steps.base import Cycles, Interval
+from jouletrace.execution.steps.operators import Operator
+from jouletrace.execution.steps.registry import check_options
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
 from jouletrace.workloads.base import Built, Workload
@@ -159,8 +158,6 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
             shapes=operator.shapes,
             module=operator.module,
             call=operator.call,
-            sources=operator.sources,
-            in_place=operator.in_place,
             host_calls=operator.host_calls,
             backward=operator.backward,
         )

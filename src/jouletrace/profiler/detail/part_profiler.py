@@ -14,6 +14,7 @@ from jouletrace.profiler.detail.rows import PartRow, kernel_rows, layer_rows
 from jouletrace.profiler.detail.summary import Summary
 from jouletrace.profiler.python import profile
 from jouletrace.run import Run
+from jouletrace.workloads.generation import NEW_TOKENS
 
 if TYPE_CHECKING:
     import torch
@@ -129,10 +130,10 @@ class PartProfiler:
         return Summary(self._done(), self.rows(), self.noun)
 
     def to_csv(self, path: Path | str, *, overwrite: bool = False) -> list[Path]:
-        """Write all rows, the ten costliest, and a companion with units and reasons; see ``files.write_files``.
+        """Write all rows, and the ten costliest.
 
         Returns:
-            The paths of ``NAME.csv``, ``NAME_top10_energy.csv`` and ``NAME.json``.
+            The paths of ``NAME.csv`` and ``NAME_top10_energy.csv``.
 
         Raises:
             BadInputError: If a file exists already or can't be written.
@@ -189,3 +190,55 @@ def _kept_mode(module: torch.nn.Module | None) -> Iterator[bool]:
     finally:
         for one, training in before:
             one.training = training
+
+
+class KernelProfiler(PartProfiler):
+    """Time and energy of each kernel of a model or callable: one row per kernel, operator, input shapes and module.
+
+    Equal layers share a row. On a CPU the rows are operators.
+    """
+
+    noun = "kernel"
+
+
+class LayerProfiler(PartProfiler):
+    """Time and energy of each layer: one row per call of each module that runs operators itself.
+
+    ::
+
+        profiler = jt.LayerProfiler(model).profile(inputs)
+        print(profiler.summary())
+        profiler.to_csv("layers.csv")
+
+    The rows sum to the iteration, idle included. Containers appear in ``run`` (units of level
+    "layer" form a tree), but not among the rows, where they would count their content twice.
+    """
+
+    noun = "layer"
+
+    def profile_generation(self, inputs: Any = (), max_new_tokens: int = NEW_TOKENS, **options: Any) -> Self:
+        """Profile token generation: prefill and decode, and the layers in each.
+
+        ::
+
+            profiler = jt.LayerProfiler(model).profile_generation(tokenizer(text, return_tensors="pt"), 128)
+            profiler.run.result("energy_per_token_j")
+
+        Args:
+            inputs: ``input_ids`` of shape (batch, tokens) and ``attention_mask``, as a mapping or in this order.
+            max_new_tokens: Exact number of tokens to generate per sample.
+            **options: As for ``profile``.
+
+        Returns:
+            This profiler. Rows of layers are split into prefill and decode; ``run`` contains the phases.
+
+        Raises:
+            BadInputError: If the model isn't a generative model of transformers, or the inputs don't fit it.
+            NotPossibleError: If a library or device is missing.
+        """
+        return self.profile(inputs, task="generate", max_new_tokens=max_new_tokens, **options)
+
+    def _check(self) -> None:
+        if self._module is None and not isinstance(self._model, str):
+            kind = type(self._model).__name__
+            raise BadInputError(f"a torch.nn.Module, or a method of one, is required to distinguish layers, not {kind}")

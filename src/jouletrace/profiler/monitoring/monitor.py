@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from jouletrace import analysis
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, TerminatedError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.monitoring.until import Followed, until, with_command, with_process
-from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading, Tick, Watch
+from jouletrace.profiler.monitoring.watch import Display, Watch
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
-from jouletrace.profiler.monitoring.work_counter_output import OutputCounter
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.masking import masked_arguments
 from jouletrace.run.store import save
-
-__all__ = ["Display", "LiveWork", "Reading", "Tick", "monitor", "realtime"]
 
 
 def monitor(
@@ -30,54 +27,38 @@ def monitor(
     interval_s: float = 1.0,
     duration_s: float | None = None,
     command: Sequence[str] | None = None,
-    pid: int | None = None,
     counter: WorkCounter | None = None,
-    price_per_kwh: float | None = None,
-    carbon_g_per_kwh: float | None = None,
     folder: Path | None = None,
     typed: str = "",
-    on_tick: Tick | None = None,
     displays: Sequence[Display] = (),
 ) -> tuple[Run, int]:
-    """Record until the command or process ends, the duration is over, or Ctrl-C (or SIGTERM).
-
-    SIGTERM is passed on to a command; a process that is only followed continues.
+    """Record until the command ends, the duration is over, or Ctrl-C (or SIGTERM, which is passed on to the command).
 
     Args:
         devices: The devices to record.
         interval_s: Seconds between ticks; the record itself has the sensor's update rate.
         duration_s: Time limit in seconds; None for no limit. A command is not stopped.
         command: A program to run meanwhile.
-        pid: A running process to follow to its end.
         counter: Counts the work to which the energy is related.
-        price_per_kwh: Price per kilowatt hour, in any currency.
-        carbon_g_per_kwh: Grams of CO2 per kilowatt hour.
         folder: Folder of the Run; None keeps it in memory.
         typed: For ``Run.command``.
-        on_tick: Called with the latest readings.
-        displays: Receive the latest readings, and the work, at each tick.
+        displays: Called with the latest readings, and the work, at each tick.
 
     Returns:
         The analysed Run, and the command's exit code (0 without a command).
 
     Raises:
-        BadInputError: If the command can't be started, there is no such process or nothing to
-            count, or nothing would end the recording of a simulated GPU.
+        BadInputError: If the command can't be started, there is nothing to count, or nothing would end the recording
+            of a simulated GPU.
         RecorderDiedError: If the recorder failed.
     """
-    _refuse(devices, duration_s, command, pid, counter)
-    output = counter if isinstance(counter, OutputCounter) else None
-    process = Followed(pid) if pid is not None else None
+    _refuse(devices, duration_s, command, counter)
     settings: Settings = {
         "interval_s": interval_s,
         "duration_s": duration_s,
-        "pid": pid,
-        "price_per_kwh": price_per_kwh,
-        "carbon_g_per_kwh": carbon_g_per_kwh,
         "per": counter.source if counter is not None else None,
     }
-    name = " ".join(masked_arguments(command)) if command else process.name if process is not None else ""
-    name = name or (counter.unit if counter is not None else "monitor")
+    name = " ".join(masked_arguments(command)) if command else counter.unit if counter is not None else "monitor"
     workload: WorkloadFacts = {"name": name}
     if counter is not None:
         workload["work"] = counter.unit
@@ -91,14 +72,12 @@ def monitor(
                 session.run.channels += channels(devices[0].info.id, counter)
                 counter.start(session.clock)
             session.save_header()
-            watch = Watch(session, interval_s=interval_s, on_tick=on_tick, displays=displays, counter=counter)
+            watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter)
             start = session.clock.time_ns()
             end = start + int(duration_s * 1e9) if duration_s is not None else None
             with suppress(KeyboardInterrupt):  # the normal end of a monitor
                 if command:
-                    code = with_command(session, command, interval_s, watch.tick, output)
-                elif process is not None:
-                    with_process(session, process, end, interval_s, watch.tick)
+                    code = with_command(session, command, interval_s, watch.tick)
                 else:
                     until(session, end, interval_s, watch.tick)
             if counter is not None:
@@ -108,8 +87,6 @@ def monitor(
     finally:
         if counter is not None:
             counter.stop()
-        if process is not None:
-            process.close()
     analysis.analyse_recorded(run)
     if session.folder is not None:
         save(run, session.folder, overwrite=True)
@@ -120,21 +97,16 @@ def _refuse(
     devices: Sequence[Device],
     duration_s: float | None,
     command: Sequence[str] | None,
-    pid: int | None,
     counter: WorkCounter | None,
 ) -> None:
     """Refuse options that exclude each other, before anything is recorded."""
-    real = next((w for w, asked in (("a command", command), ("a process", pid), ("a counter", counter)) if asked), None)
+    real = "a command" if command else "a counter" if counter is not None else ""
     if devices[0].clock.virtual and (real or duration_s is None):
         why = f"{real} takes real time; write" if real else "its time is virtual; give a duration, or write"
         raise BadInputError(f"{devices[0].spec}: {why} {realtime(devices[0].spec)}")
     if command and shutil.which(command[0]) is None:
         why = "it is not executable" if Path(command[0]).exists() else "there is no such program"
         raise BadInputError(f"cannot run {command[0]!r}: {why}")
-    if isinstance(counter, OutputCounter) and not command:
-        raise BadInputError("--per-command counts in the output of a command: give the command after --")
-    if command and pid is not None:
-        raise BadInputError("--pid follows a process and -- COMMAND starts one: give only one of them")
 
 
 def _finish_counting(session: Session, watch: Watch, counter: WorkCounter) -> None:
@@ -147,3 +119,57 @@ def _finish_counting(session: Session, watch: Watch, counter: WorkCounter) -> No
 def realtime(spec: str) -> str:
     """The spec of the same simulated GPU in real time."""
     return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
+
+
+Tick = Callable[[], None]
+
+
+def until(session: Session, end_ns: int | None, interval_s: float, tick: Tick) -> None:
+    """Tick until a time, or without end."""
+    while (left := interval_s if end_ns is None else (end_ns - session.clock.time_ns()) / 1e9) > 0:
+        session.clock.sleep(min(interval_s, left))
+        tick()
+
+
+def with_command(session: Session, command: Sequence[str], interval_s: float, tick: Tick) -> int:
+    """Run a command and tick until it ends; returns its exit code by the convention of shells.
+
+    Args:
+        session: The recording.
+        command: Program and arguments.
+        interval_s: Seconds between ticks.
+        tick: Called at each interval.
+
+    Raises:
+        BadInputError: If it can't be started.
+    """
+    try:
+        process = subprocess.Popen(list(command))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInputError(f"cannot run {command[0]!r}: {reason}") from None
+    start = session.clock.time_ns()
+    try:
+        while True:
+            try:
+                process.wait(timeout=interval_s)
+                break
+            except subprocess.TimeoutExpired:
+                tick()
+    except KeyboardInterrupt as error:
+        # A terminal sends Ctrl-C to the command too; waiting includes the command's end in the record.
+        if isinstance(error, TerminatedError):
+            process.terminate()
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        session.add_span("range", " ".join(command), start, session.clock.time_ns(), "command")
+    if process.returncode != 0:
+        session.run.warn("command_failed", f"{command[0]} ended with {_how(process.returncode)}")
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -92,7 +92,7 @@ class Readings(Collector):
 
 
 class Exporter:
-    """Serves ``/metrics`` from separate threads within a ``with`` block; a ``watch.Display``.
+    """Serves ``/metrics`` from separate threads within a ``with`` block; ``show`` is a ``watch.Display``.
 
     Attributes:
         url: URL of the page.

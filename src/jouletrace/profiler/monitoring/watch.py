@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -70,14 +69,8 @@ class LiveWork:
     problem: str | None = None
 
 
-class Display(Protocol):
-    """A receiver of ticks: a table, a stream, an exporter."""
-
-    def show(self, readings: list[Reading], work: LiveWork | None) -> None:
-        """Show the latest readings, and the work if it is counted."""
-
-
-Tick = Callable[[list[Reading]], None]
+Display = Callable[[list[Reading], LiveWork | None], object]
+"""Called at each tick with the latest readings, and the work if it is counted: a table, a stream, an exporter."""
 
 
 class Watch:
@@ -88,13 +81,11 @@ class Watch:
         session: Session,
         *,
         interval_s: float,
-        on_tick: Tick | None = None,
         displays: Sequence[Display] = (),
         counter: WorkCounter | None = None,
     ) -> None:
         self._session = session
         self._hurry = interval_s < FLUSH_S
-        self._on_tick = on_tick
         self._displays = list(displays)
         self._counter = counter
         self._seen = 0
@@ -116,7 +107,7 @@ class Watch:
         self._session.recorder.check()
         if self._counter is not None:
             self.store(self._counter.take())
-        if self._on_tick is None and not self._displays:
+        if not self._displays:
             return
         if self._hurry:  # without a request the recorder flushes only once per second
             self._session.recorder.wait_until(self._session.clock.time_ns() - int(LATE_S * 1e9), LATE_S)
@@ -128,10 +119,8 @@ class Watch:
         work = None
         if self._work is not None and self._counter is not None:
             work = self._work.now(list(self._meters.values()), len(readings), self._counter.problem())
-        if self._on_tick is not None:
-            self._on_tick(readings)
         for display in self._displays:
-            display.show(readings, work)
+            display(readings, work)
 
     def store(self, readings: list[WorkReading]) -> None:
         """Add readings of the counter to the Run."""

@@ -1,19 +1,41 @@
-"""Counters of the real work of a running program, by which its energy is divided.
+"""A counter of real work that a server exposes to Prometheus; the energy of a recording is divided by it.
 
-A counter is monotonic: tokens generated, requests answered, images processed. Each source has one module:
-``work_counter_http`` (a Prometheus endpoint) and ``work_counter_output`` (lines that a command prints).
+Such a counter is monotonic: tokens generated, requests answered. A separate thread reads it during the recording.
 """
 
 from __future__ import annotations
 
+import http.client
 import math
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 from jouletrace.devices.base import Clock
+from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import CHANNEL_UNITS, WORK, WORK_READ, WORK_RESETS
+from jouletrace.run.channels import CHANNEL_UNITS, MOST_WORK, WORK, WORK_READ, WORK_RESETS
+
+TIMEOUT_S = 5.0
+"""A read that takes longer, in seconds, is abandoned."""
+
+FASTEST_S = 0.2
+"""Least seconds between reads."""
+
+_LARGEST = 32 << 20
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_LABELS = r"\{((?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\}"
+_METRIC = re.compile(rf"({_NAME})\s*(?:{_LABELS})?")
+_SAMPLE = re.compile(rf"({_NAME})\s*(?:{_LABELS})?\s*(\S+)")
+_LABEL = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*\"((?:[^\"\\]|\\.)*)\"\s*,?\s*")
+_PARTS_THAT_COUNT = ("_count", "_bucket", "_sum")
+"""Monotonic parts of a histogram or summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,100 +55,300 @@ class WorkReading:
     resets: int
 
 
-class WorkCounter(Protocol):
-    """A counter of work that runs along with the recording and never blocks it."""
+@dataclass(frozen=True)
+class Target:
+    """A metric of a page.
 
-    source: str
-    """Its source, for the Run."""
+    Attributes:
+        url: The page.
+        metric: Its name.
+        labels: Selects the series that have all of these labels.
+    """
 
-    unit: str
-    """Unit of work, as one word or name."""
+    url: str
+    metric: str
+    labels: dict[str, str] = field(default_factory=dict)
 
-    def start(self, clock: Clock) -> None:
-        """Start counting; returns at once, or after one attempt to read with a timeout.
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """From ``URL#metric`` or ``URL#metric{label="value",...}``.
 
         Raises:
-            BadInputError: If there is certainly nothing to count.
+            BadInputError: If it is anything else.
         """
+        url, _, rest = text.partition("#")
+        if not rest:
+            raise BadInputError(f"--per {text!r}: write URL#metric, such as http://127.0.0.1:8000/metrics#tokens_total")
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError as error:
+            raise BadInputError(f"--per {text!r}: {error}") from None
+        if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url):
+            raise BadInputError(f"--per {text!r}: {url!r} is not an http:// or https:// address")
+        if parts.username is not None:
+            raise BadInputError(f"--per: a password in an address would end up in the Run: leave it out ({host})")
+        match = _METRIC.fullmatch(rest.strip())
+        if match is None or _LABEL.sub("", match[2] or "").strip():
+            raise BadInputError(f'--per {text!r}: {rest!r} is not a metric; write name or name{{label="value"}}')
+        return cls(url, match[1], dict(_LABEL.findall(match[2] or "")))
 
-    def take(self) -> list[WorkReading]:
-        """Readings since the last call, oldest first; never blocks."""
-
-    def problem(self) -> str | None:
-        """Why it can't be read now, in one line; None if it can."""
-
-    def stop(self) -> list[WorkReading]:
-        """Read once more, within a few seconds, and stop; readings since ``take``. Safe to call twice."""
-
-    def warnings(self) -> list[tuple[str, str]]:
-        """Codes and messages for ``Run.warnings``. Call it after ``stop``."""
-
-
-_GLITCH = 1000.0
-"""Ratio of an increase to the increase that the next reading confirms, from which a single reading is wrong."""
-
-
-@dataclass
-class _Series:
-    """One series of a counter: its last value, its growth so far, and both at the previous reading."""
-
-    last: float
-    grown: float = 0.0
-    earlier: float = math.nan
-    grown_earlier: float = 0.0
-
-    def take(self, value: float) -> str:
-        """Continue with a new value; returns "reset" or "glitch" if the values show one, else ""."""
-        found = ""
-        if value < self.last:
-            risen = value - self.earlier
-            if risen >= 0 and self.last - self.earlier > _GLITCH * max(risen, 1.0):
-                found, self.last, self.grown = "glitch", self.earlier, self.grown_earlier
-            else:
-                found, self.last = "reset", 0.0
-        elif math.isnan(self.last):
-            self.last = value
-        self.earlier, self.grown_earlier = self.last, self.grown
-        self.grown += value - self.last
-        self.last = value
-        return found
+    def __str__(self) -> str:
+        labels = ",".join(f'{key}="{value}"' for key, value in self.labels.items())
+        return f"{self.url}#{self.metric}" + (f"{{{labels}}}" if labels else "")
 
 
 class Tally:
     """Sums the growth of several series of one counter across their resets.
 
-    A series below its last value has restarted from zero, as ``increase()`` of Prometheus assumes:
-    work between its last reading and the reset is lost, and the reset is counted.
-    A series that continues from its value before a jump had one wrong reading, which is ignored.
-    A series that appears later began at zero. A series that disappears may return. A series that is NaN at first
-    counts from its first number.
+    A series below its last value has restarted from zero, as ``increase()`` of Prometheus assumes: work between its
+    last reading and the reset is lost, and the reset is counted. A series that appears later began at zero, one that
+    disappears may return, and one that is NaN at first counts from its first number.
 
     Attributes:
+        done: Growth of all series.
         resets: Number of restarts of a series.
-        glitches: Number of wrong readings.
     """
 
     def __init__(self) -> None:
-        self.resets = self.glitches = 0
-        self._series: dict[str, _Series] | None = None
-
-    @property
-    def done(self) -> float:
-        """Growth of all series."""
-        return math.fsum(series.grown for series in (self._series or {}).values())
+        self.done, self.resets = 0.0, 0
+        self._last: dict[str, float] | None = None
 
     def add(self, values: Mapping[str, float]) -> None:
         """Add one reading: values by series. Counting begins at the first one."""
-        if self._series is None:
-            self._series = {name: _Series(value) for name, value in values.items()}
+        if self._last is None:
+            self._last = dict(values)
             return
         for name, value in values.items():
+            last = self._last.get(name, 0.0 if math.isfinite(value) else math.nan)
             if not math.isfinite(value):
-                self._series.setdefault(name, _Series(math.nan))
+                self._last.setdefault(name, last)
                 continue
-            found = self._series.setdefault(name, _Series(0.0)).take(value)
-            self.resets += found == "reset"
-            self.glitches += found == "glitch"
+            if value < last:
+                self.resets, last = self.resets + 1, 0.0
+            self.done += 0.0 if math.isnan(last) else value - last
+            self._last[name] = value
+
+
+@dataclass
+class Metric:
+    """One metric of a page in Prometheus' text format, or OpenMetrics.
+
+    Attributes:
+        kind: "counter", "gauge", ... as declared; "" if undeclared.
+        values: Values of the selected series, by their labels as text.
+        unselected: Number of series with other labels.
+        names: All names with values on the page, for suggestions after a misspelling.
+    """
+
+    kind: str = ""
+    values: dict[str, float] = field(default_factory=dict)
+    unselected: int = 0
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def declared(self) -> bool:
+        """Whether the page declares it as a counter."""
+        return self.kind == "counter"
+
+    def why_not(self, target: Target) -> str | None:
+        """Why it can't be counted by; None if it can."""
+        if self.kind not in ("", "untyped", "unknown", "counter"):
+            return f"{target.metric} is a {self.kind}, not a counter"
+        if self.values or (self.declared and not self.unselected):
+            return None  # a declared metric without series has counted nothing yet
+        if self.unselected:
+            return f"no series of {target.metric} has these labels ({self.unselected} have others)"
+        near = get_close_matches(target.metric, sorted(self.names), 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        return f"the page has no metric {target.metric}{hint}" if self.names else "the page isn't in Prometheus' format"
+
+
+def find(text: str, target: Target) -> Metric:
+    """The series of a metric on a page; malformed lines are skipped."""
+    found = Metric()
+    for line in map(str.strip, text.split("\n")):
+        if line.startswith("# TYPE ") and len(words := line.split()) == 4:
+            found.kind = _kind(words[2], words[3].lower(), target.metric) or found.kind
+            continue
+        match = _SAMPLE.match(line)
+        if match is None:
+            continue
+        found.names.add(match[1])
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        own = {key: _unescaped(text) for key, text in _LABEL.findall(match[2] or "")}
+        if match[1] == target.metric and all(own.get(key, "") == value for key, value in target.labels.items()):
+            found.values[",".join(f"{key}={own[key]}" for key in sorted(own))] = value
+        else:
+            found.unselected += match[1] == target.metric
+    return found
+
+
+def _kind(family: str, kind: str, name: str) -> str:
+    """What the declaration of a family says of a metric; "" if the metric isn't of this family."""
+    if family == name or (kind == "counter" and name == f"{family}_total"):
+        return kind
+    counts = kind in ("histogram", "summary") and name in {family + part for part in _PARTS_THAT_COUNT}
+    return "counter" if counts else ""
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
+
+
+class WorkCounter:
+    """Reads a counter every ``every_s`` seconds; never blocks the recording.
+
+    Failed reads (server down, slow, or with an invalid answer) are retried throughout the recording.
+
+    Attributes:
+        source: The target as text, for the Run.
+        unit: Unit of work: the metric's name.
+    """
+
+    def __init__(self, target: Target, every_s: float = 1.0, timeout_s: float = TIMEOUT_S) -> None:
+        self.source, self.unit = str(target), target.metric
+        self._target, self._every_s, self._timeout_s = target, every_s, timeout_s
+        self._tally = Tally()
+        self._lock = threading.Lock()
+        self._readings: list[WorkReading] = []
+        self._problem: str | None = None
+        self._last_failure = ""
+        self._answers = self._failures = 0
+        self._untyped = False
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, clock: Clock) -> None:
+        """Read once, so that a misspelt name is reported at once, then repeatedly from a thread.
+
+        Raises:
+            BadInputError: If the server answers without such a metric, or the metric isn't a counter.
+        """
+        refused = self._ask(clock)
+        if refused is not None:
+            raise BadInputError(f"--per {self.source}: {refused}")
+        self._thread = threading.Thread(target=self._go_on, args=(clock,), name="work-counter", daemon=True)
+        self._thread.start()
+
+    def take(self) -> list[WorkReading]:
+        """Readings since the last call, oldest first."""
+        with self._lock:
+            fresh, self._readings = self._readings, []
+        return fresh
+
+    def problem(self) -> str | None:
+        """Why the last read failed, in one line; None if it didn't."""
+        return self._problem
+
+    def stop(self) -> list[WorkReading]:
+        """Read once more, within the timeout, and stop; readings since ``take``. Safe to call twice."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(2 * self._timeout_s + 1)
+            self._thread = None
+        return self.take()
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """Codes and messages for ``Run.warnings``. Call it after ``stop``."""
+        found = []
+        if not self._answers:
+            found.append(("work_never_read", f"the counter of work was never read: {self._last_failure}"))
+        elif self._failures:
+            tries = self._answers + self._failures
+            message = f"{self._failures} of {tries} reads of the counter failed: {self._last_failure}"
+            found.append(("work_not_read", message))
+        if self._untyped:
+            found.append(("work_untyped", f"the server doesn't declare {self.unit} as a counter; it was used as one"))
+        if self._tally.resets:
+            message = f"the counter of work restarted ({self._tally.resets} times): work just before isn't counted"
+            found.append(("work_reset", message))
+        return found
+
+    def _go_on(self, clock: Clock) -> None:
+        while not self._ending.wait(self._every_s):
+            self._fail(self._ask(clock))
+        failures = self._failures
+        self._fail(self._ask(clock))
+        if self._answers:  # a server that ends with the recording doesn't count as failed
+            self._failures = failures
+
+    def _ask(self, clock: Clock) -> str | None:
+        """Read once; returns why the answer isn't a counter, else None. A missing answer is recorded as a failure."""
+        before, began = clock.time_ns(), time.monotonic()
+        try:
+            text = fetch(self._target.url, self._timeout_s)
+        except OSError as error:
+            self._fail(str(error))
+            return None
+        took_s = time.monotonic() - began
+        metric = find(text, self._target)
+        refused = metric.why_not(self._target)
+        if refused is not None:
+            return refused
+        counts = {series: value if 0 <= value <= MOST_WORK else math.nan for series, value in metric.values.items()}
+        if counts and all(map(math.isnan, counts.values())):
+            self._fail(f"{self._target.metric} is {next(iter(metric.values.values())):g}, which is not a count")
+            return None
+        with self._lock:
+            self._problem = None
+            self._answers += 1
+            self._untyped |= not metric.declared
+            self._tally.add(counts)
+            middle = before + round(took_s * 5e8)
+            self._readings.append(WorkReading(middle, took_s, self._tally.done, self._tally.resets))
+        return None
+
+    def _fail(self, why: str | None) -> None:
+        if why is not None:
+            with self._lock:
+                self._failures += 1
+                self._problem = self._last_failure = why
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect could lead to another server than the user named."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Follow none."""
+
+
+def fetch(url: str, timeout_s: float) -> str:
+    """The text of a page.
+
+    Raises:
+        OSError: With one line, if there is no answer within ``timeout_s``, or the page is too large.
+    """
+    deadline = time.monotonic() + timeout_s
+    # A proxy from the environment would resolve loopback addresses on its own host.
+    opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(
+            urllib.request.Request(url, headers={"User-Agent": "jouletrace"}), timeout=timeout_s
+        ) as answer:
+            text = b""
+            # The socket timeout applies to each read: the deadline also bounds a server that sends slowly.
+            while part := answer.read1(1 << 16):
+                text += part
+                if len(text) > _LARGEST:
+                    raise OSError(f"{url} answers with more than {_LARGEST >> 20} MiB")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+            if answer.length:  # a truncated number would look like a reset
+                raise OSError(f"{url} closed the connection within its answer")
+    except urllib.error.HTTPError as error:
+        raise OSError(f"{url} answers {error.code} {error.reason}") from None
+    except (urllib.error.URLError, TimeoutError) as error:
+        cause = getattr(error, "reason", error)
+        if isinstance(cause, TimeoutError):
+            raise OSError(f"{url} did not answer in {timeout_s:g} s") from None
+        raise OSError(f"{url} can't be reached: {getattr(cause, 'strerror', None) or cause}") from None
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{url} does not speak HTTP ({type(error).__name__})") from None
+    return text.decode("utf-8", "replace")
 
 
 def channels(device: str, counter: WorkCounter) -> list[ChannelInfo]:

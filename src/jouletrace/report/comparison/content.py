@@ -9,8 +9,8 @@ from jouletrace.report.comparison.data import BETTER, DIFFERENT, INCONCLUSIVE, W
 from jouletrace.report.comparison.words import flag, percent, reason, signed
 from jouletrace.report.document import Cell, Column, Document, Footnotes, Section
 from jouletrace.report.facts import SEPARATOR, SIMULATED
-from jouletrace.report.metrics import metric
 from jouletrace.report.parts import LEVELS
+from jouletrace.report.results import metric
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.run.names import short_names
 

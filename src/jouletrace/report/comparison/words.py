@@ -7,7 +7,7 @@ from jouletrace.report.scale import NBSP, NONE, fixed
 from jouletrace.run import Estimate
 
 REASONS: dict[str, str] = {
-    "one_run": "one run per side doesn't show the spread between runs: use --repeats, several Runs, or --between",
+    "one_run": "one run per side doesn't show the spread between runs: use --repeats or several Runs",
     "sensor_gain": "not distinguishable from sensor gain",
     "spread_between_runs": "the spread between runs leaves it open",
     "few_blocks": "too few blocks for a verdict",

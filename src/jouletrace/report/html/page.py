@@ -15,15 +15,12 @@ from jouletrace.report import content, plots, reasons
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Document, Footnotes, printable
 from jouletrace.report.html import assets, sections, tables
-from jouletrace.report.html.calibration import calibration
 from jouletrace.report.html.comparing import compared
 from jouletrace.report.html.tables import Table
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.icicle import icicle
-from jouletrace.report.metrics import metric
-from jouletrace.report.results import Results
+from jouletrace.report.results import Results, metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
-from jouletrace.report.scatter import scatter
 from jouletrace.report.traced import by_name
 from jouletrace.report.tree import tree
 from jouletrace.report.waveform import picture
@@ -75,7 +72,6 @@ class View:
     latency: Table | None
     conditions: list[Table]
     checks: Table | None
-    closure: list[dict[str, Any]]
     provenance: list[tuple[str, list[tuple[str, str]]]]
     hint: str = ""
     whole: str = "of an iteration"
@@ -154,16 +150,14 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
     results = Results(run)
     document = content.document(run)
     cards, footnotes = _cards(run, results, marks)
-    specs: dict[str, Any] = {"latency": plots.histogram(run), "cdf": plots.cdf(run)}
+    specs: dict[str, Any] = {"latency": plots.histogram(run)}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results)
-        specs |= {by: icicle(nodes, by) for by in ("energy", "time")} | {"scatter": scatter(results)}
-    fits, responses = calibration(run)
+        specs |= {by: icicle(nodes, by) for by in ("energy", "time")}
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
-    specs |= fits
     headline = content.model_section(run, results, marks).printable()
     sensors = tables.of_section(content.sensor_section(run.channels).printable(), "sensors") if run.channels else None
-    conditions = [responses, sections.passes(run), sensors, sections.windows(run)]
+    conditions = [sections.passes(run), sensors, sections.windows(run)]
     found = View(
         id=f"run{number}",
         tab=_tab(run, runs),
@@ -178,7 +172,6 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
         latency=sections.percentiles(run),
         conditions=[table for table in conditions if table is not None],
         checks=sections.check_table(results),
-        closure=sections.closure(results),
         provenance=sections.provenance(run),
     )
     if run.kind != "profile":

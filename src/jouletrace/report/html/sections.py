@@ -13,15 +13,10 @@ from jouletrace.report import checks, reasons
 from jouletrace.report.document import printable
 from jouletrace.report.html import tables
 from jouletrace.report.html.tables import Heading, Table
-from jouletrace.report.metrics import metric
 from jouletrace.report.results import Results
-from jouletrace.report.scale import figure
 from jouletrace.report.traced import by_name
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Run
 from jouletrace.run.header import jsonable
-
-_RATIOS = ("closure_layers", "closure_kernels", "closure_kernels_time", "perturbation", "counter_ratio")
-"""Figures that should be one."""
 
 _PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean", "std", "iqr")
 
@@ -136,33 +131,6 @@ def windows(run: Run) -> Table | None:
         ("remarks", ""),
     ]
     return tables.plain("windows", "Energy windows", columns, rows)
-
-
-def closure(results: Results) -> list[dict[str, Any]]:
-    """How far ratios that should be one are from it, to be drawn on one scale."""
-    found = []
-    for name in _RATIOS:
-        estimate = results.get(name)
-        if estimate.value is not None:
-            found.append((name, estimate))
-    ends = [abs(x - 1) for _, e in found for x in (e.value, e.low, e.high) if x is not None]
-    reach = max([0.02, *ends]) * 1.1
-    return [
-        {
-            "name": metric(name).label.strip(),
-            "text": figure(e, "1"),
-            "bar": _placed(e, reach),
-            "reach": f"{100 * reach:.2g} %",
-        }
-        for name, e in found
-    ]
-
-
-def _placed(estimate: Estimate, reach: float) -> tuple[float, float, float]:
-    assert estimate.value is not None
-    low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
-    first, last, at = (round(50 + 50 * (x - 1) / reach, 2) for x in (low, high, estimate.value))
-    return first, last, at
 
 
 def check_table(results: Results) -> Table | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
-from jouletrace.report.html.packing import Packer
+from jouletrace.report.html.assets import Packer
 from jouletrace.report.plots import thinned
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure

@@ -9,18 +9,14 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.devices.base import Clock
-from jouletrace.devices.clock import RealClock
+from jouletrace.devices.base import Clock, RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.clock import FOREVER_NS, PLAN_NS, VirtualClock, virtual_start_ns
 from jouletrace.simulator.boards.engine import CELL_NS, Engine
-from jouletrace.simulator.boards.kernels import Schedule, SimKernel
+from jouletrace.simulator.boards.kernels import Roofline, Schedule, SimKernel
 from jouletrace.simulator.boards.load import Constant, Iterations, Load
-from jouletrace.simulator.boards.parameters import Parameters, generator
-from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.roofline import Roofline
+from jouletrace.simulator.boards.presets import Parameters, Preset, generator
 from jouletrace.simulator.boards.spec import SimSpec
-from jouletrace.simulator.boards.states import States
 from jouletrace.simulator.boards.truth import Truth
 
 HISTORY_NS = 3_000_000_000
@@ -57,14 +53,12 @@ class Board:
         self._plan_from_ns = 0 if spec.realtime else opened_ns - PLAN_NS
         start_ns = opened_ns - HISTORY_NS
         rng = generator(preset, spec.seed, 1, spec.run)
-        states = States(spec.states, start_ns, generator(preset, spec.seed, 5, spec.run))
         self.engine = Engine(
             preset,
             parameters,
             self.cap_w,
             start_ns=start_ns,
             rng=rng,
-            states=states,
             noise=spec.noise,
             sharp=spec.sensor == "sampled",
         )
@@ -148,7 +142,7 @@ class Board:
     def cycles(self) -> tuple[int, int]:
         """Value of an SM's cycle counter, and the time of the read in nanoseconds since the Unix epoch.
 
-        It counts the real clock, whatever the driver reports. Reading it takes no time.
+        Reading it takes no time.
         """
         self.catch_up()
         return round(self.engine.cycles), self.engine.trace.end_ns

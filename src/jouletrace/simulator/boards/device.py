@@ -11,10 +11,8 @@ from jouletrace.devices.base import Capability, Clock, Process, Source
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.parameters import draw
-from jouletrace.simulator.boards.presets import find
-from jouletrace.simulator.boards.sampled import SampledStretch
-from jouletrace.simulator.boards.sensors import SensorSet
+from jouletrace.simulator.boards.presets import draw, find
+from jouletrace.simulator.boards.sensors import SampledStretch, SensorSet
 from jouletrace.simulator.boards.spec import parse
 from jouletrace.simulator.boards.truth import Truth
 

@@ -11,16 +11,14 @@ their content times their time constant, kept as the trace's ``TAIL``.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from math import exp, sqrt
 
 import numpy as np
 
-from jouletrace.simulator.boards.governor import Governor
 from jouletrace.simulator.boards.load import Load
-from jouletrace.simulator.boards.parameters import Parameters
-from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.states import STATES, States
+from jouletrace.simulator.boards.presets import Parameters, Preset
 from jouletrace.simulator.boards.trace import Row, Trace
 
 CELL_NS = 1_000_000
@@ -39,7 +37,6 @@ class Engine:
         cap_w: Power limit in watts; None for none.
         start_ns: When it starts, in nanoseconds since the Unix epoch.
         rng: Source of all its noise.
-        states: The states that it switches between by itself.
         noise: Scale of all noise and drift; 0 for none.
         sharp: Whether cells also end where kernels end, so that power is exact within a millisecond.
 
@@ -57,7 +54,6 @@ class Engine:
         *,
         start_ns: int,
         rng: np.random.Generator,
-        states: States,
         noise: float = 1.0,
         sharp: bool = False,
     ) -> None:
@@ -68,8 +64,6 @@ class Engine:
         self._temperature_c = p.ambient_c + p.deep_idle_w * p.kelvin_per_w
         self.trace = Trace(start_ns, self._temperature_c)
         self.cycles = 0.0
-        self._states = states
-        self._state = states.at(start_ns)
         self._rng = rng
         self._normals = self._draw_normals()
         self._noise = noise
@@ -156,7 +150,7 @@ class Engine:
         self._temperature_c += (settled_c - self._temperature_c) * seconds / p.thermal_s
         self._now_ns = edge_ns
         clock = self.governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
-        self.cycles += clock * STATES[self._state].clock * seconds * 1e6
+        self.cycles += clock * seconds * 1e6
         return (
             edge_ns,
             self._energy_j,
@@ -165,29 +159,87 @@ class Engine:
             clock,
             self._temperature_c,
             float(self.governor.holding),
-            self._state,
         )
 
     def _whole_cell(self) -> bool:
-        """Refresh state and noises at the end of a whole cell; True if the clock has changed."""
+        """Refresh noises at the end of a whole cell; True if the clock has changed."""
         self._cells += 1
         self._load_noise = self._load_noise * self._load_keep + self._load_fresh * next(self._normals)
         self._idle_noise_w = self._idle_noise_w * self._idle_keep + self._idle_fresh * next(self._normals)
         if self._cells % _DRIFT_CELLS == 0:
             self._drift = self._drift * self._drift_keep + self._drift_fresh * next(self._normals)
-        state, self._state = self._state, self._states.at(self._now_ns)
         if self._now_ns - self._tick_from_ns < self._tick_ns:
-            return self._state != state
+            return False
         before = self.governor.clock_mhz
         mean_w = self._tick_j * 1e9 / (self._now_ns - self._tick_from_ns)
         self.governor.tick(mean_w, next(self._normals), next(self._normals))
         self._tick_j, self._tick_from_ns = 0.0, self._now_ns
-        return self._state != state or self.governor.clock_mhz != before
+        return self.governor.clock_mhz != before
 
     def _set_clock(self, load: Load) -> None:
-        ratio, state = self.governor.ratio, STATES[self._state]
-        load.set_clock(ratio * state.clock, self._parameters.voltage_squared(ratio) * state.voltage_squared)
+        ratio = self.governor.ratio
+        load.set_clock(ratio, self._parameters.voltage_squared(ratio))
 
     def _draw_normals(self) -> Iterator[float]:
         while True:
             yield from self._rng.standard_normal(4096).tolist()
+
+
+CLOCK_STEP_MHZ = 15.0
+_WINDOW_TICKS = 3
+_DELAY_TICKS = 2
+
+
+class Governor:
+    """Integrates its delayed estimate of the excess power into a lower clock.
+
+    Because of the delay a load that starts overshoots the cap for about 50 ms. Because of the error
+    of its estimate power under a cap wanders by several per cent while the mean stays at the cap.
+
+    Args:
+        parameters: The GPU's.
+        cap_w: The power limit; None for none.
+        clock_max_mhz: Clock without a limit.
+        clock_min_mhz: Lowest clock that it may set.
+        noise: Scale of the error of its estimate.
+    """
+
+    def __init__(
+        self, parameters: Parameters, cap_w: float | None, clock_max_mhz: float, clock_min_mhz: float, noise: float
+    ) -> None:
+        self.clock_mhz = clock_max_mhz
+        self.tick_s = parameters.governor_s
+        self._gain = parameters.governor_gain
+        self._cap_w = cap_w
+        self._clock_max_mhz = clock_max_mhz
+        self._lowest = clock_min_mhz / clock_max_mhz
+        self._target = 1.0
+        self._seen: deque[float] = deque([0.0] * (_WINDOW_TICKS + _DELAY_TICKS), maxlen=_WINDOW_TICKS + _DELAY_TICKS)
+        self._error = 0.0
+        self._keep = exp(-self.tick_s / parameters.governor_noise_s)
+        self._dither = parameters.governor_dither * noise
+        self._fresh = parameters.governor_noise * noise * sqrt(1 - self._keep**2)
+
+    @property
+    def ratio(self) -> float:
+        """The clock over the highest one."""
+        return self.clock_mhz / self._clock_max_mhz
+
+    @property
+    def holding(self) -> bool:
+        """Whether the cap lowers the clock."""
+        return self.clock_mhz < self._clock_max_mhz
+
+    def tick(self, mean_w: float, normal: float, other_normal: float) -> None:
+        """Set the clock after a tick of mean power ``mean_w``; the other arguments are standard normal draws."""
+        if self._cap_w is None:
+            return
+        self._error = self._error * self._keep + self._fresh * normal
+        self._seen.append(mean_w)
+        believed = sum(list(self._seen)[:_WINDOW_TICKS]) / _WINDOW_TICKS / self._cap_w + self._error
+        self._target = min(max(self._target + self._gain * (1 - believed), self._lowest), 1.0)
+        if self._target < 1.0:
+            ratio = min(max(self._target + self._dither * other_normal, self._lowest), 1.0)
+            self.clock_mhz = round(ratio * self._clock_max_mhz / CLOCK_STEP_MHZ) * CLOCK_STEP_MHZ
+        else:
+            self.clock_mhz = self._clock_max_mhz

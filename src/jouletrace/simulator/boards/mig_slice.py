@@ -18,10 +18,10 @@ from jouletrace.devices.mig import Profile
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards.kernels import Roofline
 from jouletrace.simulator.boards.load import Iterations, Load
-from jouletrace.simulator.boards.mig_tables import BOARD_SMS, MEMORY_SLICES, profiles
+from jouletrace.simulator.boards.mig_state import BOARD_SMS, MEMORY_SLICES, profiles
 from jouletrace.simulator.boards.presets import Preset, find
-from jouletrace.simulator.boards.roofline import Roofline
 
 
 class SimulatedSlice(SimulatedGpu):

@@ -11,7 +11,7 @@ from jouletrace.simulator.boards.device import SimulatedGpu
 
 
 class SimulatedPowerLimit:
-    """Implements ``devices.power_limit.PowerLimiter``.
+    """Implements ``profiler.power_limits.PowerLimiter``.
 
     Args:
         device: ``sim:NAME[?...]``.

@@ -6,7 +6,6 @@ Channels state no more than a driver's documentation does; the true properties o
 from __future__ import annotations
 
 from dataclasses import replace
-from math import pi
 from typing import Protocol
 
 import numpy as np
@@ -18,14 +17,21 @@ from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
 from jouletrace.simulator.boards import trace as columns
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.instruments import RING_SIZE, Counter, Held, PowerInstrument, Ring
-from jouletrace.simulator.boards.parameters import Parameters, generator
-from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.response import Faults, Response, Sampled, smoothed
-from jouletrace.simulator.boards.sampled import SampledStretch
+from jouletrace.simulator.boards.instruments import (
+    RING_SIZE,
+    Counter,
+    Faults,
+    Held,
+    PowerInstrument,
+    Response,
+    Ring,
+    Sampled,
+    smoothed,
+)
+from jouletrace.simulator.boards.presets import Parameters, Preset, generator
 from jouletrace.simulator.boards.spec import SimSpec
+from jouletrace.simulator.sensors import Power, SamplingSensor
 
-_ECHO_SHARE, _ECHO_PERIODS = 0.35, 3.0
 _STATED_RATE_HZ = 1230.0
 """Stated sample rate of a sensor that samples, as for real ones; the true rate of each GPU stays hidden."""
 
@@ -121,7 +127,7 @@ class SensorSet:
         board: The GPU.
         preset: Its model.
         parameters: Its hidden parameters.
-        spec: The requested gain, noise and kind of misfit.
+        spec: The requested gain, noise and kind of sensor.
         device_id: For the channels.
     """
 
@@ -132,8 +138,6 @@ class SensorSet:
         # a GPU that is opened for another run keeps its faults, while phases and noise are new
         streams = [generator(preset, spec.seed, 4, spec.run, i) for i in range(4)]
         record = _record_response(p, spec, float(generator(preset, spec.seed, 6, spec.run).random()))
-        # only the best record drops readings: the others are held values, which hide a loss
-        whole = replace(faults, dropped=0.0)
         self._ring: Ring | None = None
         self._sampling_s = 1 / _STATED_RATE_HZ if spec.sensor == "sampled" else None
         self._rate_hz = p.sample_rate_hz
@@ -149,8 +153,8 @@ class SensorSet:
             lag_s = p.slow_lag_s + p.record_lag_s
             average = smoothed(p.average_window_s, lag_s, p.record_rise_s)
             instant = smoothed(p.instant_window_s, lag_s, p.record_rise_s)
-            self._average = Held(trace, p.slow_period_s, average, whole, streams[1])
-            self._instant = Held(trace, p.slow_period_s, instant, whole, streams[2])
+            self._average = Held(trace, p.slow_period_s, average, faults, streams[1])
+            self._instant = Held(trace, p.slow_period_s, instant, faults, streams[2])
         self._counter = Counter(trace, p.slow_period_s, faults, streams[3])
 
     def sampled(self) -> SampledStretch:
@@ -227,26 +231,69 @@ class SensorSet:
 
 
 def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
-    rng = generator(preset, spec.seed, 3)
-    gain, amplitude, zero, period, phase, share = rng.random(6)
-    faults = Faults(noise_w=p.record_noise_w * spec.noise)
-    if spec.gain:
-        faults = replace(faults, gain=1 + GAIN_PCT / 100 * (2 * gain - 1))
-    if spec.sensor == "drifting":
-        faults = replace(
-            faults,
-            drift=0.04 + 0.04 * amplitude,
-            drift_w=4.0 + 6.0 * zero,
-            drift_s=20.0 + 40.0 * period,
-            phase=2 * pi * phase,
-        )
-    if spec.sensor == "dropping":
-        faults = replace(faults, dropped=0.05 + 0.10 * share)
-    return faults
+    gain = 1 + GAIN_PCT / 100 * (2 * generator(preset, spec.seed, 3).random() - 1) if spec.gain else 1.0
+    return Faults(gain, p.record_noise_w * spec.noise)
 
 
 def _record_response(p: Parameters, spec: SimSpec, phase: float) -> Response | Sampled:
     if spec.sensor == "sampled":
         return Sampled(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
-    response = smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
-    return response.echoed(_ECHO_SHARE, _ECHO_PERIODS * p.record_period_s) if spec.sensor == "echo" else response
+    return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
+
+
+_POLES_NS = (20_000.0,)
+"""Time constants between the chip and the place where its power is sensed."""
+
+_AROUND_NS = 400_000_000
+"""Idle time before the first and after the last kernel that the samples cover."""
+
+
+class SampledStretch:
+    """A segment in which the record comes from a sensor that takes momentary samples, as Hopper's does.
+
+    The physics of a GPU advances in cells of a millisecond; kernels are shorter. Here each kernel draws its own
+    power, and the sum is the energy that the GPU drew. The record holds its readings back until all powers are known.
+
+    Args:
+        board: The GPU.
+        ring: Its record; None for a GPU whose sensor averages and resolves no kernels.
+        rng: Draws the sensor and its noise.
+        rate_hz: The GPU's samples per second.
+    """
+
+    def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:
+        self._board, self._ring, self._rng, self._rate_hz = board, ring, rng, rate_hz
+
+    def __enter__(self) -> SampledStretch:
+        self._start_ns = self._board.clock.time_ns()
+        self._rows = np.empty((0, 2), np.int64)
+        if self._ring is not None:
+            self._ring.hold(self._start_ns)
+        return self
+
+    def saw(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> None:
+        """Set the kernels that ran in the segment.
+
+        Args:
+            edges_ns: Start and end of each kernel in order, shape (n, 2).
+            active_w: Approximate power of each over idle, shape (n,).
+        """
+        power = self._power(edges_ns, active_w)
+        sensor = replace(SamplingSensor.draw(self._rng, power.length_ns / 1e9), rate_hz=self._rate_hz)
+        rows = sensor.record(self._rng, power)
+        self._rows = rows[rows[:, 0] * 1000 > self._start_ns]
+
+    def __exit__(self, *_: object) -> None:
+        if self._ring is not None:
+            self._ring.release(self._board.clock.time_ns(), self._rows[:, 0] * 1000, self._rows[:, 1] / 1e3)
+
+    def _power(self, edges_ns: NDArray[np.int64], active_w: NDArray[np.float64]) -> Power:
+        """Power that is constant between edges; adjacent kernels leave no idle time between them."""
+        begin, finish = int(edges_ns[0, 0]), int(edges_ns[-1, 1])
+        idle = self._board.truth.idle_w(begin)
+        drawn = self._board.truth.caused_energy_j(begin, finish) - idle * (finish - begin) / 1e9
+        factor = drawn / float((np.diff(edges_ns, axis=1)[:, 0] * active_w).sum() / 1e9)
+        edges = np.concatenate([[begin - _AROUND_NS], edges_ns.ravel(), [finish + _AROUND_NS]])
+        watts = np.full(len(edges) - 1, idle)
+        watts[1::2] += active_w * factor
+        return Power(int(edges[0]), edges - edges[0], watts, _POLES_NS)

@@ -8,18 +8,14 @@ from math import isfinite
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.simulator.boards.parameters import Parameters
-from jouletrace.simulator.boards.presets import Preset, find
+from jouletrace.simulator.boards.presets import Parameters, Preset, find
 
 PREFIX = "sim:"
 _MAY_BE_NEGATIVE = ("record_lag_s", "slow_lag_s")
-_SHORTEST_STATE_S = 0.1
-"""Changes of state lie on a grid of milliseconds, and real states last seconds."""
-
 _LONGEST_S, _MOST_W, _MOST_NOISE = 1e6, 2000, 100
 """Beyond these the model of a GPU has no meaning: its die would boil."""
 
-SENSORS = ("modelled", "echo", "drifting", "dropping", "sampled")
+SENSORS = ("modelled", "sampled")
 
 
 @dataclass(frozen=True)
@@ -34,9 +30,8 @@ class SimSpec:
         load: What it does between calls: (seconds, watts of board power), repeated.
         noise: Scale of all noise and drift, of the GPU and its sensors.
         cap: Power limit in watts; None for the preset's, infinity for none.
-        sensor: "modelled", or a way in which its power sensors fit no model.
+        sensor: "modelled", or "sampled" for momentary samples, as an H100's record.
         gain: Whether its power sensors have a gain error of up to 5 %.
-        states: Mean seconds that it stays in one of its two states; None for a GPU with one state.
         given: Hidden parameters given by name instead of drawn, such as those of a calibrated GPU.
         mig: Profile of the MIG instance, "" for the whole GPU.
     """
@@ -50,7 +45,6 @@ class SimSpec:
     cap: float | None = None
     sensor: str = "modelled"
     gain: bool = False
-    states: float | None = None
     given: tuple[tuple[str, float], ...] = ()
     mig: str = ""
 
@@ -133,13 +127,6 @@ def _cap(text: str) -> float:
     return float("inf") if text == "off" else _number(text)
 
 
-def _states(text: str) -> float:
-    value = _number(text)
-    if not _SHORTEST_STATE_S <= value <= _LONGEST_S:
-        raise ValueError(f"the mean time in a state must be {_SHORTEST_STATE_S} to {_LONGEST_S:g} s")
-    return value
-
-
 def _sensor(text: str) -> str:
     if text not in SENSORS:
         raise ValueError(f"one of {', '.join(SENSORS)}")
@@ -187,7 +174,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "cap": _cap,
     "sensor": _sensor,
     "gain": _flag,
-    "states": _states,
     "given": _given,
     "mig": str,
 }

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Row = tuple[int, float, float, float, float, float, float, float]
+Row = tuple[int, float, float, float, float, float, float]
 """One edge: time and the columns below."""
 
-ENERGY, TAIL, BUSY, CLOCK, TEMPERATURE, CAPPED, STATE = range(7)
-_COLUMNS = 7
+ENERGY, TAIL, BUSY, CLOCK, TEMPERATURE, CAPPED = range(6)
+_COLUMNS = 6
 _FIRST_ROOM = 4096
 
 
 class Trace:
     """Everything that happened on a GPU, edge by edge.
 
-    ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz, as the driver
-    reports it), ``TEMPERATURE`` (°C), ``CAPPED`` (0 or 1) and ``STATE`` (of ``states``) hold since the previous edge.
+    ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz),
+    ``TEMPERATURE`` (°C) and ``CAPPED`` (0 or 1) hold since the previous edge.
 
     Args:
         start_ns: The first edge, in nanoseconds since the Unix epoch.
@@ -70,7 +70,7 @@ class Trace:
         return value
 
     def held(self, column: int, time_ns: int) -> float:
-        """Value of ``CLOCK``, ``TEMPERATURE``, ``CAPPED`` or ``STATE`` at a time."""
+        """Value of ``CLOCK``, ``TEMPERATURE`` or ``CAPPED`` at a time."""
         at = int(np.searchsorted(self._time[: self._count], time_ns - self.start_ns, "left"))
         return float(self._data[column, min(at, self._count - 1)])
 

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from jouletrace.simulator.boards import trace as columns
 from jouletrace.simulator.boards.engine import Engine
 from jouletrace.simulator.boards.kernels import Schedule, Timeline
-from jouletrace.simulator.boards.parameters import Parameters
-from jouletrace.simulator.boards.presets import Preset
-from jouletrace.simulator.boards.states import STATES
+from jouletrace.simulator.boards.presets import Parameters, Preset
 
 _HALVINGS = 40
 
@@ -28,7 +26,7 @@ class StepTruth:
         time_s: Seconds.
         energy_j: Energy of the GPU.
         active_j: Energy over context idle.
-        clock_mhz: SM clock as the driver reports it.
+        clock_mhz: SM clock.
         kernel_s: Seconds of each kernel, shape (kernels,).
         kernel_j: Energy of each kernel, idle power over its time included, shape (kernels,).
         kernel_active_j: Energy of each kernel over context idle, shape (kernels,).
@@ -92,15 +90,9 @@ class Truth:
         return self._engine.trace.held(columns.TEMPERATURE, at_ns)
 
     def clock_mhz(self, start_ns: int, end_ns: int) -> float:
-        """Mean SM clock over a window, as the driver reports it."""
-        seconds, _, (clock, _) = self._cells(start_ns, end_ns)
+        """Mean SM clock over a window."""
+        seconds, _, clock = self._cells(start_ns, end_ns)
         return float(np.average(clock, weights=seconds))
-
-    def real_mhz(self, start_ns: int, end_ns: int) -> float:
-        """Mean real SM clock over a window: that of the GPU's states."""
-        seconds, _, (clock, state) = self._cells(start_ns, end_ns)
-        real = clock * np.array([one.clock for one in STATES])[state.astype(np.intp)]
-        return float(np.average(real, weights=seconds))
 
     def parameters(self) -> Parameters:
         """The hidden parameters, for tests of a calibration."""
@@ -110,12 +102,12 @@ class Truth:
         """Mean iteration of a window that holds nothing but iterations of ``schedule``.
 
         Kernels and idle time sum exactly to the energy caused in the window: the noise of the load
-        is apportioned to the kernels by their energy. States are those that the GPU was in.
+        is apportioned to the kernels by their energy.
         """
-        seconds, idle_w, clocks = self._cells(start_ns, end_ns)
-        used = sorted(set(zip(*clocks.tolist(), strict=True)))
-        at = [float(seconds[(clocks[0] == mhz) & (clocks[1] == state)].sum()) for mhz, state in used]
-        lines = [self._line(schedule, mhz, int(state)) for mhz, state in used]
+        seconds, idle_w, clock = self._cells(start_ns, end_ns)
+        used = np.unique(clock).tolist()
+        at = [float(seconds[clock == mhz].sum()) for mhz in used]
+        lines = [self._line(schedule, mhz) for mhz in used]
         counts = np.array([spent / line.period_s for spent, line in zip(at, lines, strict=True)])
         count = float(counts.sum())
         share = counts / count
@@ -130,7 +122,7 @@ class Truth:
     def steady(
         self, schedule: Schedule, temperature_c: float | None = None, clock_mhz: float | None = None
     ) -> StepTruth:
-        """The noiseless iteration to which a schedule settles under the power cap, in the lower state.
+        """The noiseless iteration to which a schedule settles under the power cap.
 
         Args:
             schedule: What runs, back to back.
@@ -161,19 +153,19 @@ class Truth:
         line = self._line(schedule, clock_mhz)
         return idle_w + line.active_j / line.period_s
 
-    def _line(self, schedule: Schedule, clock_mhz: float, state: int = 0) -> Timeline:
-        ratio, over = clock_mhz / self._preset.clock_max_mhz, STATES[state]
-        return schedule.timeline(ratio * over.clock, self._parameters.voltage_squared(ratio) * over.voltage_squared)
+    def _line(self, schedule: Schedule, clock_mhz: float) -> Timeline:
+        ratio = clock_mhz / self._preset.clock_max_mhz
+        return schedule.timeline(ratio, self._parameters.voltage_squared(ratio))
 
     def _cells(
         self, start_ns: int, end_ns: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds, idle power, and clock and state (shape (2, cells)) of each cell within a window."""
+        """Seconds, idle power and clock of each cell within a window, shapes (cells,)."""
         self._within(start_ns, end_ns)
         edges, data = self._engine.trace.edges(start_ns, end_ns)
         seconds = np.diff(np.clip(edges, start_ns, end_ns)).astype(np.float64) / 1e9
         idle_w = np.array([self._engine.idle_w(float(heat), True) for heat in data[columns.TEMPERATURE, 1:]])
-        return seconds, idle_w, data[[columns.CLOCK, columns.STATE], 1:]
+        return seconds, idle_w, data[columns.CLOCK, 1:]
 
     def _difference(self, column: int, start_ns: int, end_ns: int) -> float:
         trace = self._engine.trace

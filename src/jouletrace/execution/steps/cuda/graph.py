@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import JouletraceError
-from jouletrace.execution.steps.cuda.capture_failure import (
-    CaptureError,
-    LastOperator,
-    explain,
-    first_cause,
-    generator_kept,
-)
-from jouletrace.execution.steps.cuda.capture_path import plain_path
+from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.execution.steps.cuda.step import CudaStep
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.memory import memory_guard
+from jouletrace.workloads.user_errors import place
 
 if TYPE_CHECKING:
     import torch
@@ -34,15 +30,12 @@ class CudaGraphStep(CudaStep):
 
     mode = "graph"
 
-    def __init__(self, built: Built, device: torch.device, beside: CudaGraphStep | None = None) -> None:
+    def __init__(self, built: Built, device: torch.device) -> None:
         """Warm up on a side stream and capture there.
 
         Args:
             built: A workload that has run once.
             device: The GPU.
-            beside: A step whose stream and memory pool to use, so that the libraries' workspaces
-                and the memory are the same; no warm-up is run then. The two never run at the
-                same time.
 
         Raises:
             CaptureError: If it can't be captured; the message names the likely operator.
@@ -57,23 +50,16 @@ class CudaGraphStep(CudaStep):
         # A captured output must live as long as its graph writes to it.
         self._outputs: list[Any] = []
         with torch.cuda.device(device), memory_guard(f"capturing {name_of(built)}"):
-            if beside is None:
-                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
-                self._warm_up(self._stream)
-                self._pool = torch.cuda.graph_pool_handle()
-            else:
-                self._stream, self._pool = beside._stream, beside._pool
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
+            self._warm_up(stream)
+            pool = torch.cuda.graph_pool_handle()
             for i in range(len(built.inputs)):
-                self._capture(i, self._stream, self._pool)
+                self._capture(i, stream, pool)
 
     def launch(self) -> None:
         """See ``CudaStep.launch``; input sets rotate."""
         self._graphs[self._next % len(self._graphs)].replay()
         self._next += 1
-
-    def outputs(self) -> Any:
-        """The outputs of the last iteration that was launched. Synchronise before reading."""
-        return self._outputs[(self._next - 1) % len(self._graphs)]
 
     def describe(self) -> dict[str, Any]:
         """See ``CudaStep.describe``."""
@@ -103,7 +89,7 @@ class CudaGraphStep(CudaStep):
         """Capture input set ``i``."""
         import torch
 
-        graph = self._new_graph()
+        graph = torch.cuda.CUDAGraph()
         try:
             self._outputs.append(self._record(graph, i, stream, pool))
         except JouletraceError:
@@ -115,12 +101,6 @@ class CudaGraphStep(CudaStep):
             operator = self._failing_operator(i, stream)
             raise CaptureError(f"{name_of(self._built)} {explain(error, operator)}") from error
         self._graphs.append(graph)
-
-    def _new_graph(self) -> torch.cuda.CUDAGraph:
-        """A graph to capture into."""
-        import torch
-
-        return torch.cuda.CUDAGraph()
 
     def _record(self, graph: torch.cuda.CUDAGraph, i: int, stream: torch.cuda.Stream, pool: Any) -> Any:
         """Run iteration ``i`` into ``graph``.
@@ -136,11 +116,7 @@ class CudaGraphStep(CudaStep):
             torch.cuda.stream(stream),
             torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
         ):
-            return self._enqueue(i)
-
-    def _enqueue(self, i: int) -> Any:
-        """Enqueue iteration ``i`` during the capture and return its outputs."""
-        return self._built.call(i)
+            return self._built.call(i)
 
     def _failing_operator(self, i: int, stream: torch.cuda.Stream) -> str | None:
         """Repeat the capture with a watch on operators, which the real capture must not have."""
@@ -154,3 +130,100 @@ class CudaGraphStep(CudaStep):
         except Exception:
             return last.name
         return None
+
+
+class CaptureError(BadInputError):
+    """The workload does something that a CUDA graph can't contain; ``--mode eager`` may work."""
+
+
+class LastOperator:
+    """Records the operator that torch ran last.
+
+    Attributes:
+        name: Such as "aten.item.default"; None before the first. In inference mode, composite
+            operators appear as a whole.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Record the operators run inside the block."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        note = self
+
+        class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                note.name = str(func)
+                return func(*args, **(kwargs or {}))
+
+        with Watch():  # type: ignore[no-untyped-call]  # torch's __init__
+            yield
+
+
+@contextmanager
+def generator_kept(device: torch.device) -> Iterator[None]:
+    """Keep torch's random generator of the GPU usable and unchanged if the capture inside fails.
+
+    A capture that breaks off leaves the generator's state marked as being captured: from then on
+    every random number outside of a graph raises "Offset increment outside graph capture". The
+    mark can't be removed, so the generator gets a new state with its earlier seed and offset.
+    """
+    import torch
+
+    if device.type != "cuda":
+        yield
+        return
+    generator = torch.cuda.default_generators[device.index]
+    before = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+        generator.set_state(before)
+        raise
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The first error: ending a broken capture fails too, and its error hides the first one."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def explain(error: BaseException, operator: str | None) -> str:
+    """``"can't be captured as a CUDA graph at OPERATOR (file, line 3: code): reason; use --mode eager"``.
+
+    Args:
+        error: The exception of the capture.
+        operator: The operator that ran last, where known.
+    """
+    first = first_cause(error)
+    # CUDA adds paragraphs of general advice; the first line is the reason.
+    reason = next(iter(str(first).splitlines()), "") or type(first).__name__
+    at = f" at {operator}" if operator else ""
+    where = place(first)
+    return f"can't be captured as a CUDA graph{at}{f' ({where})' if where else ''}: {reason}; use --mode eager"
+
+
+@contextmanager
+def plain_path() -> Iterator[None]:
+    """Make transformers take its ordinary path during a capture.
+
+    While a stream captures, transformers builds explicit attention masks, which it omits
+    otherwise. With such a mask attention falls back to unfused fp32 kernels, and a captured DeiT-B
+    takes three times as long on the GPU as the eager one. A graph must contain the kernels of the
+    step that it represents.
+    """
+    utilities = sys.modules.get("transformers.utils.import_utils")
+    asks = getattr(utilities, "is_cuda_stream_capturing", None)
+    if utilities is None or asks is None:
+        yield
+        return
+    utilities.is_cuda_stream_capturing = lambda: False  # type: ignore[attr-defined]  # seen by is_tracing there
+    try:
+        yield
+    finally:
+        utilities.is_cuda_stream_capturing = asks  # type: ignore[attr-defined]  # as above

@@ -6,13 +6,13 @@ at each millisecond, so that slowly varying quantities may be taken as constant 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.noise import wander
-from jouletrace.simulator.programs import Floats, Ints, Scene
+from jouletrace.simulator.sensors import Floats, Ints, Power
+from simulated_programs import Scene, wander
 
 BLOCK_NS = 1_000_000
 """Within a block the temperature, the clock and all other slowly varying quantities are constant."""
@@ -102,43 +102,6 @@ class Board:
             ramp_s=rng.uniform(0.01, 0.06),
             regimes=tuple((float(at), float(clock)) for at, clock in zip(jumps, clocks, strict=True)),
         )
-
-
-@dataclass(frozen=True)
-class Power:
-    """Power of the GPU, constant between edges.
-
-    Attributes:
-        begin_ns: Begin of the scene, since the Unix epoch; all other times count from here.
-        edges_ns: n + 1 edges, sorted.
-        watts: n powers, from each edge to the next.
-        poles_ns: Time constants between the chip and the sensor.
-        joules: n + 1 energies drawn until each edge.
-    """
-
-    begin_ns: int
-    edges_ns: Ints
-    watts: Floats
-    poles_ns: tuple[float, ...] = ()
-    joules: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        energy = np.cumsum(self.watts * np.diff(self.edges_ns)) * 1e-9
-        object.__setattr__(self, "joules", np.r_[0.0, energy])
-
-    @property
-    def length_ns(self) -> int:
-        """From the first edge to the last."""
-        return int(self.edges_ns[-1])
-
-    def energy_j(self, time_ns: Floats) -> Floats:
-        """Energy drawn from the first edge to these times; power beyond the edges is that of the nearest interval."""
-        beyond = np.minimum(time_ns, 0) * self.watts[0] + np.maximum(time_ns - self.length_ns, 0) * self.watts[-1]
-        return np.asarray(np.interp(time_ns, self.edges_ns, self.joules) + beyond * 1e-9)
-
-    def mean_w(self, start_ns: Floats, end_ns: Floats) -> Floats:
-        """Mean power of windows; their lengths must not be zero."""
-        return (self.energy_j(end_ns) - self.energy_j(start_ns)) / (end_ns - start_ns) * 1e9
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import check_format
-from jouletrace.simulator.power import Board, Drawn, Power, play
-from jouletrace.simulator.programs import (
-    Floats,
-    Ints,
+from jouletrace.simulator.sensors import Floats, Ints, Power, SamplingSensor
+from simulated_power import Board, Drawn, play
+from simulated_programs import (
     Scene,
     draw_kinds,
     eager_vit_like,
@@ -26,7 +26,7 @@ from jouletrace.simulator.programs import (
     varied_order,
     with_pauses,
 )
-from jouletrace.simulator.sensors import SHAPES, Averaging, SamplingSensor, Sensor
+from simulated_sensors import SHAPES, Averaging, BlockMeans, Sensor, other_response
 
 
 @dataclass(frozen=True)
@@ -286,8 +286,9 @@ def _other_process(rng: np.random.Generator, seconds: float) -> tuple[tuple[floa
 
 def _foreign(rng: np.random.Generator, seconds: float) -> SamplingSensor:
     """A sensor unlike the known ones: another response, and often another averaging."""
-    sensor = SamplingSensor.draw(rng, seconds, SHAPES[int(rng.integers(1, len(SHAPES)))])
-    choices = (Averaging(16), Averaging(8), Averaging(32), Averaging(24, blocks=True))
+    shape = SHAPES[int(rng.integers(len(SHAPES)))]
+    sensor = SamplingSensor.draw(rng, seconds, partial(other_response, shape=shape))
+    choices = (Averaging(16), Averaging(8), Averaging(32), BlockMeans(24))
     return replace(sensor, averaging=choices[int(rng.integers(len(choices)))])
 
 
