@@ -290,8 +290,8 @@ MUTANTS = [
     *_of(
         "stats/regression.py",
         ["stats/test_regression.py"],
-        ("leverage dropped from the residuals", "(left / (1 - np.minimum(leverage, 0.9)))", "left"),
-        ("correlation of residuals dropped", "meat += (1 - lag / (lags + 1)) * (both + both.T)", "meat += 0"),
+        ("leverage dropped from the residuals", "(residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))", "residuals"),
+        ("correlation of residuals dropped", "np.arange(len(residuals)) / (lags + 1)", "np.arange(len(residuals))"),
         ("the prior's own variance dropped", "(meat + noise**4 * prior.rows.T @ prior.rows)", "meat"),
         ("sign of the neighbours' correlation", "np.sqrt((1 + r) / (1 - r))", "np.sqrt((1 - r) / (1 + r))"),
     ),

@@ -43,10 +43,8 @@ STILL, GAINED, STEP = 0.05, 0.995, 6.0
 """The iteration stops once the place moves by less than ``STILL`` or the residual falls by less than 0.5 %
 (``GAINED``), after three rounds at least. The place moves by at most ``STEP`` per round."""
 
-CLUSTER_S, MEANS_CLUSTER_S, SHRUNK = 1.0, 1.5, 0.1
-"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer, and averaging sensors see
-an excitation in several windows. A recording has few such times, so the sandwich scatters; it is shrunk by a tenth
-towards the covariance for independent noise."""
+CLUSTER_S = 1.0
+"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +151,7 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = nuisance.made(x[count + drift.shape[1] :])
-    independent = posterior(design, both, noise)[:count, :count]
-    cluster = CLUSTER_S if isinstance(observer, Sampled) else max(MEANS_CLUSTER_S, observer.reach_s)
-    lags = max(1, round(cluster / float(np.median(np.diff(time)))))
+    lags = max(1, round(max(CLUSTER_S, observer.reach_s) / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -163,9 +159,9 @@ def fit(
         watts=watts,
         power_w=x[: count - 1],
         speed=float(x[count - 1]),
-        covariance=(1 - SHRUNK) * sandwich(design, residual, both, noise, lags)[:count, :count] + SHRUNK * independent,
+        covariance=sandwich(design, residual, both, noise, lags)[:count, :count],
         prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
-        design_covariance=independent,
+        design_covariance=posterior(design, both, noise)[:count, :count],
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         residual_w=residual,
