@@ -35,8 +35,10 @@ COPY_SPREAD = 0.035
 """Prior difference of copies of a kernel from it, likewise: 51 pairs in eight recordings of H200s differ by 2 to 4 % of
 their power beyond their uncertainty."""
 
-RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
-"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference."""
+RESPONSE_SPREAD, RESPONSE_BEND = 0.015, 0.006
+"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference. Twice
+as wide, it takes what powers inside kernels do to the readings of a few kernels in fixed order, and powers become
+negative; half as wide, intervals of simulated sensors with other responses miss."""
 
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
