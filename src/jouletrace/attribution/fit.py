@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,13 +60,13 @@ class Fit:
         time_s, watts: The readings that were used, shape (n,).
         power_w: Of each kind of interval, idle last, shape (k,).
         speed: Change of the power above idle per unit of the logarithm of duration, relative; about -2.
-        covariance: Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1).
-        prior_covariance, design_covariance: The same without readings, and with readings of independent noise.
+        design: Derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m).
+        prior: Of these unknowns.
+        lags: Readings over which residuals are correlated.
         seen: Mean share of each kind in the readings, idle last, shape (k,).
         drift_w: Slow drift of the whole, of mean 0, shape (n,).
         residual_w: Reading minus prediction, shape (n,).
         noise_w: Standard deviation of equivalent independent noise.
-        errors95: Standard errors in a 95 % half-width.
     """
 
     activity: Activity
@@ -74,14 +75,36 @@ class Fit:
     watts: Array
     power_w: Array
     speed: float
-    covariance: Array
-    prior_covariance: Array
-    design_covariance: Array
+    design: Array
+    prior: Prior
+    lags: int
     seen: Array
     drift_w: Array
     residual_w: Array
     noise_w: float
-    errors95: float
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1)."""
+        count = len(self.power_w) + 1
+        return sandwich(self.design, self.residual_w, self.prior, self.noise_w, self.lags)[:count, :count]
+
+    @cached_property
+    def design_covariance(self) -> Array:
+        """The same with readings of independent noise."""
+        count = len(self.power_w) + 1
+        return posterior(self.design, self.prior, self.noise_w)[:count, :count]
+
+    @cached_property
+    def prior_covariance(self) -> Array:
+        """The same without readings."""
+        rows = self.prior.rows[:, : len(self.power_w) + 1]  # independent of the other unknowns
+        return np.asarray(np.linalg.inv(rows.T @ rows))
+
+    @property
+    def errors95(self) -> float:
+        """Standard errors in a 95 % half-width."""
+        return quantile95(min(self.lags / len(self.watts), 1.0))
 
     @property
     def begun_s(self) -> float:
@@ -161,14 +184,13 @@ def fit(
         watts=watts,
         power_w=x[: count - 1],
         speed=float(x[count - 1]),
-        covariance=sandwich(design, residual, both, noise, lags)[:count, :count],
-        prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
-        design_covariance=posterior(design, both, noise)[:count, :count],
+        design=design,
+        prior=both,
+        lags=lags,
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         residual_w=residual,
         noise_w=noise,
-        errors95=quantile95(min(lags / len(time), 1.0)),
     )
 
 

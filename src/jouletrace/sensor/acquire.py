@@ -254,8 +254,9 @@ def _responded(response: Response, values: Array) -> NDArray[np.float32]:
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int), strict=True):
-        out += np.float32(weight) * np.roll(narrow, lag, axis=0)
+    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int).tolist(), strict=True):
+        later = slice(max(lag, 0), len(out) + min(lag, 0))
+        out[later] += np.float32(weight) * narrow[slice(later.start - lag, later.stop - lag)]
     return out
 
 
