@@ -3,7 +3,7 @@
     python benchmarks/attribution/speed.py [--seconds 60] [--blind]
 
 Prints kernels, seconds on the clock and of the processor for the timeline, lock and fit, checks and rows, and the
-most memory. Two threads; the sample rate is known to 2 Hz, or with ``--blind`` looked for from 1200 to 1260 Hz.
+most memory. One thread, as in ``analysis``; the sample rate is known to 2 Hz, or with ``--blind`` looked for from 1200 to 1260 Hz.
 """
 
 import argparse
@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "2")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import resource
 import time

@@ -110,13 +110,14 @@ class Activity:
         sample = np.repeat(np.arange(len(at_s)), count)
         which = np.arange(len(sample)) + np.repeat(first - np.cumsum(count) + count, count)
         since, until = at_s[sample] - self.start_s[which], at_s[sample] - self.end_s[which]
-        weight = response.within(since) - response.within(until)
+        (weight, change), (later, later_change) = response.at(since), response.at(until)
+        weight -= later
+        change -= later_change
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
         table = np.bincount(row[sample] * width + self.kind[which], weight * factor[sample], rows * width)
         table = table.reshape(-1, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
-        change = response.density(since) - response.density(until)
         total = np.bincount(sample, weight * value[which], len(at_s))
         slope = np.bincount(sample, change * watts[which], len(at_s))
         return table.astype(float), total.astype(float), slope.astype(float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,18 +36,18 @@ COPY_SPREAD = 0.035
 """Prior difference of copies of a kernel from it, likewise: 51 pairs in eight recordings of H200s differ by 2 to 4 % of
 their power beyond their uncertainty."""
 
-RESPONSE_SPREAD, RESPONSE_BEND = 0.03, 0.012
-"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference."""
+RESPONSE_SPREAD, RESPONSE_BEND = 0.015, 0.006
+"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference. Twice
+as wide, it takes what powers inside kernels do to the readings of a few kernels in fixed order, and powers become
+negative; half as wide, intervals of simulated sensors with other responses miss."""
 
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
 """The iteration stops once the place moves by less than ``STILL`` or the residual falls by less than 0.5 %
 (``GAINED``), after three rounds at least. The place moves by at most ``STEP`` per round."""
 
-CLUSTER_S, MEANS_CLUSTER_S, SHRUNK = 1.0, 1.5, 0.1
-"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer, and averaging sensors see
-an excitation in several windows. A recording has few such times, so the sandwich scatters; it is shrunk by a tenth
-towards the covariance for independent noise."""
+CLUSTER_S = 1.0
+"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ class Fit:
         time_s, watts: The readings that were used, shape (n,).
         power_w: Of each kind of interval, idle last, shape (k,).
         speed: Change of the power above idle per unit of the logarithm of duration, relative; about -2.
-        covariance: Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1).
-        prior_covariance, design_covariance: The same without readings, and with readings of independent noise.
+        design: Derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m).
+        prior: Of these unknowns.
+        lags: Readings over which residuals are correlated.
         seen: Mean share of each kind in the readings, idle last, shape (k,).
         drift_w: Slow drift of the whole, of mean 0, shape (n,).
         residual_w: Reading minus prediction, shape (n,).
         noise_w: Standard deviation of equivalent independent noise.
-        errors95: Standard errors in a 95 % half-width.
     """
 
     activity: Activity
@@ -74,14 +75,36 @@ class Fit:
     watts: Array
     power_w: Array
     speed: float
-    covariance: Array
-    prior_covariance: Array
-    design_covariance: Array
+    design: Array
+    prior: Prior
+    lags: int
     seen: Array
     drift_w: Array
     residual_w: Array
     noise_w: float
-    errors95: float
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1)."""
+        count = len(self.power_w) + 1
+        return sandwich(self.design, self.residual_w, self.prior, self.noise_w, self.lags)[:count, :count]
+
+    @cached_property
+    def design_covariance(self) -> Array:
+        """The same with readings of independent noise."""
+        count = len(self.power_w) + 1
+        return posterior(self.design, self.prior, self.noise_w)[:count, :count]
+
+    @cached_property
+    def prior_covariance(self) -> Array:
+        """The same without readings."""
+        rows = self.prior.rows[:, : len(self.power_w) + 1]  # independent of the other unknowns
+        return np.asarray(np.linalg.inv(rows.T @ rows))
+
+    @property
+    def errors95(self) -> float:
+        """Standard errors in a 95 % half-width."""
+        return quantile95(min(self.lags / len(self.watts), 1.0))
 
     @property
     def begun_s(self) -> float:
@@ -153,9 +176,7 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = nuisance.made(x[count + drift.shape[1] :])
-    independent = posterior(design, both, noise)[:count, :count]
-    cluster = CLUSTER_S if isinstance(observer, Sampled) else max(MEANS_CLUSTER_S, observer.reach_s)
-    lags = max(1, round(cluster / float(np.median(np.diff(time)))))
+    lags = max(1, round(max(CLUSTER_S, observer.reach_s) / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -163,14 +184,13 @@ def fit(
         watts=watts,
         power_w=x[: count - 1],
         speed=float(x[count - 1]),
-        covariance=(1 - SHRUNK) * sandwich(design, residual, both, noise, lags)[:count, :count] + SHRUNK * independent,
-        prior_covariance=np.asarray(np.linalg.inv(prior.rows.T @ prior.rows))[:count, :count],
-        design_covariance=independent,
+        design=design,
+        prior=both,
+        lags=lags,
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         residual_w=residual,
         noise_w=noise,
-        errors95=quantile95(min(lags / len(time), 1.0)),
     )
 
 

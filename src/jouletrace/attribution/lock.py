@@ -32,12 +32,10 @@ class Lock:
     Attributes:
         search: Result of the rate search; None for an averaging sensor, which has no rate.
         fit: At the place with the smallest residual.
-        expected: The nominal sensor.
     """
 
     search: Search | None
     fit: Fit
-    expected: Sensor | Means
 
 
 def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock:
@@ -60,7 +58,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
         delays = sensor.delay_s + sensor.delay_spread_s * WHERE
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
-        return Lock(None, fit(activity, best.observer, readings), sensor)
+        return Lock(None, fit(activity, best.observer, readings))
     found = search(sensor, activity, readings)
     near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
     part = activity.between(found.start_s, found.end_s)
@@ -69,7 +67,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
     for other in others:
         tried = _followed(activity, other, readings, found.rate_hz)
         chosen = tried if tried.residual_rms_w < CLEARLY * chosen.residual_rms_w else chosen
-    return Lock(found, fit(activity, _tuned(chosen), readings, shape=True), sensor)
+    return Lock(found, fit(activity, _tuned(chosen), readings, shape=True))
 
 
 def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[Fit]:

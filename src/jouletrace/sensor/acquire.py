@@ -22,6 +22,9 @@ GRID_S = 10e-6
 WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
 
+BUSY_STEP_S = 0.1
+"""Steps in which the time in which kernels ran is added up, to place these parts."""
+
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
 
@@ -98,10 +101,7 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
         readings: The record.
         windows: How many parts, from start to end.
     """
-    length = timeline.finish_s - timeline.begin_s
-    count = max(1, min(windows, int((length - 0.5) / WINDOW_S)))
-    starts = timeline.begin_s + np.linspace(0.35 if length > 1 else 0.0, max(length - WINDOW_S - 0.1, 0.0), count)
-    parts = [_Window(sensor, timeline, readings, start, min(start + WINDOW_S, timeline.finish_s)) for start in starts]
+    parts = [_Window(sensor, timeline, readings, start, end) for start, end in _windows(timeline, windows)]
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
@@ -126,6 +126,18 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
         end_s=parts[w].end_s,
         one_s=fits[w][2],
     )
+
+
+def _windows(timeline: Timeline, most: int) -> list[tuple[float, float]]:
+    """Where to search: about equal shares of the time in which kernels ran; where few ran, any rate fits."""
+    begin, finish = timeline.begin_s, timeline.finish_s
+    count = max(1, min(most, int((finish - begin - 0.5) / WINDOW_S)))
+    edges = np.linspace(begin, finish, max(2, round((finish - begin) / BUSY_STEP_S)))
+    ran = np.append(0.0, np.cumsum(1 - timeline.table(edges, 0)[:, -2]))
+    middles = np.interp((np.arange(count) + 0.5) / count * ran[-1], ran, edges)
+    first = begin + 0.35 if finish - begin > 1 else begin
+    starts = np.clip(middles - WINDOW_S / 2, first, max(finish - WINDOW_S - 0.1, first))
+    return [(float(start), float(min(start + WINDOW_S, finish))) for start in starts]
 
 
 def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:
@@ -242,8 +254,9 @@ def _responded(response: Response, values: Array) -> NDArray[np.float32]:
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int), strict=True):
-        out += np.float32(weight) * np.roll(narrow, lag, axis=0)
+    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int).tolist(), strict=True):
+        later = slice(max(lag, 0), len(out) + min(lag, 0))
+        out[later] += np.float32(weight) * narrow[slice(later.start - lag, later.stop - lag)]
     return out
 
 

@@ -122,8 +122,9 @@ class Sampled:
         if shape:
             edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
             bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
-        others = np.column_stack([total, basis, bins])
-        read = readout.readings(readout.sums(others), others[readout.last])
+        others = (total[:, None], basis, bins)
+        entered = np.hstack([readout.sums(one) for one in others])
+        read = readout.readings(entered, np.hstack([one[readout.last] for one in others]))
         moves = 1 + basis.shape[1]
         return Observed(readout.readings(sums, last), read[:, 0], read[:, 1:moves], read[:, moves:])
 

@@ -31,13 +31,15 @@ class Response:
 
     first_s: float
     weight: NDArray[np.float64]
+    _padded: NDArray[np.float64] = field(init=False, repr=False)
     _sum: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         weight = np.asarray(self.weight, np.float64)
         weight = weight / weight.sum()
         object.__setattr__(self, "weight", weight)
-        object.__setattr__(self, "_sum", np.concatenate([[0.0], np.cumsum(weight)]))
+        object.__setattr__(self, "_padded", np.concatenate([[0.0], weight, [0.0]]))
+        object.__setattr__(self, "_sum", np.concatenate([[0.0, 0.0], np.cumsum(weight)]))
 
     @property
     def earliest_s(self) -> float:
@@ -58,12 +60,21 @@ class Response:
 
     def within(self, lag_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Total weight of lags below ``lag_s``: from 0 to 1; same shape."""
-        place = np.clip((lag_s - self.earliest_s) / STEP_S, 0, len(self.weight))
-        whole = np.minimum(place.astype(np.int64), len(self.weight) - 1)
-        return self._sum[whole] + (place - whole) * self.weight[whole]
+        return self.at(lag_s)[0]
 
     def density(self, lag_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weight per second at ``lag_s``, 0 outside; same shape."""
-        place = ((lag_s - self.earliest_s) / STEP_S).astype(np.int64)
-        inside = (lag_s >= self.earliest_s) & (place < len(self.weight))
-        return np.where(inside, self.weight[np.clip(place, 0, len(self.weight) - 1)], 0.0) / STEP_S
+        return self.at(lag_s)[1]
+
+    def at(self, lag_s: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """``within`` and ``density``, whose place in the table is the same."""
+        place = lag_s - (self.earliest_s - STEP_S)  # one entry of weight 0 comes first, one last
+        place /= STEP_S
+        np.clip(place, 0, len(self._padded) - 1e-9, out=place)
+        entry = place.astype(np.int64)
+        weight = self._padded[entry]
+        place -= entry
+        place *= weight
+        place += self._sum[entry]
+        weight /= STEP_S
+        return place, weight

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
+from scipy.linalg import solve_banded
 from scipy.sparse import csr_matrix
 
 from jouletrace.sensor.kinds.base import Sensor
@@ -110,15 +111,17 @@ class Readout:
 
     def sums(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weighted sums of the samples that enter each reading first, of values (m, k), shape (n, k)."""
-        number = np.arange(len(self.row))
-        shape = (len(self.last), len(self.row))
-        return np.asarray(csr_matrix((self.factor, (self.row, number)), shape=shape) @ seen)
+        return np.asarray(self._matrix @ seen)
+
+    @cached_property
+    def _matrix(self) -> csr_matrix:
+        first = np.searchsorted(self.row, np.arange(len(self.last) + 1))
+        return csr_matrix((self.factor, np.arange(len(self.row)), first), shape=(len(self.last), len(self.row)))
 
     def readings(self, sums: NDArray[np.float64], at_last: NDArray[np.float64]) -> NDArray[np.float64]:
         """Readings from ``sums`` and from the values at ``last``, both of shape (n, k)."""
-        state = sums.copy()
-        for i in range(1, len(state)):
-            state[i] += self.decay[i] * state[i - 1]
+        bands = np.stack([np.ones(len(sums)), -np.append(self.decay[1:], 0.0)])  # state[i] - decay[i] state[i - 1]
+        state = solve_banded((1, 0), bands, sums, check_finite=False)
         return np.asarray(self.before[:, None] * state + self.at[:, None] * at_last)
 
 

@@ -75,8 +75,8 @@ def sandwich(design: Array, residuals: Array, prior: Prior, noise: float, lags: 
     """Covariance of ``x`` from the residuals themselves; robust to correlation and to unequal variance.
 
     The bread is the curvature with the prior, the meat the scores' long-run covariance by Newey and West (1987) up to
-    ``lags``, and the prior's own. Residuals are divided by one minus their leverage, as in HC3 of MacKinnon and White
-    (1985): a reading doesn't count in its own prediction.
+    ``lags``, and the prior's own. Squares of residuals are divided by one minus their leverage, as in HC2 of MacKinnon
+    and White (1985): a fit leaves less than the noise where few readings determine it.
 
     Args:
         design: Shape (m, n), in order of time.
@@ -87,7 +87,7 @@ def sandwich(design: Array, residuals: Array, prior: Prior, noise: float, lags: 
     """
     bread = np.linalg.inv(design.T @ design + noise**2 * prior.rows.T @ prior.rows)
     leverage = ((design @ bread) * design).sum(axis=1)
-    scores = design * (residuals / (1 - np.minimum(leverage, 0.9)))[:, None]
+    scores = design * (residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))[:, None]
     meat = scores.T @ (toeplitz(np.maximum(1 - np.arange(len(residuals)) / (lags + 1), 0)) @ scores)
     return np.asarray(bread @ (meat + noise**4 * prior.rows.T @ prior.rows) @ bread)
 
