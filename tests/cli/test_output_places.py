@@ -182,15 +182,22 @@ def test_a_session_saves_where_it_began(workspace, monkeypatch):
 # --- outputs that would go over an input --------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("template")
+    save(profile_run(), folder / "R")
+    save(profile_run(scale=2.0), folder / "other")
+    save(profile_run(), folder / "z.zip")
+    fleet(folder / "F", [1.0, 1.01], repeats=2)
+    (folder / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
+    (folder / "empty").touch()
+    return folder
+
+
 @pytest.fixture
-def there(workspace):
+def there(template, workspace):
     """Runs and a fleet, whose bytes must stay as they are."""
-    save(profile_run(), workspace / "R")
-    save(profile_run(scale=2.0), workspace / "other")
-    save(profile_run(), workspace / "z.zip")
-    fleet(workspace / "F", [1.0, 1.01], repeats=2)
-    (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
-    (workspace / "empty").touch()
+    shutil.copytree(template, workspace, dirs_exist_ok=True)
     os.link(workspace / "R" / "run.json", workspace / "hard.html")
     os.symlink(workspace / "z.zip", workspace / "soft.html")
     return workspace
@@ -203,7 +210,6 @@ def contents(folder):
 INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet.json", "thesis.html"]
 
 
-@pytest.mark.parametrize("place", [*INPUTS, "hard.html", "soft.html"])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -214,36 +220,37 @@ INPUTS = ["R/run.json", "R/windows.parquet", "other/run.json", "z.zip", "F/fleet
     ],
     ids=["report", "report-zip", "fleet-report", "fleet-actions"],
 )
-def test_a_report_goes_over_no_other_file(there, capsys, arguments, place):
+def test_a_report_goes_over_no_other_file(there, capsys, arguments):
     pytest.importorskip("plotly")
     before = contents(there)
-    said = command(capsys, *arguments, place)
     kind = "a table of actions" if "--actions" in arguments else "a report"
-    assert said.code == 2
-    complaint = f"jouletrace: {place} exists and is not {kind} of jouletrace: only such a file is replaced"
-    assert said.err.splitlines()[-1] == complaint
-    assert contents(there) == before
+    for place in (*INPUTS, "hard.html", "soft.html"):
+        said = command(capsys, *arguments, place)
+        assert said.code == 2, place
+        complaint = f"jouletrace: {place} exists and is not {kind} of jouletrace: only such a file is replaced"
+        assert said.err.splitlines()[-1] == complaint
+        assert contents(there) == before, place
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "perfetto", "svg"])
-@pytest.mark.parametrize(("run", "place"), [("R", "R"), ("R", "R/run.json"), ("z.zip", "z.zip"), ("R", "other")])
-def test_an_export_goes_over_nothing(there, capsys, form, run, place):
-    before = contents(there)
-    said = command(capsys, "export", run, "-f", form, "-o", place)
-    if said.code == 0:  # zip adds its own ending
-        assert contents(there).items() > before.items()
-    else:
-        assert (said.code, contents(there)) == (2, before)
+def test_an_export_goes_over_nothing(there, capsys, form):
+    for run, place in (("R", "R"), ("R", "R/run.json"), ("z.zip", "z.zip"), ("R", "other")):
+        before = contents(there)
+        said = command(capsys, "export", run, "-f", form, "-o", place)
+        if said.code == 0:  # zip adds its own ending
+            assert contents(there).items() > before.items(), place
+        else:
+            assert (said.code, contents(there)) == (2, before), place
 
 
-@pytest.mark.parametrize("place", INPUTS)
-def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(there, capsys, place):
+def test_a_drawing_of_a_calibration_goes_over_no_other_file_and_says_so_at_once(there, capsys):
     pytest.importorskip("plotly")
     before = contents(there)
-    said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
-    assert said.code == 2
-    assert f"{place} exists and is not a report of jouletrace" in said.complaint
-    assert contents(there) == before
+    for place in INPUTS:
+        said = command(capsys, "calibrate", "-d", "sim:h100", "--plot", place, "-o", "calibration")
+        assert said.code == 2, place
+        assert f"{place} exists and is not a report of jouletrace" in said.complaint
+        assert contents(there) == before, place
 
 
 def test_what_a_report_writes_it_replaces_as_before(there, capsys):

@@ -80,8 +80,11 @@ def tables_of(task: Task, times_s, energies_j=None, **facts: object) -> dict[str
     }
 
 
-def fleet(folder: Path, offsets, *, repeats: int = 4, windows: int = 8, noise: float = 0.002, seed: int = 0, **facts):
-    """A dataset in which GPU number n takes ``offsets[n]`` of 2 ms: GPUs of hosts of four."""
+def fleet(folder: Path, offsets, *, repeats: int = 4, windows: int = 8, noise: float = 0.002, seed: int = 0, whole=False, **facts):
+    """A dataset in which GPU number n takes ``offsets[n]`` of 2 ms: GPUs of hosts of four.
+
+    Only of the last repeat, which a page draws, it holds readings and iterations, unless it is to be ``whole``.
+    """
     rng = np.random.default_rng(seed)
     each = min(4, len(offsets))
     boards = gpus(-(-len(offsets) // each), each)[: len(offsets)]
@@ -92,7 +95,10 @@ def fleet(folder: Path, offsets, *, repeats: int = 4, windows: int = 8, noise: f
             own = 2e-3 * offset * (1 + rng.normal(0, noise))
             times = own * (1 + rng.normal(0, noise, windows))
             varied = {name: value(board, repeat, own) if callable(value) else value for name, value in facts.items()}
-            dataset.put(Task(board, repeat), tables_of(Task(board, repeat), times, **varied))
+            tables = tables_of(Task(board, repeat), times, **varied)
+            if repeat < repeats - 1 and not whole:
+                del tables["samples"], tables["iterations"]
+            dataset.put(Task(board, repeat), tables)
     return dataset, boards
 
 

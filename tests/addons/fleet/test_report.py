@@ -35,10 +35,11 @@ def acted(fleet, limit=0.03):
     return actions(fleet, [find(group) for group in fleet.groups], limit)
 
 
-@pytest.fixture
-def one(tmp_path):
-    fleet(tmp_path / "fleet", OFFSETS)
-    return read_fleet(tmp_path / "fleet")
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    place = tmp_path_factory.mktemp("one") / "fleet"
+    fleet(place, OFFSETS)
+    return read_fleet(place)
 
 
 @pytest.mark.thorough
@@ -363,7 +364,7 @@ def test_runs_that_tell_less_than_others_are_named():
 
 def test_readings_that_are_damaged_are_named_once_on_the_page(tmp_path):
     pytest.importorskip("plotly")
-    dataset, _ = fleet(tmp_path / "f", [1, 1.01], repeats=2)
+    dataset, _ = fleet(tmp_path / "f", [1, 1.01], repeats=2, whole=True)
     names = [f"samples/node=node-0/gpu=GPU-0000/repeat-000{number}.parquet" for number in range(2)]
     whole = dataset.store.read(names[0])
     dataset.store.write(names[0], whole[:4] + bytes(64) + whole[68:])
@@ -417,7 +418,7 @@ def test_what_does_not_belong_into_a_fleet_is_named_and_left_out(tmp_path):
 
 def test_the_dataset_opens_with_pandas_with_host_and_gpu_as_columns(tmp_path):
     pandas = pytest.importorskip("pandas")
-    fleet(tmp_path / "f", [1, 1.01])
+    fleet(tmp_path / "f", [1, 1.01], whole=True)
     for table, rows in (("runs", 8), ("windows", 64), ("iterations", 64), ("samples", 80)):
         frame = pandas.read_parquet(tmp_path / "f" / table)
         assert len(frame) == rows
