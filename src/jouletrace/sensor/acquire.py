@@ -45,6 +45,9 @@ SETTLE_S = 0.12
 CANDIDATES = 6
 """Rates that are refined after the search."""
 
+_BLOCK = 4096
+"""Bins whose response is computed at once."""
+
 _RIDGE, _LIKELY_W = 0.05, 500.0
 """Weight of a ridge that pulls every power towards 500 W: columns without information stay solvable."""
 
@@ -241,9 +244,15 @@ def _responded(response: Response, values: Array) -> NDArray[np.float32]:
     """Value of a sample in each bin: the convolution with the response on the grid."""
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
-    narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int), strict=True):
-        out += np.float32(weight) * np.roll(narrow, lag, axis=0)
+    first, last, count = int(lags[0]), int(lags[-1]), len(values)
+    around = np.take(values.astype(np.float32), np.arange(-last, count - first), axis=0, mode="wrap")
+    out = np.zeros(values.shape, np.float32)
+    weights = np.diff(response.within(edges)).astype(np.float32)
+    for begin in range(0, count, _BLOCK):  # blocks that stay in the processor's cache
+        block = out[begin : begin + _BLOCK]
+        for weight, lag in zip(weights, range(first, last + 1), strict=True):
+            since = begin + last - lag
+            block += weight * around[since : since + len(block)]
     return out
 
 
