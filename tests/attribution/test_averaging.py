@@ -70,7 +70,7 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
     """Of some 15 to 30 rows of operators in recordings that are trusted, two of three at least."""
     hits, alone, trusted = [], 0, 0
     for seed in (1, 2, 4):
-        recording, truth = untouched(name, "long_varied", seed, 20.0)
+        recording, truth = untouched(name, "long_varied", seed, 15.0)
         _, asked, table = analysed(name, recording)
         if not verdict(asked).startswith("trust: yes"):
             continue
@@ -85,7 +85,7 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
 @pytest.mark.parametrize("name", ["part_time", "boxcar", "counter"])
 def test_repetition_in_place_resolves_operators(name):
     """Untouched there is one row at most; with repeats that hold for 0.2 s there are rows of single operators."""
-    recording, truth = repeated(name, 0, 10.0, 150)
+    recording, truth = repeated(name, 0, 7.0, 150)
     _, asked, table = analysed(name, recording)
     assert verdict(asked).startswith("trust: yes")
     assert np.mean(held(table, truth)) >= 0.75

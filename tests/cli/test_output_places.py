@@ -141,6 +141,7 @@ def test_repeats_of_a_workload_that_changes_the_folder(program, capsys):
     assert jt.load(program / "out").complete
 
 
+@pytest.mark.slow  # each point has a process of its own, which does what the test above does in this one
 def test_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     said = command(capsys, "sweep", "toy.py:wanders", *QUICK, "-o", "s", "--json")
     assert said.code == 0, said.err

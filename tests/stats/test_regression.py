@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from jouletrace.stats.regression import Prior, equivalent_noise, posterior, sandwich, solve
 
@@ -36,11 +37,9 @@ def test_priors_beside_each_other_stay_apart():
 
 
 def autocorrelated(rng, n, r):
-    noise = np.empty(n)
-    noise[0] = rng.normal()
-    for i in range(1, n):
-        noise[i] = r * noise[i - 1] + np.sqrt(1 - r**2) * rng.normal()
-    return noise
+    fresh = rng.normal(size=n)
+    fresh[1:] *= np.sqrt(1 - r**2)
+    return lfilter([1.0], [1.0, -r], fresh)
 
 
 def coverage(r, lags, trials=400, n=1200, scale=None):

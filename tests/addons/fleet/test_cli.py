@@ -78,12 +78,13 @@ def test_every_result_is_a_run_that_show_opens_and_rows_that_tell_the_same(measu
 
 
 @pytest.mark.thorough
-def test_processes_that_run_together_are_told_one_moment_and_how_late_each_began(tmp_path):
+def test_processes_that_run_together_are_told_one_moment_and_how_late_each_began(tmp_path, monkeypatch):
     """On the CPU, which is two devices here: that they disturb one another doesn't matter."""
-    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sums.py").write_text("def sums():\n    return (lambda x: sum(range(x))), (1000,)\n")
     boards = [FleetGpu("host", f"cpu-{n}", n, "cpu", "CPU") for n in range(2)]
-    profile = ProfileSettings(config={"size": "64"}, warmup_s=0.2, idle_s=0.1, latency_s=0.1)
-    settings = FleetSettings("gemm", profile, repeats=1, seconds=0.5)
+    profile = ProfileSettings(warmup_s=0.2, idle_s=0.1, latency_s=0.1)
+    settings = FleetSettings("sums.py:sums", profile, repeats=1, seconds=0.5)
     dataset = Dataset(open_store(tmp_path / "f"))
     found = run_fleet(settings, boards, dataset, local(settings, boards, [], str(tmp_path / "f")))
     assert found.measured == 2
