@@ -42,7 +42,7 @@ def autocorrelated(rng, n, r):
     return lfilter([1.0], [1.0, -r], fresh)
 
 
-def coverage(r, lags, trials=400, n=1200, scale=None):
+def coverage(r, lags, trials=250, n=1200, scale=None):
     """How often the interval of a mean (and a slow trend) holds."""
     rng = np.random.default_rng(1)
     held = 0
@@ -55,14 +55,14 @@ def coverage(r, lags, trials=400, n=1200, scale=None):
     return held / trials
 
 
-# 400 trials of a true 95 % lie within 0.05 * 2.9 sd = 0.918 of 1 in 999 of 1000 runs
+# The share of 250 trials that hold has a standard deviation of 0.0138: 0.910 lies 2.9 of them below 0.95
 def test_intervals_hold_with_correlated_noise_and_not_without_its_lags():
     assert coverage(0.6, 25) > 0.90
     assert coverage(0.6, 0) < 0.80
 
 
 def test_intervals_hold_with_independent_noise():
-    assert coverage(0.0, 5) > 0.918
+    assert coverage(0.0, 5) > 0.910
 
 
 def test_intervals_hold_where_noise_is_larger_at_times():

@@ -96,7 +96,7 @@ def test_processes_that_run_together_are_told_one_moment_and_how_late_each_began
     assert skew.most == pytest.approx(float(np.ptp(late_s)))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # the sum as such is tested with workloads.kernels, processes of a fleet above
 def test_processes_that_sum_with_one_another_follow_the_first_and_all_end(tmp_path):
     pytest.importorskip("torch")
     boards = [FleetGpu("host", f"cpu-{n}", n, "cpu", "CPU") for n in range(2)]
