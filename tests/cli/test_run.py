@@ -63,12 +63,12 @@ def check_same(place, *arguments):
     "arguments",
     [
         ("./a folder/s\u00e9en.py", "-o", "x", "--", "-m"),
-        ("seen.pyc",),
+        pytest.param(("seen.pyc",), marks=pytest.mark.slow),
         ("a folder", "--json"),
         ("app.pyz",),
         ("-m", "package.inner", "--json", "--", "-d", "x"),
     ],
-    ids=lambda arguments: arguments[-1],
+    ids=lambda arguments: str(arguments[-1]),
 )
 def test_a_program_sees_what_python_would_show_it(place, arguments):
     assert check_same(place, *arguments).workload["exit_code"] == 0
@@ -113,13 +113,19 @@ print(child.exitcode, flush=True)
 }
 
 
-@pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
-def test_a_program_ends_as_under_python(place, text):
-    (place / "ends.py").write_text(text)
+SIBLINGS = {"terminated workers", "an excepthook", "a huge exit code", "closed streams", "no streams"}
+"""Ends for which others stand in ``make test``: they take the same way out."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SIBLINGS else name for name in ENDS]
+)
+def test_a_program_ends_as_under_python(place, name):
+    (place / "ends.py").write_text(ENDS[name])
     assert check_same(place, "ends.py").complete
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_program_where_it_is_and_the_recording_is_kept(place, number):
     text = (
         "try: print('up', flush=True); time.sleep(3600)\nexcept BaseException: print('caught')\nfinally: print('no')\n"

@@ -80,7 +80,17 @@ def tables_of(task: Task, times_s, energies_j=None, **facts: object) -> dict[str
     }
 
 
-def fleet(folder: Path, offsets, *, repeats: int = 4, windows: int = 8, noise: float = 0.002, seed: int = 0, whole=False, **facts):
+def fleet(
+    folder: Path,
+    offsets,
+    *,
+    repeats: int = 4,
+    windows: int = 8,
+    noise: float = 0.002,
+    seed: int = 0,
+    whole=False,
+    **facts,
+):
     """A dataset in which GPU number n takes ``offsets[n]`` of 2 ms: GPUs of hosts of four.
 
     Only of the last repeat, which a page draws, it holds readings and iterations, unless it is to be ``whole``.
