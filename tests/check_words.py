@@ -88,7 +88,7 @@ def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
     kind = "python" if path.suffix == ".py" else "markdown"
     prose = python_prose if kind == "python" else markdown_prose
     for number, line in enumerate(prose(path.read_text()), 1):
-        for word in words:
+        for word in words if line.strip() else ():
             if word.only not in ("", kind):
                 continue
             allowed = [match.span() for match in word.allowed.finditer(line)] if word.allowed else []

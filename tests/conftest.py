@@ -1,5 +1,6 @@
 """What every test runs under: a cache of its own, and one thread for torch and NumPy, since tests run side by side."""
 
+import gc
 import os
 from itertools import count
 
@@ -13,6 +14,20 @@ settings.load_profile("ours")
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ["JOULETRACE_SIMULATED_START"] = "1767225600"  # 2026-01-01: what is simulated is the same every time
+
+
+def pytest_collection_finish():
+    """Modules and tests live to the end: the collector of garbage need not go through them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_cut():
+    """Nothing waits for the disk: that files outlive a power cut is tested by whether ``os.fsync`` is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # a handle that isn't open is refused still
+        yield
 
 
 @pytest.fixture(scope="session")

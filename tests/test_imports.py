@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import jouletrace
@@ -30,10 +31,17 @@ def allowed_imports() -> dict[str, set[str]]:
     return allowed
 
 
+@cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """All of a module, at the top, inside functions or for types alone."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports_of(path: Path) -> set[str]:
     """First-level packages of ours that a module imports, at the top or inside functions."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -74,7 +82,7 @@ def modules() -> dict[str, Path]:
 def modules_imported_by(path: Path, known: dict[str, Path]) -> set[str]:
     """Modules of ours that a module imports, at the top, inside functions or for types alone."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "jouletrace":
             home = str(node.module).partition(".")[2]
             names = {f"{home}.{alias.name}".lstrip(".") for alias in node.names}

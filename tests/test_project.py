@@ -212,6 +212,7 @@ def test_names_of_arguments_are_no_prose():
     assert python_prose(source)[4].count("beat") == 1
 
 
+@pytest.mark.slow  # make check does the same
 def test_the_documentation_and_the_source_use_the_terms_of_the_field(capsys):
     assert check_words.main([]) == 0, capsys.readouterr().out
 

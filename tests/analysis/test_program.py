@@ -34,7 +34,7 @@ def test_a_cupy_program_by_kernel_and_idle():
     assert before + idle + busy == pytest.approx(whole, rel=0.005)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # another recording for the same analysis
 def test_a_training_by_range_and_module():
     run = analysed("resnet50-run-h200.zip")
     assert run.result("closure_kernels").value == pytest.approx(0.999, abs=0.004)

@@ -70,7 +70,7 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
     """Of some 15 to 30 rows of operators in recordings that are trusted, two of three at least."""
     hits, alone, trusted = [], 0, 0
     for seed in (1, 2, 4):
-        recording, truth = untouched(name, "long_varied", seed, 20.0)
+        recording, truth = untouched(name, "long_varied", seed, 15.0)
         _, asked, table = analysed(name, recording)
         if not verdict(asked).startswith("trust: yes"):
             continue
@@ -82,18 +82,25 @@ def test_intervals_hold_for_long_kernels_in_varied_order(name, least):
     assert alone >= least
 
 
-@pytest.mark.parametrize("name", ["part_time", "boxcar", "counter"])
+@pytest.mark.parametrize("name", ["part_time", pytest.param("boxcar", marks=pytest.mark.slow), "counter"])
 def test_repetition_in_place_resolves_operators(name):
     """Untouched there is one row at most; with repeats that hold for 0.2 s there are rows of single operators."""
-    recording, truth = repeated(name, 0, 10.0, 150)
+    recording, truth = repeated(name, 0, 7.0, 150)
     _, asked, table = analysed(name, recording)
     assert verdict(asked).startswith("trust: yes")
     assert np.mean(held(table, truth)) >= 0.75
     assert sum(not row.pooled and row.energy.value is not None for row in table[:-1]) >= 3
 
 
-@pytest.mark.parametrize("name", ["second", "counter"])
-@pytest.mark.parametrize("group", ["short_fixed", "eager"])
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("short_fixed", "second"),
+        ("eager", "counter"),
+        pytest.param("short_fixed", "counter", marks=pytest.mark.slow),
+        pytest.param("eager", "second", marks=pytest.mark.slow),
+    ],
+)
 def test_an_untouched_step_has_no_rows_of_kernels(name, group):
     """Nothing of a step is in a mean over many: rows are pooled, or there are none; none is wrong."""
     recording, truth = untouched(name, group, 0, 6.0)

@@ -131,7 +131,7 @@ def test_a_killed_profile_leaves_a_run_that_can_be_shown(place, capsys):
     assert run.workload["warm_up"]["iteration_s"] > 0.02
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # a monitor whose recorder is killed ends in the same way, in test_monitor
 def test_a_killed_recorder_ends_the_profile_loudly(place, capsys):
     process = profile_until(
         place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5", env=with_counters(place)
@@ -160,7 +160,7 @@ def test_ctrl_c_while_the_commands_are_imported_is_one_line(place, number):
     assert (process.returncode, err) == (130, "jouletrace: interrupted\n")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # as Ctrl-C above; SIGTERM itself is tested with a monitor, in test_monitor
 def test_sigterm_ends_a_profile_as_ctrl_c_does(place, capsys):
     process = profile_until(place, lambda: seen(place, "spans", "warm-up"), "-d", "cpu", "--warmup", "0.5")
     process.terminate()

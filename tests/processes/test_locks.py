@@ -383,7 +383,10 @@ def as_before():
 
 
 @pytest.mark.parametrize("kind", ["mig", "power"])
-@pytest.mark.parametrize("numbers", [(signal.SIGHUP,), (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP)])
+@pytest.mark.parametrize(
+    "numbers",
+    [pytest.param((signal.SIGHUP,), marks=pytest.mark.slow), (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP)],
+)
 def test_a_dropped_connection_ends_a_sweep_as_ctrl_c_does(sweeps, kind, numbers):
     """Shells send it twice, systemd after SIGTERM: the second may come while the first is being served."""
     process = sweeps(kind)

@@ -118,7 +118,7 @@ def test_a_saved_run_gives_the_same_figures_again(profiled):
 
 
 def test_without_a_power_sensor_there_are_times():
-    settings = ProfileSettings(device="cpu", batch=1, **{**QUICK, "warmup_s": 0.5, "detail_time_s": 0.5})
+    settings = ProfileSettings(device="cpu", batch=1, **{**QUICK, "warmup_s": 0.2, "detail_time_s": 0.3})
     run = profile_workload("deit-t", settings)
     ops = {unit["op"]: unit["id"] for unit in rows(run, "op")}
     assert run.result("time_s", ops["aten.addmm"]).value > 0
@@ -127,7 +127,7 @@ def test_without_a_power_sensor_there_are_times():
 
 
 def test_a_sensor_that_sees_a_quarter_of_the_time_tells_large_operators():
-    settings = ProfileSettings(device="sim:a100?seed=2", mode="graph", batch=16, **{**QUICK, "detail_time_s": 25.0})
+    settings = ProfileSettings(device="sim:a100?seed=2", mode="graph", batch=16, **{**QUICK, "detail_time_s": 16.0})
     run = profile_workload("deit-b", settings)
     assert run.result("closure_kernels").value == pytest.approx(1, abs=0.03)
     whole = run.result("energy_total_j").value

@@ -183,8 +183,8 @@ def _integral(at: Array, start: Array, end: Array, value: Array | NDArray[np.boo
     if not len(start):
         return np.zeros(len(at))
     sums = np.append(0.0, np.cumsum(value * (end - start)))
-    times = np.column_stack([start, end]).ravel()
-    return np.asarray(np.interp(at, times, np.column_stack([sums[:-1], sums[1:]]).ravel()))
+    last = np.searchsorted(start[1:], at, side="right")  # the last interval that has begun, or the first
+    return np.asarray(sums[last] + value[last] * np.clip(at - start[last], 0.0, end[last] - start[last]))
 
 
 def slowness_of(start: Array, end: Array, kind: Ints) -> Array:

@@ -37,7 +37,7 @@ def drawn(rng, sds, shape=(8, 4, 10, 6), keep=1.0):
 )
 def test_intervals_of_all_levels_hold_the_truth_as_often_as_they_say(sds, keep):
     rng = np.random.default_rng(11)
-    fleets = 160
+    fleets = 100
     hits, shares = np.zeros(4), np.zeros(4)
     whole = sum(sd**2 for sd in sds)
     for i in range(fleets):

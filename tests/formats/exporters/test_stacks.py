@@ -11,7 +11,7 @@ from jouletrace.run import Run
 
 
 @pytest.fixture(scope="module")
-def run():
+def run(fits_once):
     return next(entry.run for entry in recorded_runs() if "layers" in entry.name)
 
 

@@ -16,7 +16,7 @@ from pace import loop_s
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", sorted({form for form, _ in SAMPLES.values()}))
 def test_no_mutation_brings_it_down(tmp_path, form, count):
     samples = [text.encode() for name, text in SAMPLES.values() if name == form]
@@ -122,7 +122,7 @@ def test_control_characters_stay_in_their_own_row(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_number_of_any_length_in_any_place_is_no_trap(tmp_path, name, count):
     """As a float 400 digits are infinite, and of 5,000 Python makes no integer; "1.2.3" is a number to no one."""

@@ -288,7 +288,7 @@ def test_where_nothing_can_be_merged_it_is_said(tmp_path, capsys):
     assert "holds the merged Run already" in command(capsys, "merge", str(tmp_path)).complaint
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # recording and merging as such are tested above, in this process
 def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
     """As a user runs it: two processes that wait for one another in every step."""
     torch = pytest.importorskip("torch")

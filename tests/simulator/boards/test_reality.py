@@ -76,6 +76,7 @@ def test_the_step_of_four_segments_comes_out_as_recorded():
     assert found.explained > 0.97
 
 
+@pytest.mark.slow
 def test_square_waves_under_the_cap_come_out_as_recorded_down_to_bursts_of_10_ms():
     found = reality.squares()
     assert [part.n > 100 for part in found] == [True] * 3
@@ -94,7 +95,9 @@ def test_readings_on_the_recorded_boards_are_taken_at_half_slots_whatever_their_
     assert rms[1] > 1.3 * rms[0]
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(
+    "name", [name if name == "h100_copies" else pytest.param(name, marks=pytest.mark.slow) for name in RECORDS]
+)
 def test_an_exponential_explains_more_than_a_boxcar_on_every_recording(name):
     levels = sensor_models.Levels(recording(name))
     boxcar, exponential = levels.fit("boxcar"), levels.fit("exponential")

@@ -60,10 +60,12 @@ class LoadFeatures:
             from scipy.signal import lfilter  # slow to import, and calibrations alone need it
 
             decay = np.exp(-self.step_s / rise_s)
-            state, last = lfilter([0.0, 1 - decay], [1, -decay], self.mean, axis=0, zi=self.mean[:1])
+            padded = np.vstack([self.mean, self.mean[-1:]])  # the state after the last step, too
+            integral, _ = lfilter([0.0, 1 - decay], [1, -decay], padded, axis=0, zi=self.mean[:1])
             # What went in and hasn't come out yet is the state of the lag times its time constant.
-            held = np.vstack([state, last]) - state[0]
-            integral = self._integral(0.0) - rise_s / self.step_s * held
+            integral -= integral[0].copy()  # in place: fresh arrays of this size take most of the time
+            integral *= -rise_s / self.step_s
+            integral += self._integral(0.0)
         # A search asks for many lags and windows at the same rise, one after the other.
         if len(self.cache) >= 7:
             del self.cache[next(rise for rise in self.cache if rise > 0)]
