@@ -1,7 +1,7 @@
-"""Disk, memory and time that an hour of training with 10,000 kernels a second takes under ``run``.
+"""Disk, memory and time that an hour of training with 10,000 kernels per second takes under ``run``.
 
 Kernels are drawn (40 names in fixed order, lengths that vary by a tenth); they are traced as ``Duty`` says, and become
-rows, a Run and a folder as those of a program do. Power is a level with noise, 50 readings a second.
+rows, a Run and a folder as those of a program do. Power is a level with noise, 50 readings per second.
 
     python benchmarks/program_hour.py [MINUTES]
 """

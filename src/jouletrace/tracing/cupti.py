@@ -155,7 +155,7 @@ class CuptiTracer:
         return sum(valid for _, valid in self._filled)
 
     def newest(self) -> NDArray[np.uint8] | None:
-        """The last buffer that CUPTI has handed over and nobody has taken."""
+        """The last buffer that CUPTI has handed over, if it is still here."""
         if not self._filled:
             return None
         raw, valid = self._filled[-1]

@@ -39,7 +39,7 @@ class Command:
         return Path(scripts[0] if scripts else self.target).name
 
     def check(self) -> None:
-        """It was found already."""
+        """Its executable is known to exist."""
 
     def run(self, ends: bool = False) -> int:
         """Run it to its end; returns its exit code, 128 more than the number of a signal that ended it.

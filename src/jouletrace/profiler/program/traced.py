@@ -14,7 +14,7 @@ from jouletrace.profiler.program.timeline import Marks
 from jouletrace.tracing.log import Ints, Launched
 
 SIDE_S = 5.0
-"""Traced time on each side of a gap that stands for it."""
+"""Traced time on each side of an untraced interval that stands for it."""
 
 Segment = tuple[int, int]
 """Edges of a traced interval, ns since the Unix epoch."""
@@ -55,7 +55,7 @@ class Traced:
     def weights(self) -> NDArray[np.float64]:
         """For how many of its like each kernel stands, shape (n,).
 
-        A kernel that ran within ``SIDE_S`` of a gap in the trace stands for a part of the gap, too.
+        A kernel that ran within ``SIDE_S`` of an untraced interval stands for a part of it, too.
         """
         weight = np.ones(len(self.work))
         middle = (self.work.start_ns + self.work.end_ns) / 2
