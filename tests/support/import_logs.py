@@ -1,6 +1,5 @@
 """Small logs and reports as other tools write them, made up for tests with round figures."""
 
-
 import pytest
 
 from jouletrace.formats.importers import importer
