@@ -90,17 +90,6 @@ def test_lines_before_the_header_are_passed_over(tmp_path):
     assert "line 7" in warning.message
 
 
-def test_rows_with_a_start_and_an_end_are_spans(tmp_path):
-    text = "layer_name,start_time,end_time,avg_power_w\n"
-    text += "conv,1763508239.3469439,1763508239.3470585,30.2\nfc,1763508239.5,1763508239.6,30\n"
-    run = read(tmp_path, "table", text)
-    spans = run.spans.to_pylist()
-    assert [(s["kind"], s["name"], s["end_ns"] - s["start_ns"]) for s in spans] == [
-        ("layer", "conv", 114_600),
-        ("layer", "fc", 10**8),
-    ]
-
-
 def test_the_sensor_of_a_meter_is_not_taken_for_known(tmp_path):
     power = read(tmp_path, "table", meter([100.0] * 10)).channel("imported:0", "power_w")
     assert (power.window_s, power.gain_pct, power.gapless) == (None, None, None)
@@ -138,25 +127,6 @@ def test_what_is_no_table_is_not_taken_for_one(head):
     assert not importer("table").sniff(head)
 
 
-TIMED = [(0.0, 0.5), (0.5, 2.0)]
-FACTORS = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
-
-
-def spans_of(run):
-    return [(row["start_ns"] / 1e9, row["end_ns"] / 1e9) for row in run.spans.to_pylist()]
-
-
-@pytest.mark.parametrize("unit", FACTORS)
-@pytest.mark.parametrize(
-    "form", ["start_{u},end_{u}", "Start ({u}),End ({u})", "start_time_{u},end_time_{u}", "Begin [{u}],Stop [{u}]"]
-)
-def test_the_unit_of_starts_and_ends_is_that_of_their_headings(tmp_path, form, unit):
-    rows = "".join(f"{a * FACTORS[unit]:.0f},{b * FACTORS[unit]:.0f}\n" for a, b in ((1, 3), (3, 9)))
-    run = read(tmp_path, "table", form.format(u=unit) + "\n" + rows)
-    assert spans_of(run) == [(1, 3), (3, 9)]
-    assert run.settings["imported"][0]["clock"] == "relative"
-
-
 @pytest.mark.parametrize(
     ("header", "cells", "watts"),
     [
@@ -180,26 +150,12 @@ def test_a_power_whose_unit_is_not_known_is_not_taken_for_watts(tmp_path):
         read(tmp_path, "table", "time_s,Power (MW)\n1,2\n2,3\n")
 
 
-def test_cells_may_state_the_unit_of_their_time(tmp_path):
-    run = read(tmp_path, "table", "start,end\n0 ms,500 ms\n999ms,1.5s\n1.5 s,2000000 us\n")
-    assert spans_of(run) == [(0, 0.5), (0.999, 1.5), (1.5, 2.0)]
-
-
-@pytest.mark.parametrize("unit", FACTORS)
-def test_the_unit_of_starts_and_ends_may_be_given(tmp_path, unit):
-    rows = "".join(f"{a * FACTORS[unit]:.0f},{b * FACTORS[unit]:.0f}\n" for a, b in ((1, 3), (3, 9)))
-    run = read(tmp_path, "table", "from,to\n" + rows, map={f"start_{unit}": "from", f"end_{unit}": "to"})
-    assert spans_of(run) == [(1, 3), (3, 9)]
-
-
-@pytest.mark.parametrize("header", ["time,power_w", "start,end"])
 @pytest.mark.parametrize("step", [1, 1000, 10**6, 5 * 10**8, 10**9])
-def test_a_unit_that_nothing_states_is_asked_for(tmp_path, header, step):
+def test_a_unit_that_nothing_states_is_asked_for(tmp_path, step):
     """Whether they come to seconds since 1970 by accident or not."""
-    name = header.split(",")[0]
     rows = "".join(f"{step * k},{step * (k + 1)}\n" for k in range(1, 5))
-    with pytest.raises(BadInputError, match=rf"the unit of .* isn't stated.*--map {name}_s={name}"):
-        read(tmp_path, "table", f"{header}\n{rows}")
+    with pytest.raises(BadInputError, match=r"the unit of .* isn't stated.*--map time_s=time"):
+        read(tmp_path, "table", f"time,power_w\n{rows}")
 
 
 def test_a_mapping_without_a_unit_takes_that_of_the_heading(tmp_path):
@@ -222,11 +178,6 @@ def test_milliseconds_since_1970_are_known_by_their_size_and_said_to_be(tmp_path
     assert "time_unit_assumed" not in codes(read(tmp_path, "table", text.replace("timestamp", "timestamp_ms")))
     seconds = read(tmp_path, "table", "timestamp,power_w\n1709294400,5\n1709294401,6\n")
     assert not codes(seconds)
-
-
-def test_a_start_and_an_end_of_two_clocks_are_refused(tmp_path):
-    with pytest.raises(BadInputError, match="do not count from the same time"):
-        read(tmp_path, "table", "start_ms,end_s\n1709294400000,1\n1709294400100,2\n")
 
 
 def test_milliwatts_read_as_watts_are_asked_about(tmp_path):
@@ -279,17 +230,11 @@ def test_devices_that_a_mapping_leaves_out_are_asked_about_where_rows_share_time
     assert [(device.host, device.index) for device in told.devices] == [("a", 0), ("b", 0)]
 
 
-def test_starts_and_ends_that_are_times_of_day_pass_midnight_together(tmp_path):
-    text = "name,start,end\na,08:00:00,20:00:00\nb,20:00:00,23:59:59\nc,23:59:59,00:00:09\n"
-    run = read(tmp_path, "table", text)
-    assert [round(end - start) for start, end in spans_of(run)] == [43200, 14399, 10]
-
-
 def test_eight_digits_are_a_number_unless_they_are_a_day(tmp_path):
-    run = read(tmp_path, "table", "start_ns,end_ns\n12345678,22345678\n22345678,32345678\n")
-    assert [row["start_ns"] for row in run.spans.to_pylist()] == [12345678, 22345678]
-    with pytest.raises(BadInputError, match="the unit of 'start' and 'end' isn't stated"):
-        read(tmp_path, "table", "start,end\n12345678,22345678\n22345678,32345678\n")
+    run = read(tmp_path, "table", "time_ns,power_w\n12345678,5\n22345678,6\n")
+    assert list(run.series("imported:0", "power_w")[0]) == [12345678, 22345678]
+    with pytest.raises(BadInputError, match="the unit of 'time' isn't stated"):
+        read(tmp_path, "table", "time,power_w\n12345678,5\n22345678,6\n")
 
 
 @pytest.mark.samples

@@ -107,7 +107,6 @@ def timing(
     batch: int | None = None,
     cuda_graph: bool = False,
     seconds: float = 3.0,
-    more: Sequence[str] = (),
 ) -> list[str]:
     """The command that times an engine (or an ``.onnx`` file, which it builds first).
 
@@ -119,7 +118,6 @@ def timing(
         batch: Batch of a network with an implicit batch dimension; others have a fixed one.
         cuda_graph: Launch it as a CUDA graph.
         seconds: Duration of the run.
-        more: Further options, passed on unchanged.
     """
     what = "onnx" if model.suffix.lower() == ".onnx" else "loadEngine"
     command = [program, f"--{what}={model}", f"--duration={seconds:g}", f"--exportTimes={folder / 'times.json'}"]
@@ -131,7 +129,7 @@ def timing(
         command.append(f"--batch={batch}")
     if cuda_graph:
         command.append("--useCudaGraph")
-    return [*command, *more]
+    return command
 
 
 def check(ended: Ended, model: Path) -> None:

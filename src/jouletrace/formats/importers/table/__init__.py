@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import columns, units
-from jouletrace.formats.importers.base import ImportOptions, decode_text, new_run, read_text
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
 from jouletrace.formats.importers.delimited import Delimited, delimiter_of, read_delimited
 from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.numbers import decimal_sign
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.readings import MOST_W
+from jouletrace.formats.importers.stamps import Stamps, read_stamps
 from jouletrace.formats.importers.table.headings import (
     HOST,
     INSTANCE,
@@ -27,7 +27,6 @@ from jouletrace.formats.importers.table.headings import (
     Value,
     find_columns,
 )
-from jouletrace.formats.importers.table.times import read_times
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
@@ -40,6 +39,11 @@ _PREAMBLE_LINES = 100
 MOST_OF_A_BOARD_W = 1500.0
 """No GPU board draws more for long."""
 
+_DAY_NS = 86_400 * 10**9
+"""Rows with a larger distance must be in another unit."""
+
+_IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
+
 
 def sniff(head: bytes) -> bool:
     """Whether the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
@@ -48,7 +52,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Run:
-    """Read a table: readings become samples; rows with a start and an end become spans.
+    """Read a table: its readings become samples.
 
     Raises:
         BadInputError: If no time or no reading is in it, or a column of the mapping is missing.
@@ -61,14 +65,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
     devices = _Devices(log, meaning, options.device)
-    if {"start", "end"} == set(meaning.times) and table.rows:
-        return _spans(path, table, meaning, log, devices, options)
     return _samples(path, table, meaning, _checked(path, table, meaning), log, devices, options)
-
-
-def _left_out(log: Log, names: Sequence[str]) -> None:
-    names = [name for name in names if name]
-    log.left.add("unknown_columns", f"columns were left out ({', '.join(names)[:120]})", len(names))
 
 
 def _header(text: str) -> int | None:
@@ -95,14 +92,14 @@ def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
     there = f"the columns are {', '.join(table.header)[:200]}"
     if not table.rows:
         raise BadInputError(f"{path}: a header without a row that fits it")
-    if "time" not in meaning.times:
+    if meaning.time is None:
         raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
     if not meaning.values:
         raise BadInputError(
             f"{path}: which column is the power? Give --map power_w=COLUMN if it is in watts, "
             f"--map power_mw=COLUMN if in milliwatts; {there}"
         )
-    return meaning.times["time"]
+    return meaning.time
 
 
 def _samples(
@@ -110,7 +107,7 @@ def _samples(
 ) -> Run:
     if len(table.rows) > 2 and len({tuple(row[i] for i in when.places) for row in table.rows}) == 1:
         raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
-    stamps = read_times(path, table, {"time": when}, options)["time"]
+    stamps = _times(path, table, when, options)
     decimal = _decimal(table, meaning, log)
     for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
         log.row("")
@@ -128,8 +125,27 @@ def _samples(
         log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
     _choose_power(log)
     _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
-    _left_out(log, meaning.unknown)
+    unknown = [name for name in meaning.unknown if name]
+    log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
     return log.run("table", "rows", sensor=lambda _, __: METER, stamps=stamps)
+
+
+def _times(path: Path, table: Delimited, when: Times, options: ImportOptions) -> Stamps:
+    """The times of rows. Their unit is stated or queried: a wrong one changes all energies by factors of 1000."""
+    cells = [" ".join(row[i] for i in when.places) for row in table.rows]
+    stamps = read_stamps(cells, options.time_zone, when.unit)
+    unit, column = stamps.assumed_unit, table.header[when.places[0]]
+    if not unit:
+        return stamps
+    apart = np.diff(np.sort(stamps.time_ns[stamps.valid]))
+    apart = apart[apart > 0]
+    if stamps.clock == RELATIVE or (len(apart) and float(np.median(apart)) > _DAY_NS):
+        say = f"give --map time_s={column} (or time_ms, time_us, time_ns)"
+        raise BadInputError(f"{path}: the unit of {column!r} isn't stated: {say}")
+    if unit in _IN_WORDS:
+        text = f"{column!r} is taken for {_IN_WORDS[unit]} since 1970, by the size of its numbers"
+        stamps.notes["time_unit_assumed"] = f"{text}: if that is wrong, give --map time_ns={column}"
+    return stamps
 
 
 def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
@@ -184,37 +200,6 @@ def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
             raise BadInputError(f"{path}: {typical:.3g} W is more than anything behind a single meter draws: {slip}")
         text = f"power of {typical:.6g} W (median) is more than any GPU board draws: {slip}"
         log.note("power_implausible", f"{text}; of a whole server it may be right", device)
-
-
-def _spans(path: Path, table: Delimited, meaning: Columns, log: Log, devices: _Devices, options: ImportOptions) -> Run:
-    """Rows with a start and an end: timed layers, phases or iterations."""
-    found = read_times(path, table, meaning.times, options)
-    start, end = found["start"], found["end"]
-    use: NDArray[np.bool_] = start.valid & end.valid & (end.time_ns >= start.time_ns)
-    log.left.add("no_time", "rows have no start before their end", int((~use).sum()))
-    if not use.any():
-        raise BadInputError(f"{path}: not one row has a start and an end")
-    rows = [row for row, used in zip(table.rows, use, strict=True) if used]
-    ids = [devices.id(row) for row in table.rows]
-    run = new_run(path, "table", start.clock)
-    run.spans = columns.block(
-        "spans",
-        len(rows),
-        id=np.arange(len(rows)),
-        kind="layer" if meaning.name is not None and "layer" in table.header[meaning.name].lower() else "range",
-        name="row" if meaning.name is None else columns.coded([row[meaning.name] for row in rows]),
-        device=columns.coded([id for id, used in zip(ids, use, strict=True) if used]),
-        lane="rows",
-        start_ns=start.time_ns[use],
-        end_ns=end.time_ns[use],
-    )
-    run.devices = list(log.devices.values())
-    run.created_ns = int(start.time_ns[use].min())
-    for what, note in {**start.notes, **end.notes}.items():
-        run.warn(what, note, path.name)
-    _left_out(log, [*meaning.unknown, *(table.header[value.column] for value in meaning.values)])
-    log.left.warn(run)
-    return run
 
 
 class _Devices:

@@ -16,12 +16,6 @@ _TIME = re.compile(
     r"(sample|clock) ?time)$",
     re.I,
 )
-_EDGES = {
-    "start": re.compile(r"^(t )?(start|begin)( ?(time|time ?stamp|ts|t))?$", re.I),
-    "end": re.compile(r"^(t )?(end|stop)( ?(time|time ?stamp|ts|t))?$", re.I),
-}
-_NAME = re.compile(r"^(name|layer|layer ?name|kernel|kernel ?name|op|operator|label|phase|range)$", re.I)
-
 HOST, UUID, NUMBER, INSTANCE = "host", "uuid", "number", "instance"
 _DEVICE = {
     HOST: re.compile(r"^(host|host ?name|node|node ?(id|name)|server|machine|cabinet|rack)$", re.I),
@@ -84,19 +78,17 @@ class Columns:
     """The meaning of a table's columns.
 
     Attributes:
-        times: "time" of rows that are readings; "start" and "end" of rows that are spans.
+        time: The time of a row; None if no column has it.
         device: Columns that identify the device of a row, each with its property: its host, its number, ...
         maybe_device: Columns with such names that the user's mapping leaves out.
         values: Columns of readings.
-        name: Index of the column of names of spans.
         unknown: Headers without a known meaning.
     """
 
-    times: dict[str, Times] = field(default_factory=dict)
+    time: Times | None = None
     device: list[tuple[str, int]] = field(default_factory=list)
     maybe_device: list[tuple[str, int]] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
-    name: int | None = None
     unknown: list[str] = field(default_factory=list)
 
 
@@ -106,9 +98,9 @@ def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) 
     Args:
         header: Names of the columns.
         mapping: Target -> column, as given by the user; empty to use the names alone. Targets are
-            "time", "start" and "end", with the unit of numbers as a suffix ("time_ms"; two columns are
-            joined by "+"), "device", "name", or a channel with the unit of the cells as its suffix
-            ("power_w", "power_mw"), followed by ":1" for the second of several devices in one row.
+            "time", with the unit of numbers as a suffix ("time_ms"; two columns are joined by "+"),
+            "device", or a channel with the unit of the cells as its suffix ("power_w", "power_mw"),
+            followed by ":1" for the second of several devices in one row.
             Other columns are recognised by their names; devices only if the mapping omits times or readings.
         path: Path of the file, for errors.
 
@@ -128,16 +120,12 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
         base, _, device = target.partition(":")
         name, unit = _suffix(base)
         kind = units.unit(unit) if unit else None
-        if name in ("time", "start", "end") and (kind is None) == (not unit) and (kind is None or kind.si == "s"):
-            found.times[name] = Times(tuple(places), unit or _printed_unit(header[places[0]])[1])
+        if name == "time" and (kind is None) == (not unit) and (kind is None or kind.si == "s"):
+            found.time = Times(tuple(places), unit or _printed_unit(header[places[0]])[1])
         elif base == "device":
             found.device = [(_role(header[place]) or NUMBER, place) for place in places]
-        elif base == "name":
-            found.name = places[0]
         elif kind is None or kind.si == "s":
-            wrong = (
-                f"{path}: --map {target}={wanted}: a target is time_s, start_s, end_s (or _ms, _us, _ns), device, name"
-            )
+            wrong = f"{path}: --map {target}={wanted}: a target is time_s (or _ms, _us, _ns), device"
             raise BadInputError(f"{wrong}, or a channel followed by its unit, such as power_w or power_mw")
         else:
             cells = units.unit(_printed_unit(header[places[0]])[1]) if unit in ("W", "J", "C") else None
@@ -153,27 +141,20 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
 def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
     """Add the meanings that the mapping omits, by the names of columns outside the mapping."""
     devices = [(role, place) for role, place in guessed.device if place not in used]
-    whole = "time" in found.times and bool(found.values)
-    free = {name: times for name, times in guessed.times.items() if not used & set(times.places)}
-    if not found.times and "time" in free:
-        found.times = {"time": free["time"]}
-    elif "time" not in found.times:
-        free.pop("time", None)
-        found.times = free | found.times
+    whole = found.time is not None and bool(found.values)
+    if found.time is None and guessed.time is not None and not used & set(guessed.time.places):
+        found.time = guessed.time
     if not found.values:
         found.values = [value for value in guessed.values if value.column not in used]
     if not found.device and not any(value.device for value in found.values):
         # A column "GPU" may hold the power of one: users who name time and power would name devices too.
         found.device, found.maybe_device = ([], devices) if whole else (devices, [])
-    if found.name is None and guessed.name not in used:
-        found.name = guessed.name
 
 
 def _places(columns: Columns) -> set[int]:
     """Columns with a known meaning."""
-    places = {place for times in columns.times.values() for place in times.places}
-    places |= {place for _, place in columns.device} | {value.column for value in columns.values}
-    return places if columns.name is None else places | {columns.name}
+    places = {place for _, place in columns.device} | {value.column for value in columns.values}
+    return places | set(columns.time.places if columns.time is not None else ())
 
 
 def _joined(header: Sequence[str], wanted: str) -> list[str]:
@@ -199,21 +180,16 @@ def _guessed(header: Sequence[str]) -> Columns:
         kind = units.unit(unit) if unit else None
         timed = not unit or (kind is not None and kind.si == "s")
         role = _role(text)
-        edge = next((edge for edge, form in _EDGES.items() if form.match(plain)), "")
         if _TIME.match(plain) and timed:
             times.append((i, unit))
-        elif edge and timed and edge not in found.times:
-            found.times[edge] = Times((i,), unit)
         elif role is not None and (role == HOST or role not in [one for one, _ in found.device]):
             found.device.append((role, i))
-        elif _NAME.match(plain) and found.name is None:
-            found.name = i
         elif (value := _value(i, plain, unit, kind)) is not None:
             found.values.append(value)
         else:
             found.unknown.append(text)
     if times:
-        found.times["time"] = _one_time(header, times)
+        found.time = _one_time(header, times)
     return found
 
 
