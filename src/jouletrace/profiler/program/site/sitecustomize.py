@@ -5,6 +5,7 @@ It lets the process trace itself, then runs the ``sitecustomize`` that it hides.
 
 import os
 import sys
+from importlib import import_module
 
 
 def _chain() -> None:
@@ -13,7 +14,7 @@ def _chain() -> None:
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]
     own = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+        import_module("sitecustomize")
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise
