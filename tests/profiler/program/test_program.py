@@ -7,6 +7,8 @@ import pytest
 
 import fake_kernels
 from jouletrace.analysis.recording import PHASE
+from jouletrace.devices.base import Process
+from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.program import program as recording
 from jouletrace.profiler.program import tracer
@@ -109,6 +111,14 @@ def test_the_state_of_the_interpreter_is_as_before(tmp_path):
 def test_what_python_could_not_run_is_refused_in_one_line(script, said):
     with pytest.raises(BadInputError, match=said):
         script.check()
+
+
+def test_others_on_the_gpu_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(CpuHost, "processes", lambda self: [Process(7, "trainer"), Process(8)])
+    found, _ = ran(tmp_path, "from fake_kernels import launch\nlaunch('one', 0.01)\n")
+    said = [warning.message for warning in found.warnings if warning.code == "other_processes"]
+    assert len(said) == 1
+    assert said[0].startswith("others use the GPU, too: trainer (pid 7), process (pid 8);")
 
 
 def test_a_syntax_error_names_its_line(tmp_path):

@@ -99,6 +99,7 @@ def run_program(
         with session, Children(settings.operators, settings.duty) as children:
             for device in devices:
                 calibrations.attach(session.run, device)
+                _note_others(session.run, device)
             live = Live(session) if settings.live else None
             tracer = Tracer(
                 program.name,
@@ -141,6 +142,14 @@ def _open(names: Sequence[str]) -> list[Device]:
     opened = open_devices([one for name in names for one in (apart if name == "visible" else [name])])
     real = any(device.info.kind != "cpu" and not device.info.simulated for device in opened)
     return [*opened, *(beside_gpus() if real and all(device.info.kind != "cpu" for device in opened) else [])]
+
+
+def _note_others(run: Run, device: Device) -> None:
+    """Say who uses a device before the program does."""
+    others = ", ".join(f"{one.name or 'process'} (pid {one.pid})" for one in device.processes())
+    if others:
+        text = f"others use the GPU, too: {others}; what they draw is in idle and in the rows that run beside them"
+        run.warn("other_processes", text, device.info.id)
 
 
 def _look(session: Session, live: Live | None, tracer: Tracer) -> None:
