@@ -8,7 +8,6 @@ from jsonschema import Draft202012Validator
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.facts import condition_lines
-from jouletrace.report.html import sections
 from jouletrace.run import tables
 from make_runs import GPU, START, cpu_run, profile_run
 
@@ -69,17 +68,6 @@ def test_both_are_in_what_is_printed(form):
         text = render([profile()], form)
     said = " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
     assert "1790 MHz reported, 1652 MHz measured" in said
-
-
-def test_windows_have_a_column_for_the_counted_clock_where_some_were_counted():
-    table = sections.windows(profile([1652.0] * 6 + [None] * 6))
-    names = [heading.name for heading in table.headings]
-    told, counted = (next(i for i, name in enumerate(names) if word in name) for word in ("reported", "measured"))
-    assert counted == told + 1
-    assert [row[counted].value for row in table.rows] == [1652.0] * 6 + [None] * 6
-    assert not any(
-        "told" in heading.name or "counted" in heading.name for heading in sections.windows(profile(None)).headings
-    )
 
 
 def test_the_json_object_has_both():

@@ -49,7 +49,6 @@ latency_seconds_count 7
 # TYPE queue gauge
 queue 4
 plain 1
-not a line at all {
 """
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo
@@ -32,9 +34,8 @@ _LARGEST = 32 << 20
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABELS = r"\{((?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\}"
 _METRIC = re.compile(rf"({_NAME})\s*(?:{_LABELS})?")
-_SAMPLE = re.compile(rf"({_NAME})\s*(?:{_LABELS})?\s*(\S+)")
 _LABEL = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*\"((?:[^\"\\]|\\.)*)\"\s*,?\s*")
-_PARTS_THAT_COUNT = ("_count", "_bucket", "_sum")
+_THAT_COUNT = ("_count", "_bucket", "_sum")
 """Monotonic parts of a histogram or summary."""
 
 
@@ -165,38 +166,27 @@ class Metric:
 
 
 def find(text: str, target: Target) -> Metric:
-    """The series of a metric on a page; malformed lines are skipped."""
+    """The series of a metric on a page; none if the page isn't in Prometheus' format."""
     found = Metric()
-    for line in map(str.strip, text.split("\n")):
-        if line.startswith("# TYPE ") and len(words := line.split()) == 4:
-            found.kind = _kind(words[2], words[3].lower(), target.metric) or found.kind
-            continue
-        match = _SAMPLE.match(line)
-        if match is None:
-            continue
-        found.names.add(match[1])
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        own = {key: _unescaped(text) for key, text in _LABEL.findall(match[2] or "")}
-        if match[1] == target.metric and all(own.get(key, "") == value for key, value in target.labels.items()):
-            found.values[",".join(f"{key}={own[key]}" for key in sorted(own))] = value
-        else:
-            found.unselected += match[1] == target.metric
+    try:
+        families = list(text_string_to_metric_families(text))
+    except (ValueError, IndexError):
+        return found
+    for family in families:
+        names = {family.name, *([f"{family.name}_total"] if family.type == "counter" else [])}
+        if target.metric in names:
+            found.kind = found.kind or family.type
+        for sample in family.samples:
+            found.names.add(sample.name)
+            if sample.name != target.metric:
+                continue
+            counts = family.type in ("histogram", "summary") and sample.name.removeprefix(family.name) in _THAT_COUNT
+            found.kind = "counter" if counts else found.kind or family.type
+            if all(sample.labels.get(key, "") == value for key, value in target.labels.items()):
+                found.values[",".join(f"{key}={sample.labels[key]}" for key in sorted(sample.labels))] = sample.value
+            else:
+                found.unselected += 1
     return found
-
-
-def _kind(family: str, kind: str, name: str) -> str:
-    """What the declaration of a family says of a metric; "" if the metric isn't of this family."""
-    if family == name or (kind == "counter" and name == f"{family}_total"):
-        return kind
-    counts = kind in ("histogram", "summary") and name in {family + part for part in _PARTS_THAT_COUNT}
-    return "counter" if counts else ""
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
 
 
 class WorkCounter:

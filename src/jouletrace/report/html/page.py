@@ -70,7 +70,7 @@ class View:
     headline: Table | None
     parts: list[Table]
     latency: Table | None
-    conditions: list[Table]
+    sensors: Table | None
     checks: Table | None
     provenance: list[tuple[str, list[tuple[str, str]]]]
     hint: str = ""
@@ -157,7 +157,6 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
     headline = content.model_section(run, results, marks).printable()
     sensors = tables.of_section(content.sensor_section(run.channels).printable(), "sensors") if run.channels else None
-    conditions = [sections.passes(run), sensors, sections.windows(run)]
     found = View(
         id=f"run{number}",
         tab=_tab(run, runs),
@@ -170,7 +169,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
         headline=tables.of_section(headline, "figures", "Figures") if headline.rows else None,
         parts=[*tables.parts(run, results, marks), *sections.traced(run, results), *sections.counters(run)],
         latency=sections.percentiles(run),
-        conditions=[table for table in conditions if table is not None],
+        sensors=sensors,
         checks=sections.check_table(results),
         provenance=sections.provenance(run),
     )

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from jouletrace.analysis.latency import distribution
-from jouletrace.report import checks, reasons
+from jouletrace.report import checks
 from jouletrace.report.document import printable
 from jouletrace.report.html import tables
 from jouletrace.report.html.tables import Heading, Table
@@ -80,57 +79,6 @@ def percentiles(run: Run) -> Table | None:
     table = tables.plain("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
     table.notes.append(f"n = {found['n']}")
     return table
-
-
-def passes(run: Run) -> Table | None:
-    """What happened when: the phases of the measurement, with the power that was read in each."""
-    spans = run.spans.filter(pc.equal(run.spans["kind"], "phase"))
-    if not len(spans):
-        return None
-    start = int(pc.min(spans["start_ns"]).as_py())
-    rows = []
-    for span in spans.slice(0, tables.MOST_ROWS).to_pylist():
-        stamps, watts = run.series(span["device"] or (run.devices[0].id if run.devices else ""), "power_w")
-        inside = watts[(stamps >= span["start_ns"]) & (stamps <= span["end_ns"])]
-        readings = inside[np.isfinite(inside)]
-        mean = float(readings.mean()) if len(readings) else None
-        rows.append(
-            (
-                span["name"],
-                (span["start_ns"] - start) / 1e9,
-                (span["end_ns"] - span["start_ns"]) / 1e9,
-                mean,
-                len(readings),
-            )
-        )
-    columns = [("pass", ""), ("began", "s"), ("took", "s"), ("mean of readings", "W"), ("readings", "1")]
-    return tables.plain("passes", "What happened when", columns, rows)
-
-
-def windows(run: Run) -> Table | None:
-    """The energy windows as they were run."""
-    if not len(run.windows):
-        return None
-    names = dict(zip(run.units["id"].to_pylist(), run.units["name"].to_pylist(), strict=True))
-    clock = {"clock_mhz": "clock"}
-    if run.windows["counted_mhz"].null_count < len(run.windows):
-        clock = {"clock_mhz": "clock reported", "counted_mhz": "clock measured"}
-    rows = []
-    for row in run.windows.to_pylist():
-        n = row["replays"]
-        each = [row[key] / n if row[key] is not None and n else None for key in ("energy_j", "time_s")]
-        flags = reasons.flags(filter(None, (row["flags"] or "").split(",")))
-        unit = names.get(row["unit"]) or ""
-        clocks = [row[key] for key in clock]
-        rows.append((row["order"], row["variant"], unit, n, *each, *clocks, row["temperature_c"], flags))
-    columns = [("order", "1"), ("variant", ""), ("part", ""), ("iterations", "1"), ("energy an iteration", "J")]
-    columns += [
-        ("time an iteration", "s"),
-        *((name, "MHz") for name in clock.values()),
-        ("temperature", "°C"),
-        ("remarks", ""),
-    ]
-    return tables.plain("windows", "Energy windows", columns, rows)
 
 
 def check_table(results: Results) -> Table | None:
