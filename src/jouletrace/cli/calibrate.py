@@ -13,7 +13,7 @@ from jouletrace.cli.output import Place, check_form, print_runs, say
 
 def calibrate(
     device: options.Device = "auto",
-    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 16.0,
     output: options.Output = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write the report, with the fit of each sensor drawn, into this HTML file.")
@@ -23,7 +23,7 @@ def calibrate(
 ) -> None:
     """Measure the response of this GPU's power sensors.
 
-    A load is switched on and off for under a minute.
+    A load is switched on and off; all takes half a minute.
 
     The result is stored by UUID and driver version, and used by profile and measure.
     """
