@@ -3,8 +3,8 @@
     python benchmarks/attribution/speed.py [--seconds 60] [--blind]
 
 Prints kernels, seconds on the clock and of the processor for the timeline, lock and fit, checks and rows, and the
-most memory. One thread, as in ``analysis``; the sample rate is known to 2 Hz, or with ``--blind`` looked for from 1200 to
-1260 Hz.
+most memory. One thread, as in ``analysis``; the sample rate is known to 2 Hz, or with ``--blind`` looked for from
+1200 to 1260 Hz.
 """
 
 import argparse
