@@ -3,14 +3,12 @@
     python benchmarks/attribution/speed.py [--seconds 60] [--blind]
 
 Prints kernels, seconds on the clock and of the processor for the timeline, lock and fit, checks and rows, and the
-most memory. One thread, as in ``analysis``; the sample rate is known to 2 Hz, or with
-``--blind`` looked for from 1200 to 1260 Hz.
+most memory. One thread, as in ``analysis``; the sample rate is known to 2 Hz, or with ``--blind`` looked for from
+1200 to 1260 Hz.
 """
 
 import argparse
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -25,9 +23,7 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
-from scenarios import draw
+from jouletrace.simulator import draw
 
 
 def main():

@@ -15,7 +15,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
 from jouletrace.sensor.calibration.fit import Fit, fit_response
-from jouletrace.sensor.counter import find_steps, record_over_counter
+from jouletrace.sensor.counter import FLOOR, find_steps, record_over_counter
 from jouletrace.sensor.record import clean
 from jouletrace.sensor.stamps import updates
 
@@ -53,7 +53,8 @@ def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
         ratio = record_over_counter(
             record, fit.response, find_steps(counter_stamps, joules, most_w=most_w(run, device))
         )
-        fit = replace(fit, response=replace(fit.response, counter_ratio=ratio.value))
+        known = ratio.half_width is not None and ratio.half_width < 2 * FLOOR  # a counter seldom read says nothing
+        fit = replace(fit, response=replace(fit.response, counter_ratio=ratio.value if known else None))
     return fit
 
 

@@ -12,14 +12,14 @@ from jouletrace.cli.output import Place, check_form, print_runs
 
 def calibrate(
     device: options.Device = "auto",
-    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 45.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 16.0,
     output: options.Output = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Measure the response of this GPU's power sensors.
 
-    A load is switched on and off for under a minute.
+    A load is switched on and off; all takes half a minute.
 
     The result is stored by UUID and driver version, and used by profile and measure.
     """

@@ -27,12 +27,13 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Calibration
 from jouletrace.run.store import save
 
-SHORTEST_S, LONGEST_S = 0.03, 1.6
+SHORTEST_S, LONGEST_S = 0.03, 0.6
 WARMUP_S = 2.0
-REST_S = 2.5
+REST_S = 1.5
 POWER_S = 0.005
 """Seconds between polls of readings that are constant between updates: the time of a change gives their timing."""
-DEFAULT_S = 45.0
+DEFAULT_S = 16.0
+"""As good as 45 s of pulses of up to 1.6 s (docs/results/accuracy-sim.md): it has as many edges per channel."""
 
 
 def calibrate(
@@ -115,10 +116,10 @@ def calibrate(
 
 
 def pulse_train(seconds: float, seed: int) -> NDArray[np.float64]:
-    """Lengths (on, off) of pulses in seconds, shape (n, 2), log-uniform between 30 ms and 1.6 s.
+    """Lengths (on, off) of pulses in seconds, shape (n, 2), log-uniform between 30 ms and 0.6 s.
 
-    Short pulses determine the response of fast sensors, long pulses that of slow sensors. Irregular lengths prevent
-    aliasing with any update period.
+    A sensor of 20 ms follows the shortest; one that means over a second sees the density of pulses vary. Irregular
+    lengths prevent aliasing with any update period.
     """
     rng = np.random.default_rng(seed)
     lengths: list[tuple[float, float]] = []

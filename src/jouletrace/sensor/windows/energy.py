@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Z95 = 1.959963984540054
 
 T95 = 2.086
-"""Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration of about 45 s,
+"""Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration,
 are known to about a sixth, which is worth so many (GUM, JCGM 100:2008, equation G.3)."""
 
 _CHUNK = 128
