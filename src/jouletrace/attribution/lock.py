@@ -54,7 +54,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
     """
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
-        observer = Averaged(sensor, sensor.delay_s)
+        observer = Averaged.of(sensor, readings)
         delays = sensor.delay_s + sensor.delay_spread_s * WHERE
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)

@@ -8,7 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.response import BIN_S, BINS_S, Response
 from jouletrace.sensor.sampler import Readout, Track
 from jouletrace.stats.regression import Prior
@@ -155,30 +157,41 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Averaged:
-    """A sensor whose readings are means over windows: part-time sensors, means over a second.
+    """A sensor whose readings are means over windows: part-time sensors, means over a second, differences of a counter.
 
     Attributes:
         sensor: The nominal sensor.
+        time_s: Times of the readings of a record, ascending, shape (n,).
+        window_s: Length of each reading's window, shape (n,).
         delay_s: From a window's end to its reading.
         stretch: Relative excess of the windows' length.
     """
 
     sensor: Means
+    time_s: Array
+    window_s: Array
     delay_s: float
     stretch: float = 0.0
 
-    @property
-    def window_s(self) -> float:
-        """Length of the windows."""
-        return self.sensor.window_s * (1 + self.stretch)
+    @classmethod
+    def of(cls, sensor: Means, readings: Readings) -> Averaged:
+        """The observer of a record.
+
+        Raises:
+            BadInputError: If only one of readings and sensor has a window per reading.
+        """
+        if (sensor.window_s is None) != (readings.window_s is not None):
+            raise BadInputError("power record: a counter's readings need a counter's sensor, and only they do")
+        window = readings.window_s if sensor.window_s is None else np.full(len(readings.time_s), sensor.window_s)
+        return cls(sensor, readings.time_s, np.asarray(window), sensor.delay_s)
 
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
-        window = self.window_s
+        window = self.window_s[np.searchsorted(self.time_s, time_s)] * (1 + self.stretch)
         end = time_s - self.delay_s
         table, total = timeline.integrals(np.concatenate([end - window, end]), value)
         count = len(time_s)
-        kinds = (table[count:] - table[:count]) / window
+        kinds = (table[count:] - table[:count]) / window[:, None]
         edges = np.concatenate(
             [end - window, end, end - window - EDGE_S, end - EDGE_S, end - window + EDGE_S, end + EDGE_S]
         )
@@ -195,7 +208,7 @@ class Averaged:
     @property
     def reach_s(self) -> float:
         """See ``Observer``."""
-        return self.window_s + self.delay_s
+        return float(self.window_s.max() * (1 + self.stretch) + self.delay_s)
 
     @property
     def place(self) -> Array:

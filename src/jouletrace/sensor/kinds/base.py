@@ -44,12 +44,12 @@ class Means:
     """A sensor whose readings are means over windows that end some delay before them.
 
     Attributes:
-        window_s: Length of a window.
+        window_s: Length of a window; None where each reading has its own (a counter's ``Readings.window_s``).
         delay_s, delay_spread_s: Delay, and its standard deviation between GPUs.
         stretch_spread: Relative standard deviation of the window's length between GPUs.
     """
 
-    window_s: float
+    window_s: float | None
     delay_s: float = 3e-3
     delay_spread_s: float = 1.5e-3
     stretch_spread: float = 0.015
@@ -57,6 +57,9 @@ class Means:
 
 PART_TIME, BOXCAR, SECOND = Means(25e-3), Means(20e-3), Means(1.0)
 """25 ms of every 100 ms (A100, published); 20 ms of every 20 ms; the last second."""
+
+COUNTER = Means(None, 0.0, 1.5e-3, 1e-6)
+"""An energy counter: a reading is the difference between two of its steps."""
 
 
 @dataclass(frozen=True)
