@@ -93,7 +93,7 @@ def trainer_callback(
         label: Name of the Run.
         devices: As in ``record``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after the training.
-        **options: Further options of ``record``: ``on_update``, ``trace_s``, ...
+        **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
         NotPossibleError: If transformers isn't installed.
@@ -157,7 +157,7 @@ def lightning_callback(
         label: Name of the Run.
         devices: As in ``record``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``.
-        **options: Further options of ``record``: ``on_update``, ``trace_s``, ...
+        **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
