@@ -31,6 +31,7 @@ from jouletrace.profiler.record.partial import SoFar
 from jouletrace.profiler.record.ranges import Marks
 from jouletrace.profiler.record.ranks import device_of, parts_of, this_rank
 from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of
+from jouletrace.profiler.record.summary import summary
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.files import shown
@@ -92,7 +93,7 @@ class Recording:
         self._session: Session
         self._marks: Marks
         self._sums: LiveSums | None = None
-        self._recording = threading.Event()
+        self._started = threading.Event()
         self._tracer: Tracer | None = None
         self._annotations: Annotations | None = None
         self._start_ns = 0
@@ -138,10 +139,22 @@ class Recording:
         if error is None and self._failed is not None:
             raise self._failed
 
+    def __str__(self) -> str:
+        """The figures so far in a line; after the end the largest parts of its energy, in a dozen lines at most."""
+        if self.run is not None:
+            return summary(self.run, self.split)
+        on = self._outer if self._start_ns == 0 else self
+        return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
+
     @property
     def marks(self) -> Marks:
         """The marks, which open and close ranges."""
         return self._that_is_on()._marks
+
+    @property
+    def started(self) -> bool:
+        """Whether the recorder has started, so that ``now`` returns at once."""
+        return self._that_is_on()._started.is_set()
 
     def has_warned(self, code: str) -> bool:
         """Whether ``warn`` has added a warning with that code to the Run."""
@@ -176,7 +189,7 @@ class Recording:
         if on is not self:
             return on.now()
         self._check_mine()
-        self._recording.wait()
+        self._started.wait()
         with self._flushing:
             self._catch_up()
             name = self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}"
@@ -195,7 +208,7 @@ class Recording:
         if on is not self:
             return on.recent(seconds)
         self._check_mine()
-        self._recording.wait()
+        self._started.wait()
         with self._flushing:
             self._catch_up()
             if self._sums is None:
@@ -290,7 +303,7 @@ class Recording:
             self._failed = error if isinstance(error, RecorderDiedError) else RecorderDiedError(str(error))
             session.run.warn("failed", str(error))
         finally:
-            self._recording.set()
+            self._started.set()
 
     def _flush_regularly(self) -> None:
         due = time.monotonic() + self._update_s
@@ -347,7 +360,7 @@ class Recording:
             settle()  # what the loop has launched belongs to it
         end_ns = self._session.clock.time_ns()
         traced = self._tracer.end() if self._tracer is not None else None
-        self._recording.wait()
+        self._started.wait()
         self._flusher.join(_PATIENCE_S)
         if self._flusher.is_alive():
             text = f"on_update had not returned {_PATIENCE_S:g} s after the end, and was abandoned"
