@@ -1,7 +1,9 @@
 """Where the energy of a recorded loop went, with kernels that the loop launches into a fake log."""
 
+import gc
 import os
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -157,6 +159,16 @@ def test_a_fault_of_the_split_does_not_end_the_program(monkeypatch, tmp_path):
     run = jt.load(tmp_path / "run")
     assert run.complete
     assert any("ZeroDivisionError" in warning.message for warning in run.warnings)
+
+
+def test_a_tracer_that_has_ended_takes_no_memory():
+    found = Tracer("run")
+    found.end()
+    gone = weakref.ref(found)
+    del found
+    fake_kernels.current = None
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.thorough

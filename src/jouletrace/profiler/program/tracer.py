@@ -7,9 +7,11 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -171,7 +173,7 @@ class Tracer:
         self._state = threading.RLock()
         self._undo: list[Callable[[], None]] = []
         self._imports = AfterImport((*_WRAPPED, *_CUDA_USERS), self._wrap).__enter__()
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=partial(_call, weakref.WeakMethod(self._forked)))
         self._fresh()
         self._wrap()
         self.ran = cuda_runs()
@@ -423,6 +425,7 @@ class Tracer:
         if log.dropped:
             self.notes.append(("records_dropped", f"the tracer dropped {log.dropped} records: kernels are missing"))
         work, number, meanings = log.launched()
+        self._watch.log = None
         labels = self.sampler.labels if self.sampler is not None else []
         unsampled = self.sampler.problem if self.sampler is not None and not labels else ""
         rank = this_rank()
@@ -450,6 +453,12 @@ def _check_free() -> None:
         raise NotPossibleError("torch's profiler, which the program has started before, holds CUPTI")
 
 
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Call a method, if its object still lives: what is registered for forks stays for ever."""
+    if (still := method()) is not None:
+        still()
+
+
 def settle() -> None:
     """Wait for the GPU, but not for ever."""
 
@@ -458,8 +467,9 @@ def settle() -> None:
             synchronize()
 
     waiting = threading.Thread(target=wait, name="jouletrace-settle", daemon=True)
-    waiting.start()
-    waiting.join(PATIENCE_S)
+    with suppress(RuntimeError):  # the interpreter shuts down
+        waiting.start()
+        waiting.join(PATIENCE_S)
 
 
 def cuda_runs() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.analysis.recording import IDLE_NAME
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.report.document import printable
 from jouletrace.report.program import verdict
 from jouletrace.report.results import Results
@@ -21,7 +22,8 @@ def summary(run: Run, split: Run | None) -> str:
     mark = "SIMULATED " if run.simulated else ""
     if split is None:
         time_s, energy = whole(run)
-        lines = [f"{mark}{name}: {figure(energy, 'J')} in {quantity(time_s, 's')}"]
+        joules = figure(energy, "J") if energy.value is not None else f"energy unknown: {energy.reason}"
+        lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
     else:
         results = Results(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
@@ -39,10 +41,10 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
 
 
 def whole(run: Run) -> tuple[float | None, Estimate]:
-    """The longest time of a device in seconds, and the energy of all of them in joules."""
-    numbers = range(1, len(run.devices) + 1)
-    times = [time for number in numbers if (time := run.result("time_s", number).value) is not None]
-    return max(times, default=None), total([run.result("energy_total_j", number) for number in numbers])
+    """How long was recorded in seconds, and the energy of all devices in joules."""
+    start, end = phase_edges(run, "monitor")
+    time_s = float(end.max() - start.min()) / 1e9 if len(start) else None
+    return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 
 
 def _parts(split: Run) -> dict[str, float]:
