@@ -1,4 +1,4 @@
-"""DistributedDataParallel training on several GPUs: energies of ranks and communication, against the GPUs' counters.
+"""DistributedDataParallel training on several GPUs: energies of ranks and their waiting, against the GPUs' counters.
 
     PYTHONPATH=src python benchmarks/ddp.py --seconds 45 --output runs/ddp
 
@@ -67,15 +67,15 @@ def worker(options: argparse.Namespace) -> None:
     dist.all_reduce(each)  # all ranks make the same number of steps
     n = max(int(options.seconds / (each.item() / dist.get_world_size())), 30)
     devices = "visible" if gpu else f"sim:h100?realtime=1&seed={rank + 1}&load=0.5:{300 + 100 * rank}"
-    with jt.record(
-        "bert-b, DDP", devices=devices, save_to=options.output, trace_s=options.trace, on_update=print
-    ) as recording:
+    with jt.record("bert-b, DDP", devices=devices, save_to=options.output, on_update=print) as recording:
         for _ in range(n):
             train()
             jt.step()
         if gpu:
             torch.cuda.synchronize()
     print(f"rank {rank}: {n} steps; {recording.now()}", flush=True)
+    if rank == 0:
+        print(recording, flush=True)
     dist.destroy_process_group()
 
 
@@ -101,7 +101,6 @@ def main() -> None:
     """Driver, or one rank."""
     options = argparse.ArgumentParser(description="DDP on several GPUs, measured")
     options.add_argument("--seconds", type=float, default=45.0)
-    options.add_argument("--trace", type=float, default=8.0, help="seconds of kernels to trace")
     options.add_argument("--batch", type=int, default=64, help="of one rank")
     options.add_argument("--ranks", type=int, default=0, help="default: one a GPU")
     options.add_argument("--output", default="runs/ddp")

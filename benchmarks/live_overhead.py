@@ -1,4 +1,4 @@
-"""The cost of ``jt.record`` for the loop that it records: paired segments with it and without, as a ratio.
+"""The cost of ``jt.record`` for the loop that it records: its start, and paired segments with it and without.
 
     PYTHONPATH=src python benchmarks/live_overhead.py                 (on the GPU, else CPU and a simulated GPU)
     PYTHONPATH=src python benchmarks/live_overhead.py --pairs 20 --step-ms 10 --ranges 3
@@ -6,7 +6,7 @@
 A step launches the same work with and without; recorded segments mark ``--ranges`` ranges, one
 ``record_function`` and a step each. Time is the host's, from the first launch until the GPU has finished
 the last one; CPU time is that of this process, all threads, which is more informative where other processes use the
-CPU too. Pairs run in succession, with alternating order within a pair.
+CPU too. Pairs run in succession, with alternating order within a pair; first without kernels, then with them.
 """
 
 from __future__ import annotations
@@ -59,11 +59,29 @@ def stretch(step: Callable[[], None], steps: int, ranges: int, gpu: bool) -> tup
     return time.perf_counter() - begin, time.process_time() - cpu
 
 
-def summary(what: str, ratios: list[float]) -> str:
+def starts(devices: str) -> None:
+    """Print how long the thread that records waits for the start, and when the rest of it is ready."""
+    for number in range(4):
+        recording = jt.record("start", devices=devices)
+        begin = time.perf_counter()
+        recording.__enter__()
+        waited = time.perf_counter() - begin
+        while not recording.started:
+            time.sleep(1e-3)
+        ready = time.perf_counter() - begin
+        tracer = recording._tracer
+        traced = tracer._watch.segment_ns if tracer is not None else None
+        beside = f", kernels from {(traced - recording._start_ns) / 1e6:.0f} ms on" if traced else ""
+        recording.__exit__(None, None, None)
+        verdict = "at most 100 ms" if waited <= 0.1 else "MORE THAN 100 ms"
+        print(f"START {number}: waits {1e3 * waited:.0f} ms ({verdict}); recorder after {1e3 * ready:.0f} ms{beside}")
+
+
+def summary(what: str, ratios: list[float], most: float) -> str:
     """Mean with its interval, median and verdict."""
     found, middle = mean_estimate(np.array(ratios)), float(np.median(ratios))
     percent = [f"{100 * (value - 1):+.2f} %" for value in (found.value, found.low, found.high, middle)]
-    verdict = "at most 0.5 %" if middle <= 1.005 else "MORE THAN 0.5 %"
+    verdict = f"at most {100 * most:g} %" if middle <= 1 + most else f"MORE THAN {100 * most:g} %"
     return f"OVERHEAD in {what}: mean {percent[0]} ({percent[1]} to {percent[2]}), median {percent[3]}: {verdict}"
 
 
@@ -80,23 +98,29 @@ def main() -> None:
     devices = "visible" if gpu else "sim:h100?realtime=1&load=0.5:300"
     step = work_on(gpu, chosen.step_ms / 1e3 / (chosen.ranges + 1))
     steps = max(round(chosen.seconds / chosen.step_ms * 1e3), 10)
+    starts(devices)
     stretch(step, steps, chosen.ranges, gpu)
-    ratios: tuple[list[float], list[float]] = [], []
-    for pair in range(chosen.pairs):
-        seconds = {}
-        for recorded in (True, False) if pair % 2 else (False, True):
-            if recorded:
-                with jt.record("overhead", devices=devices, on_update=lambda _: None, update_s=1.0):
-                    seconds[True] = stretch(step, steps, chosen.ranges, gpu)
-            else:
-                seconds[False] = stretch(step, steps, chosen.ranges, gpu)
-        for kind, found in enumerate(ratios):
-            found.append(seconds[True][kind] / seconds[False][kind])
-        print(f"pair {pair}: recorded / not, time {ratios[0][-1]:.4f}, CPU time {ratios[1][-1]:.4f}", flush=True)
     marks = (2 * chosen.ranges + 3) * steps
     print(f"steps of {chosen.step_ms:g} ms with {chosen.ranges + 1} ranges, {marks} marks per segment")
-    print(summary("time", ratios[0]))
-    print(summary("CPU time", ratios[1]))
+    for kernels, most in ((False, 0.005), (True, 0.03)):
+        ratios: tuple[list[float], list[float]] = [], []
+        what = "with kernels" if kernels else "without kernels"
+        for pair in range(chosen.pairs):
+            seconds = {}
+            for recorded in (True, False) if pair % 2 else (False, True):
+                if recorded:
+                    options = {"on_update": lambda _: None, "update_s": 1.0, "kernels": kernels}
+                    with jt.record("overhead", devices=devices, **options) as recording:
+                        recording.now()  # when the recorder has started
+                        seconds[True] = stretch(step, steps, chosen.ranges, gpu)
+                else:
+                    seconds[False] = stretch(step, steps, chosen.ranges, gpu)
+            for kind, found in enumerate(ratios):
+                found.append(seconds[True][kind] / seconds[False][kind])
+            ratio, cpu = ratios[0][-1], ratios[1][-1]
+            print(f"pair {pair}, {what}: recorded / not, time {ratio:.4f}, CPU time {cpu:.4f}", flush=True)
+        print(summary(f"time, {what}", ratios[0], most))
+        print(summary(f"CPU time, {what}", ratios[1], most))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jouletrace.profiler.record.callbacks import lightning_callback, trainer_callback
     from jouletrace.profiler.record.live import range as range  # not in __all__, where it would hide the builtin
     from jouletrace.profiler.record.live import record, step
+    from jouletrace.profiler.record.magic import load_ipython_extension as load_ipython_extension
     from jouletrace.profiler.record.merge_ranks import merge_ranks
     from jouletrace.profiler.record.partial import RangeSoFar, SoFar
     from jouletrace.profiler.record.recording import Recording
@@ -50,6 +51,7 @@ _HOMES = {
     "ab": "jouletrace.profiler.ab",
     "lightning_callback": "jouletrace.profiler.record.callbacks",
     "load": "jouletrace.run",
+    "load_ipython_extension": "jouletrace.profiler.record.magic",
     "measure": "jouletrace.profiler.measure",
     "merge_ranks": "jouletrace.profiler.record.merge_ranks",
     "profile": "jouletrace.profiler.python",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from jouletrace.analysis.communication import add_communication
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.model import add_model
@@ -50,7 +49,6 @@ def analyse(run: Run) -> Run:
         if run.kind == "record":
             units = add_ranges(run, figures)
             add_ranks(run, figures, units)
-            add_communication(run, figures)
         add_work(run, figures)
     elif run.kind == "program":
         add_program(run, figures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from functools import cache
 from importlib import metadata
 
 from jouletrace.version import __version__
@@ -116,15 +117,20 @@ def versions() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
     }
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    found |= {package: version for package in _PACKAGES if (version := _version(package)) is not None}
     torch = sys.modules.get("torch")
     if torch is not None:
         found["cuda"] = str(torch.version.cuda or "none")
     return found
+
+
+@cache
+def _version(package: str) -> str | None:
+    """Of an installed package, which takes some milliseconds to look up."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def environment() -> dict[str, str]:

@@ -91,21 +91,37 @@ class Session:
             BadInputError: If the folder can't be written.
             RecorderDiedError: If recording can't start.
         """
-        self.run.created_ns = self.clock.time_ns()
-        self._pair_clocks()
-        self.save_header()  # from here on a crash leaves a readable Run
-        self._spans = SpooledRows(self._home / SPOOL, "spans")
-        self._windows = SpooledRows(self._home / SPOOL, "windows")
-        self._units = SpooledRows(self._home / SPOOL, "units")
+        self.open()
         try:
-            self.recorder.start()
-            self._recording = True
-            self.run.channels = list(self.recorder.channels)
-            self.save_header()
+            self.start_recorder()
         except BaseException as error:
             self._end_early(error)
             raise
         return self
+
+    def open(self) -> None:
+        """Accept spans; the first half of ``with``, for who doesn't want to wait for the recorder.
+
+        Raises:
+            BadInputError: If the folder can't be written.
+        """
+        self.run.created_ns = self.clock.time_ns()
+        self._pair_clocks()
+        save_header(self.run, self._home)  # from here on a crash leaves a readable Run
+        self._spans = SpooledRows(self._home / SPOOL, "spans")
+        self._windows = SpooledRows(self._home / SPOOL, "windows")
+        self._units = SpooledRows(self._home / SPOOL, "units")
+
+    def start_recorder(self) -> None:
+        """Record the devices, which takes a second to start; the second half of ``with``, in any thread.
+
+        Raises:
+            RecorderDiedError: If recording can't start.
+        """
+        self.recorder.start()
+        self._recording = True
+        self.run.channels = list(self.recorder.channels)
+        self.save_header()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None:

@@ -104,7 +104,6 @@ class Settings(TypedDict, total=False):
     seconds: _Number
     seed: Integer
     target_ci: _Number | None
-    trace_s: _Number
     tracing: Facts
 
 

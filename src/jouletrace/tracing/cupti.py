@@ -144,6 +144,7 @@ class CuptiTracer:
         dropped = ctypes.c_size_t()
         self.cupti.call("cuptiActivityGetNumDroppedRecords", None, ctypes.c_uint32(0), ctypes.byref(dropped))
         self.dropped += dropped.value
+        self._free = []  # this object lives as long as the process
 
     def buffers(self) -> list[NDArray[np.uint8]]:
         """The valid part of each buffer filled so far, without copying."""

@@ -104,8 +104,8 @@ def test_a_range_that_is_open_when_cuda_starts_has_the_kernels_within(traced, mo
     one.marks.end(inner)
     one.marks.end(outer)
     found = one.end()
-    assert found.marks.ranges == [("epoch",), ("epoch", "set-up"), ("epoch", "forward")]
-    assert (found.marks.meaning - found.marks.first_range).tolist() == [0, 4, 5, 1]
+    assert found.marks.ranges == [("epoch",), ("epoch", "forward")]
+    assert (found.marks.meaning - found.marks.first_range).tolist() == [0, 2, 3, 1]
 
 
 def test_a_live_line_says_what_runs(traced, monkeypatch):

@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import jouletrace as jt
+from commands import wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.record import active
 
@@ -68,6 +69,48 @@ def test_a_trainer_tells_its_steps_epochs_and_evaluations(tmp_path):
     assert jt.load(tmp_path / "run").complete
 
 
+class Loggers:
+    """What TensorBoard, W&B and others would get."""
+
+    def __init__(self):
+        self.lines = []
+
+    def log_metrics(self, metrics, step):
+        self.lines.append((step, metrics))
+
+
+def started(callback):
+    wait_for(lambda: callback._loop._recording.started)
+
+
+@pytest.mark.thorough
+def test_loggers_of_a_trainer_get_the_figures_and_in_the_end_the_totals(capsys):
+    callbacks = pytest.importorskip("transformers.trainer_callback")
+    seen, ours = [], jt.trainer_callback("tiny", devices=REAL)
+
+    class Logger(callbacks.TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **_):
+            seen.append(dict(logs))
+
+    handler = callbacks.CallbackHandler([callbacks.DefaultFlowCallback, Logger, ours], None, None, None, None)
+    state, control = callbacks.TrainerState(), callbacks.TrainerControl()
+    args = SimpleNamespace(logging_strategy="no", eval_strategy="no", save_strategy="no")
+    handler.on_train_begin(args, state, control)
+    assert [type(one).__name__ for one in handler.callbacks] == ["DefaultFlowCallback", "EnergyCallback", "Logger"]
+    started(ours)
+    for _ in range(3):
+        time.sleep(0.5)
+        handler.on_step_end(args, state, control)
+    handler.on_log(args, state, control, {"loss": 1.0})
+    assert ours.run is None
+    handler.on_log(args, state, control, {"train_runtime": 1.5})
+    handler.on_train_end(args, state, control)
+    assert set(seen[0]) >= {"loss", "simulated_energy_j", "simulated_power_w"}
+    assert set(seen[1]) == {"train_runtime", "simulated_energy_j", "simulated_power_w"}
+    assert seen[1]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
+    assert "SIMULATED tiny: " in capsys.readouterr().err
+
+
 @pytest.fixture
 def lightning(monkeypatch):
     """What a callback sees of Lightning: its base class."""
@@ -110,6 +153,21 @@ def test_a_fit_that_fails_keeps_what_it_had(lightning):
     assert len(spans(ours.run, "range", "epoch")) == 1
     assert any("loss is not a number" in warning.message for warning in ours.run.warnings)
     ours.on_fit_end(None, None)  # whatever comes afterwards
+
+
+@pytest.mark.thorough
+def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightning):
+    ours, logger = jt.lightning_callback(devices=REAL), Loggers()
+    trainer = SimpleNamespace(log_every_n_steps=2, global_step=0, loggers=[logger])
+    ours.on_fit_start(trainer, None)
+    started(ours)
+    for _ in range(3):
+        time.sleep(0.5)
+        trainer.global_step += 1
+        ours.on_train_batch_end(trainer, None)
+    ours.on_fit_end(trainer, None)
+    assert [step for step, _ in logger.lines] == [2, 3]
+    assert logger.lines[1][1]["simulated_energy_j"] == pytest.approx(ours.run.result("energy_total_j", 1).value)
 
 
 def test_options_of_record_are_passed_on(lightning):

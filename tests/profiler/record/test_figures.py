@@ -214,3 +214,11 @@ def test_the_mean_of_few_windows_is_no_surer_than_each_of_them_says():
     found, _ = mean_of_windows(energies, np.array([2.0, 2.0, 2.0]))
     assert found.value == 5.0
     assert found.half_width == pytest.approx(1.96 * np.hypot(0.5 / np.sqrt(3), 0.2) / 2, rel=1e-3)
+
+
+def test_short_ranges_of_which_no_reading_is_have_no_energy():
+    """A dozen within a reading or two: all readings see what ran before or after."""
+    found = energy(
+        marked([("range", "short", 1 + i / 1000, 1.0005 + i / 1000) for i in range(12)], 300.0, 4.0), "short"
+    )
+    assert (found.value, found.reason) == (None, "no_samples")

@@ -169,7 +169,7 @@ def test_a_rank_that_still_records_is_waited_for(as_rank, tmp_path, monkeypatch)
     try:
         wait_for(lambda: len(read_spool(place / "rank-1" / SPOOL, "samples")) > 20)
         began = time.monotonic()
-        run = merge_ranks.merge_when_all_ended(place, Rank(0, 2), wait_s=1.0)
+        run, _ = merge_ranks.merge_when_all_ended(place, Rank(0, 2), wait_s=1.0)
         assert time.monotonic() - began >= 1.0
         assert not run.complete
     finally:

@@ -16,6 +16,7 @@ from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.profiler.record import active
 from jouletrace.profiler.record import ranges as marks
 from jouletrace.profiler.record import recording as recordings
+from jouletrace.recording.process import ProcessRecorder
 from live_runs import REAL, energy, spans_of, unit
 from pace import worked
 
@@ -315,6 +316,7 @@ def test_a_dead_recorder_is_said_at_the_end(tmp_path):
     def loop():
         with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
             jt.step()
+            recording.now()  # waits for the recorder
             os.kill(recording._session.recorder.pid, signal.SIGKILL)
             time.sleep(0.1)
             jt.step()
@@ -324,6 +326,28 @@ def test_a_dead_recorder_is_said_at_the_end(tmp_path):
     run = jt.load(tmp_path / "run")
     assert not run.complete
     assert len(spans_of(run, "iteration")) == 2
+
+
+@pytest.mark.thorough
+def test_a_recorder_that_cannot_start_leaves_the_loop_alone_and_is_said_at_the_end(tmp_path, monkeypatch):
+    def start(self):
+        raise RecorderDiedError("the recorder can't start: no process left")
+
+    monkeypatch.setattr(ProcessRecorder, "start", start)
+
+    def loop():
+        with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+            jt.step()
+            assert "no process left" in str(recording.now())
+            with pytest.raises(RecorderDiedError, match="no process left"):
+                recording.recent(1)
+
+    with pytest.raises(RecorderDiedError, match="no process left"):
+        loop()
+    run = jt.load(tmp_path / "run")
+    assert not run.complete
+    assert any("no process left" in warning.message for warning in run.warnings)
+    assert len(spans_of(run, "iteration")) == 1
 
 
 @pytest.mark.thorough
@@ -364,7 +388,7 @@ def test_a_recording_that_has_not_begun_says_so():
 
 @pytest.mark.parametrize(
     "options",
-    [{"devices": 3}, {"devices": [None]}, {"trace_s": "3"}, {"update_s": None}, {"on_update": 3}, {"save_to": 3}],
+    [{"devices": 3}, {"devices": [None]}, {"update_s": None}, {"on_update": 3}, {"save_to": 3}],
 )
 def test_arguments_of_the_wrong_kind_are_named(options):
     with pytest.raises(BadInputError, match=next(iter(options))):

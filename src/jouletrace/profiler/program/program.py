@@ -21,7 +21,7 @@ from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of
 from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.recorded import activity_columns, alone, recording_of
+from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.program.traced import Traced
@@ -185,10 +185,7 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
         calibrations.recall_rate(run, gpus[0].id)
     session.finish()
     if len(gpus) > 1:
-        run.workload["gpus"] = [alone(run, gpu, waits, session.folder) for gpu in gpus]
-        if waits.matched < 0.5 * waits.collectives:
-            text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
-            run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
+        add_apart(run, gpus, waits, session.folder)
     analysis.analyse_recorded(run)
     if len(gpus) == 1:
         calibrations.remember_rate(run, gpus[0].id)

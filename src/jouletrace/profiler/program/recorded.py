@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,13 +56,31 @@ def recording_of(gpu: Gpu, rows: Rows) -> Recording:
 
 def alone(run: Run, gpu: Gpu, waits: Waits, folder: Path | None) -> GpuOfProgram:
     """Save the Run of one of several GPUs in the folder of the whole; returns what the whole states of it."""
-    rows = rows_of(gpu.parts, 1)
     name = f"rank-{gpu.rank}" if gpu.rank is not None else f"gpu-{[one.id for one in run.devices].index(gpu.id)}"
+    part = of_gpu(run, gpu, f"{run.workload.get('name', 'program')}, {name.replace('-', ' ')}")
+    if gpu.rank is not None:
+        part.workload["rank"] = gpu.rank
+    if folder is not None:
+        save(part, folder / name)
+    return _stated(part, gpu, waits, name)
+
+
+def add_apart(run: Run, gpus: Sequence[Gpu], waits: Waits, folder: Path | None) -> None:
+    """Add what a Run states of each of several GPUs; the Run of each is saved in the folder."""
+    run.workload["gpus"] = [alone(run, gpu, waits, folder) for gpu in gpus]
+    if waits.matched < 0.5 * waits.collectives:
+        text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
+        run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
+
+
+def of_gpu(run: Run, gpu: Gpu, name: str) -> Run:
+    """The analysed Run of one GPU of a program."""
+    rows = rows_of(gpu.parts, 1)
     part = Run(
         kind="program",
         created_ns=run.created_ns,
         command=run.command,
-        workload={**run.workload, PHASE: recording_of(gpu, rows)},
+        workload={**run.workload, "name": name, PHASE: recording_of(gpu, rows)},
         settings=run.settings.copy(),
         devices=[device for device in run.devices if device.id == gpu.id],
         channels=[channel for channel in run.channels if channel.device == gpu.id],
@@ -75,15 +94,10 @@ def alone(run: Run, gpu: Gpu, waits: Waits, folder: Path | None) -> GpuOfProgram
         units=tables.from_rows(rows.units, "units"),
         activity=tables.conform(pa.table(activity_columns(rows)), "activity"),
     )
-    part.workload["name"] = f"{run.workload.get('name', 'program')}, {name.replace('-', ' ')}"
-    if gpu.rank is not None:
-        part.workload["rank"] = gpu.rank
     calibrations.recall_rate(part, gpu.id)
     analysis.analyse_recorded(part)
     calibrations.remember_rate(part, gpu.id)
-    if folder is not None:
-        save(part, folder / name)
-    return _stated(part, gpu, waits, name)
+    return part
 
 
 def _stated(part: Run, gpu: Gpu, waits: Waits, name: str) -> GpuOfProgram:

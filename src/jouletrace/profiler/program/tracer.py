@@ -7,10 +7,12 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,33 +69,52 @@ class RangeMarks(RangesOfThreads):
     """Marks of ranges, which also mark the launches within them.
 
     Args:
-        mark: Marks the place between two launches; False before CUDA runs.
+        mark: Marks the place between two launches; False before CUDA runs, and while tracing pauses.
+        time_ns: As in ``Marks``.
+        keep: Whether the spans themselves are kept, for ``take``.
     """
 
-    def __init__(self, mark: Callable[[int], bool]) -> None:
-        super().__init__(time.time_ns)
+    def __init__(
+        self, mark: Callable[[int], bool], time_ns: Callable[[], int] = time.time_ns, keep: bool = False
+    ) -> None:
+        super().__init__(time_ns)
         self.paths: list[tuple[str, ...]] = []
-        self._mark, self._index, self._early = mark, dict[int, int](), list[int]()
+        self._mark, self._keep = mark, keep
+        self._index, self._unmarked, self._marking = dict[int, int](), list[int](), threading.RLock()
 
     def begin(self, name: str) -> Opened:
         """See ``Marks``."""
         opened = super().begin(name)
-        self._index[opened.id] = len(self.paths)
-        self.paths.append(opened.path)
-        self._early.append(self._index[opened.id])
-        while self._early and self._mark(FIRST_RANGE + 2 * self._early[0]):
-            del self._early[0]
+        with self._marking:
+            number = self._index[opened.id] = len(self.paths)
+            self.paths.append(opened.path)
+            self._put(FIRST_RANGE + 2 * number)
         return opened
 
     def end(self, opened: Opened, sync: bool = False) -> None:
         """See ``Marks``."""
-        number = self._index.pop(opened.id, None)
-        if number in self._early:  # it has ended before CUDA ran
-            self._early.remove(number)
-        elif number is not None:
-            self._mark(FIRST_RANGE + 2 * number + 1)
+        with self._marking:
+            number = self._index.pop(opened.id, None)
+            if number is not None:
+                self._close(number)
         super().end(opened, sync)
-        self.take()  # the spans themselves aren't kept
+        if not self._keep:
+            self.take()
+
+    def _close(self, number: int) -> None:
+        begun = FIRST_RANGE + 2 * number
+        if begun not in self._unmarked:
+            self._put(begun + 1)
+            return
+        self._unmarked.remove(begun)  # nothing was traced within it
+        if number == len(self.paths) - 1:
+            self.paths.pop()
+
+    def _put(self, meaning: int) -> None:
+        """Mark what is still unmarked, and this."""
+        self._unmarked.append(meaning)
+        while self._unmarked and self._mark(self._unmarked[0]):
+            del self._unmarked[0]
 
 
 @dataclass
@@ -119,11 +140,19 @@ class Tracer:
         duty: Which part is traced.
         begun: Called when tracing begins, with the process id.
         look: Called with this every ``LOOK_S``.
+        time_ns: As in ``Marks``.
+        keep: Whether ``marks`` keeps its spans.
+        annotations: Whether ranges of NVTX and ``record_function`` are marked.
+        wait: Whether the caller waits until tracing has begun, where CUDA runs already.
 
     Attributes:
         problem: Why kernels are missing; "" if they aren't.
         notes: Codes and messages about what is missing.
+        ran: Whether CUDA ran before.
+        tracing: The one that traces this process; None if none does.
     """
+
+    tracing: ClassVar[Tracer | None] = None
 
     def __init__(
         self,
@@ -133,16 +162,22 @@ class Tracer:
         duty: Duty | None = None,
         begun: Callable[[], None] = lambda: None,
         look: Callable[[Tracer], None] = lambda tracer: None,
+        time_ns: Callable[[], int] = time.time_ns,
+        keep: bool = False,
+        annotations: bool = True,
+        wait: bool = True,
     ) -> None:
         self.name, self._operators, self._duty = name, operators, duty or Duty()
         self._begun, self._look = begun, look
+        self._time_ns, self._keep, self._pick_up = time_ns, keep, annotations
         self._state = threading.RLock()
         self._undo: list[Callable[[], None]] = []
         self._imports = AfterImport((*_WRAPPED, *_CUDA_USERS), self._wrap).__enter__()
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=partial(_call, weakref.WeakMethod(self._forked)))
         self._fresh()
         self._wrap()
-        if cuda_runs():
+        self.ran = cuda_runs()
+        if wait and self.ran:
             self.begin()
         self._thread = self._started()
 
@@ -153,7 +188,7 @@ class Tracer:
         self._owner, self._over, self._forked_here = os.getpid(), False, False
         self._watch = _Watch()
         self._ending = threading.Event()
-        self.marks = RangeMarks(self._mark)
+        self.marks = RangeMarks(self._mark, self._time_ns, self._keep)
         self.sampler = OperatorSampler(self._mark) if self._operators else None
         self._annotations = Annotations(self.marks)
 
@@ -175,9 +210,15 @@ class Tracer:
         if not had:
             self._wrap()
 
+    def leave(self) -> None:
+        """Trace nothing in this fork, before the tracer's own handler of forks."""
+        self._over, self._state = True, threading.RLock()
+        self._annotations.detach()
+
     def _mark(self, meaning: int) -> bool:
+        """Mark the place between two launches; False where no mark is recorded, whose meaning others would get."""
         log = self._watch.log
-        return log is not None and os.getpid() == self._owner and log.mark(meaning)
+        return log is not None and not self._watch.paused and os.getpid() == self._owner and log.mark(meaning)
 
     def begin(self) -> None:
         """Begin to trace, if it hasn't begun; called before CUDA starts."""
@@ -185,11 +226,13 @@ class Tracer:
             if self._over or self._watch.log is not None or self.problem or os.getpid() != self._owner:
                 return
             try:
+                _check_free()
                 log = KernelLog()
                 log.start()
             except NotPossibleError as error:
                 self.problem = str(error)
                 return
+            Tracer.tracing = self
             self._watch.log, self._watch.since, self._watch.every_s = log, time.monotonic(), self._duty.every_s
             self._watch.segment_ns = time.time_ns()
         self._begun()
@@ -203,6 +246,8 @@ class Tracer:
 
     def _keep_up(self) -> None:
         mine = os.getpid()
+        if cuda_runs():
+            self.begin()
         while not self._ending.wait(LOOK_S) and os.getpid() == mine:
             self._wrap()
             self._look(self)
@@ -261,7 +306,8 @@ class Tracer:
         """Wrap what the program has imported since."""
         if self._over or os.getpid() != self._owner:
             return
-        self._annotations.attach()
+        if self._pick_up:
+            self._annotations.attach()
         self._wrap_cuda()
         self._wrap_profiler()
         self._wrap_loader()
@@ -374,15 +420,17 @@ class Tracer:
         log = self._watch.log
         if log is None:
             return None
-        _settle()
+        settle()
         self._end_segment()
         try:
             log.stop()
         except (NotPossibleError, ValueError) as error:
             self.problem = str(error)
+        Tracer.tracing = None
         if log.dropped:
             self.notes.append(("records_dropped", f"the tracer dropped {log.dropped} records: kernels are missing"))
         work, number, meanings = log.launched()
+        self._watch.log = None
         labels = self.sampler.labels if self.sampler is not None else []
         unsampled = self.sampler.problem if self.sampler is not None and not labels else ""
         rank = this_rank()
@@ -402,7 +450,22 @@ class Tracer:
         )
 
 
-def _settle() -> None:
+def _check_free() -> None:
+    """Raise if something else in this process has CUPTI, which would lose its records."""
+    if Tracer.tracing is not None:
+        raise NotPossibleError("this process is traced already, and its kernels are in that Run")
+    inner = getattr(getattr(sys.modules.get("torch"), "_C", None), "_autograd", None)
+    if inner is not None and inner._profiler_enabled():
+        raise NotPossibleError("torch's profiler, which the program has started before, holds CUPTI")
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Call a method, if its object still lives: what is registered for forks stays for ever."""
+    if (still := method()) is not None:
+        still()
+
+
+def settle() -> None:
     """Wait for the GPU, but not for ever."""
 
     def wait() -> None:
@@ -410,8 +473,9 @@ def _settle() -> None:
             synchronize()
 
     waiting = threading.Thread(target=wait, name="jouletrace-settle", daemon=True)
-    waiting.start()
-    waiting.join(PATIENCE_S)
+    with suppress(RuntimeError):  # the interpreter shuts down
+        waiting.start()
+        waiting.join(PATIENCE_S)
 
 
 def cuda_runs() -> bool:

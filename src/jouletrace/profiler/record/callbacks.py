@@ -3,13 +3,16 @@
     trainer = Trainer(..., callbacks=[jt.trainer_callback(save_to="runs/mine")])
 
 Steps become spans of kind "iteration", epochs and evaluations become ranges. Only the ends of epochs and
-evaluations synchronise with the GPU. The energy so far is added to the trainer's log. The libraries are
-imported when a callback is created.
+evaluations synchronise with the GPU. The energy so far is added to the trainer's log, and so to its loggers
+(TensorBoard, W&B, MLflow); at the end its totals, and what took most of it is printed. The libraries are imported when
+a callback is created.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.recording import Recording
+from jouletrace.profiler.record.summary import totals
 from jouletrace.run import Run
 
 
@@ -31,6 +35,7 @@ class _Loop:
         self._recording: Recording | None = None
         self._open: list[live.range] = []
         self.run: Run | None = None
+        self.split: Run | None = None
 
     def start(self) -> None:
         self._recording = live.record(self._label, **self._options)
@@ -58,7 +63,7 @@ class _Loop:
 
     def logged(self) -> dict[str, float]:
         """The figures so far for a trainer's log; unknown figures are left out."""
-        if self._recording is None:
+        if self._recording is None or not self._recording.started:
             return {}
         found = self._recording.now()
         step = next((one for path, one in found.ranges.items() if path.split("/")[-1] == STEP), None)
@@ -67,17 +72,29 @@ class _Loop:
             "power_w": found.power_w,
             "energy_step_j": step.energy_j if step is not None else None,
         }
-        prefix = "simulated_" if found.simulated else ""
-        return {prefix + name: value for name, value in figures.items() if value is not None}
+        return _prefixed(figures, found.simulated)
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> dict[str, float]:
+        """End the recording and print its summary; returns its totals for a trainer's log."""
         recording, self._recording = self._recording, None
         if recording is None:
-            return
+            return {}
         while self._open:
             self._open.pop().__exit__(None, None, None)
         recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        self.run = recording.run
+        self.run, self.split = recording.run, recording.split
+        if self.run is None:  # it was within another recording
+            return {}
+        if recording.rank is None or not recording.rank.rank:
+            with suppress(OSError):  # a closed stderr must not end a training
+                print(recording, file=sys.stderr, flush=True)
+        return _prefixed(totals(self.run, self.split), self.run.simulated)
+
+
+def _prefixed(figures: Mapping[str, float | None], simulated: bool) -> dict[str, float]:
+    """Those that are known, with names that say whether they are simulated."""
+    prefix = "simulated_" if simulated else ""
+    return {prefix + name: value for name, value in figures.items() if value is not None}
 
 
 def trainer_callback(
@@ -92,8 +109,9 @@ def trainer_callback(
     Args:
         label: Name of the Run.
         devices: As in ``record``.
-        save_to: As in ``record``. The callback's ``run`` also holds the Run after the training.
-        **options: Further options of ``record``: ``on_update``, ``trace_s``, ...
+        save_to: As in ``record``. The callback's ``run`` also holds the Run after the training, and ``split`` that
+            of its kernels (see ``Recording``).
+        **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
         NotPossibleError: If transformers isn't installed.
@@ -111,7 +129,12 @@ def trainer_callback(
         def run(self) -> Run | None:
             return self._loop.run
 
+        @property
+        def split(self) -> Run | None:
+            return self._loop.split
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            _put_before_loggers(self, sys._getframe(1).f_locals.get("self"))
             self._loop.start()
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -135,13 +158,29 @@ def trainer_callback(
                 self._loop.enter("evaluation")
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if isinstance(logs, dict) and "train_runtime" not in logs:
-                logs.update(self._loop.logged())
+            if isinstance(logs, dict):
+                logs.update(self._loop.end() if "train_runtime" in logs else self._loop.logged())
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._loop.end()
 
     return EnergyCallback()
+
+
+def _put_before_loggers(callback: Any, handler: Any) -> None:
+    """Move a callback before those of loggers, which write what the log holds when it is their turn.
+
+    Args:
+        callback: Ours, which the trainer has added behind its own.
+        handler: What calls it, which no event states: the ``CallbackHandler``.
+    """
+    from transformers import DefaultFlowCallback
+
+    callbacks = getattr(handler, "callbacks", None)
+    flow = [i for i, one in enumerate(callbacks or ()) if isinstance(one, DefaultFlowCallback)]
+    if isinstance(callbacks, list) and flow and callback in callbacks[flow[0] :]:
+        callbacks.remove(callback)
+        callbacks.insert(flow[0] + 1, callback)  # behind what decides on evaluations
 
 
 def lightning_callback(
@@ -156,8 +195,9 @@ def lightning_callback(
     Args:
         label: Name of the Run.
         devices: As in ``record``.
-        save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``.
-        **options: Further options of ``record``: ``on_update``, ``trace_s``, ...
+        save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``, and ``split`` that of its
+            kernels (see ``Recording``).
+        **options: Further options of ``record``: ``on_update``, ``kernels``, ...
 
     Raises:
         NotPossibleError: If neither ``lightning`` nor ``pytorch_lightning`` is installed.
@@ -172,6 +212,10 @@ def lightning_callback(
         def run(self) -> Run | None:
             return self._loop.run
 
+        @property
+        def split(self) -> Run | None:
+            return self._loop.split
+
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             self._loop.start()
 
@@ -180,6 +224,9 @@ def lightning_callback(
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
             live.step()
+            every = getattr(trainer, "log_every_n_steps", 0)
+            if every and trainer.global_step % every == 0:
+                _log(trainer, self._loop.logged())
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
             self._loop.enter("evaluation")
@@ -195,9 +242,15 @@ def lightning_callback(
             self._loop.end(exception)
 
         def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.end()
+            _log(trainer, self._loop.end())
 
     return EnergyCallback()
+
+
+def _log(trainer: Any, figures: dict[str, float]) -> None:
+    """Hand figures to Lightning's loggers."""
+    for logger in getattr(trainer, "loggers", ()) if figures else ():
+        logger.log_metrics(figures, step=trainer.global_step)
 
 
 def _lightning_base() -> Any:

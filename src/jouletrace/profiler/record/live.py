@@ -7,7 +7,7 @@
             with jt.range("backward"):
                 loss.backward()
             jt.step()
-    print(recording.run.result("energy_total_j", ...))   # or: jouletrace show
+    print(recording)  # the largest parts of its energy; recording.run and recording.split have all figures
 
 A mark costs microseconds, and only the look-up of a name without a recording. Spans are written to
 disk once per second, so that recordings may be of any length.
@@ -39,7 +39,8 @@ def record(
     devices: str | Sequence[str] = "visible",
     save_to: str | Path | None = None,
     annotations: bool = True,
-    trace_s: float = 0.0,
+    kernels: bool = True,
+    operators: bool = True,
     on_update: OnUpdate | None = None,
     update_s: float = 10.0,
 ) -> Recording:
@@ -55,8 +56,9 @@ def record(
         save_to: Folder or ".zip" file for the Run; None keeps it in memory until ``run.save``, separately
             for each rank.
         annotations: Also record ranges of NVTX and ``record_function``.
-        trace_s: Seconds of kernels to trace after the loop has settled (20 steps), which costs several
-            percent meanwhile and about one afterwards; 0 for none. Shows communication between GPUs.
+        kernels: Trace the kernels that this process runs on the recorded GPUs, for ``Recording.split``; costs a few
+            percent of a loop that waits for its launches.
+        operators: Also sample operators and modules of torch, for a few iterations.
         on_update: Called every ``update_s`` seconds, in a separate thread, with the figures so far;
             ``print`` prints a line.
         update_s: Seconds between updates.
@@ -71,8 +73,6 @@ def record(
     wanted = [devices] if isinstance(devices, str) else list(devices)
     if not wanted:
         raise NotPossibleError("record: no device was named")
-    if not (is_seconds(trace_s) and trace_s >= 0):
-        raise BadInputError(f"record: trace_s={trace_s!r}: must be 0 s or more")
     if not (is_seconds(update_s) and update_s > 0):
         raise BadInputError(f"record: update_s={update_s!r}: must be more than 0 s")
     if on_update is not None and not callable(on_update):
@@ -84,7 +84,8 @@ def record(
         wanted,
         save_to,
         annotations=annotations,
-        trace_s=trace_s,
+        kernels=kernels,
+        operators=operators,
         on_update=on_update,
         update_s=update_s,
     )

@@ -143,6 +143,11 @@ class LiveSums:
         run.spans = tables.conform(pa.concat_tables(both), "spans")
         return analysis.analyse(run)
 
+    @property
+    def since_ns(self) -> int:
+        """Start of the data in all power records; 0 without one."""
+        return max((meter.first_ns for meter in self._meters), default=0)
+
     def close(self) -> None:
         """Close the stream."""
         self._stream.close()
@@ -215,9 +220,12 @@ class _PowerMeter:
         # The meter takes a reading as the mean over the preceding period, which accounts for half a period of delay.
         self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
         self._meter = Meter(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
+        self.first_ns = 0
 
     def take(self, fresh: pa.Table) -> None:
         rows = fresh.filter(pc.and_(pc.equal(fresh["channel"], POWER), pc.equal(fresh["device"], self._device)))
+        if not self.first_ns and len(rows):
+            self.first_ns = int(pc.min(rows["time_ns"]).as_py())
         self._meter.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
 
     @property

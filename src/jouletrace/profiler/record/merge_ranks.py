@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from jouletrace import analysis
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.ranks import Rank, parts_of
+from jouletrace.profiler.record.split import split_of_ranks
 from jouletrace.run import Run, load, tables
 from jouletrace.run.forms import Rank as RankFacts
 from jouletrace.run.header import RUN_JSON
@@ -33,8 +34,8 @@ _OF_RANK: tuple[Literal["rank", "restart"], ...] = ("rank", "restart")
 _OF_PROCESS: tuple[Literal["pid", "ended", "devices"], ...] = ("pid", "ended", "devices")
 
 
-def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> Run:
-    """Merge the parts once all ranks have ended or died, or the wait is over.
+def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> tuple[Run, Run | None]:
+    """Merge the parts once all ranks have ended or died, or the wait is over; returns the Run and its split.
 
     Args:
         place: Place of the merged Run.
@@ -51,7 +52,7 @@ def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> Run
         if not going_on and (not absent or waited >= ABSENT_S):
             break
         time.sleep(_LOOK_EVERY_S)
-    return merge_ranks(place)
+    return _merged_at(place)
 
 
 def merge_ranks(place: Path | str) -> Run:
@@ -64,7 +65,10 @@ def merge_ranks(place: Path | str) -> Run:
         BadInputError: If there are no parts, none can be read, two have the same rank, or a complete merged Run
             exists.
     """
-    whole = Path(place)
+    return _merged_at(Path(place))[0]
+
+
+def _merged_at(whole: Path) -> tuple[Run, Run | None]:
     parts = parts_of(whole)
     found = sorted((p for p in parts.glob("rank-*") if (p / RUN_JSON).exists()), key=_order)
     if not found:
@@ -78,8 +82,10 @@ def merge_ranks(place: Path | str) -> Run:
     if other := next((one.kind for one in runs if one.kind != "record"), None):
         raise BadInputError(f"{parts}: a Run of kind {other} is not a rank's part; jt.record records those")
     run = merged(runs, lost)
+    last = {_order(part)[0]: part for part in found}  # of several starts
+    split = split_of_ranks(run, list(last.values()), whole)
     save(run, whole, overwrite=not zipped)
-    return run
+    return run, split
 
 
 def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:

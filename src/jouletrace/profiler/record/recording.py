@@ -16,19 +16,22 @@ from typing import Self, cast
 
 from jouletrace import analysis
 from jouletrace.devices import open_devices
-from jouletrace.errors import BadInputError, RecorderDiedError
+from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.monitoring.monitor import realtime
+from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
 from jouletrace.profiler.record.annotations import Annotations
-from jouletrace.profiler.record.kernel_stretch import KernelStretch
 from jouletrace.profiler.record.live_sums import LiveSums, span_columns
 from jouletrace.profiler.record.merge_ranks import merge_when_all_ended
 from jouletrace.profiler.record.nested import Within
 from jouletrace.profiler.record.partial import SoFar
 from jouletrace.profiler.record.ranges import Marks
 from jouletrace.profiler.record.ranks import device_of, parts_of, this_rank
+from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of
+from jouletrace.profiler.record.summary import summary
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.files import shown
@@ -51,6 +54,8 @@ class Recording:
         rank: Rank of this process; None if the program runs in a single process.
         run: The Run with its figures; None until the recording has ended, and for a recording within another. With
             several ranks, the first rank holds the merged Run if it was saved, and the others hold their own.
+        split: Where the energy went: ranges, modules, operators, kernels and idle, as a Run of kind "program". None
+            where there is no ``run``, and without kernels. If ranks are saved, the first holds that of all of them.
     """
 
     def __init__(
@@ -60,12 +65,14 @@ class Recording:
         save_to: str | Path | None,
         *,
         annotations: bool = True,
-        trace_s: float = 0.0,
+        kernels: bool = True,
+        operators: bool = True,
         on_update: OnUpdate | None = None,
         update_s: float = 10.0,
     ) -> None:
         self.label = label
         self.run: Run | None = None
+        self.split: Run | None = None
         self.rank = this_rank()
         self._whole = (
             Path(save_to).absolute() if save_to is not None else None
@@ -75,8 +82,7 @@ class Recording:
         self._specs = list(devices)
         if self.rank is not None and self._specs == ["visible"]:
             self._specs = [device_of(self.rank)]
-        self._pick_up = annotations
-        self._trace_s = trace_s
+        self._pick_up, self._kernels, self._operators = annotations, kernels, operators
         self._on_update = on_update
         self._update_s = update_s
         self._owner = os.getpid()
@@ -86,8 +92,9 @@ class Recording:
         self._closing = threading.RLock()
         self._session: Session
         self._marks: Marks
-        self._sums: LiveSums
-        self._stretch: KernelStretch | None = None
+        self._sums: LiveSums | None = None
+        self._started = threading.Event()
+        self._tracer: Tracer | None = None
         self._annotations: Annotations | None = None
         self._start_ns = 0
         self._within: list[Within] = []
@@ -97,9 +104,10 @@ class Recording:
     def __enter__(self) -> Self:
         """Start recording. Within an active recording it becomes a range; after its end it does nothing. Both warn.
 
+        The recorder starts in a second, for which the program doesn't wait; most GPUs keep their power of that time.
+
         Raises:
             BadInputError: If a device can't be recorded.
-            RecorderDiedError: If recording can't start.
         """
         with active.lock:
             outer = cast("Recording | None", active.current)  # only a Recording claims it
@@ -131,10 +139,22 @@ class Recording:
         if error is None and self._failed is not None:
             raise self._failed
 
+    def __str__(self) -> str:
+        """The figures so far in a line; after the end the largest parts of its energy, in a dozen lines at most."""
+        if self.run is not None:
+            return summary(self.run, self.split)
+        on = self._outer if self._start_ns == 0 else self
+        return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
+
     @property
     def marks(self) -> Marks:
         """The marks, which open and close ranges."""
         return self._that_is_on()._marks
+
+    @property
+    def started(self) -> bool:
+        """Whether the recorder has started, so that ``now`` returns at once."""
+        return self._that_is_on()._started.is_set()
 
     def has_warned(self, code: str) -> bool:
         """Whether ``warn`` has added a warning with that code to the Run."""
@@ -152,8 +172,6 @@ class Recording:
         if sync:
             synchronize()
         on._marks.step(sync)
-        if on._stretch is not None:
-            on._stretch.step()
 
     def skip(self) -> None:
         """Exclude the time since this thread's last step (an evaluation, say) from all steps."""
@@ -171,15 +189,18 @@ class Recording:
         if on is not self:
             return on.now()
         self._check_mine()
+        self._started.wait()
         with self._flushing:
             self._catch_up()
-            return self._sums.so_far(self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}")
+            name = self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}"
+            return self._sums.so_far(name) if self._sums else SoFar(name, 0.0, None, None, problem=str(self._failed))
 
     def recent(self, seconds: float = 30.0) -> Run:
         """The last ``seconds`` (at most 120) as a Run with all figures and intervals, during the recording.
 
         Raises:
             BadInputError: As ``now``, and if ``seconds`` is invalid.
+            RecorderDiedError: If recording couldn't start.
         """
         if not (is_seconds(seconds) and seconds > 0):
             raise BadInputError(f"record: recent({seconds!r}): must be more than 0 s")
@@ -187,8 +208,11 @@ class Recording:
         if on is not self:
             return on.recent(seconds)
         self._check_mine()
+        self._started.wait()
         with self._flushing:
             self._catch_up()
+            if self._sums is None:
+                raise self._failed or RecorderDiedError("recording can't start")
             self._session.run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
             return self._sums.recent(seconds)
 
@@ -196,6 +220,8 @@ class Recording:
         """Remove the annotations in a fork, where no marks are collected."""
         if self._annotations is not None:
             self._annotations.detach()
+        if self._tracer is not None:
+            self._tracer.leave()
 
     def _that_is_on(self) -> Recording:
         """The recording that collects this one's marks: the outer one if this is only a range, else itself."""
@@ -243,28 +269,46 @@ class Recording:
                 folder=None if zipped else self._place,
                 command=f"jouletrace.record({self.label!r})",
                 workload={"name": self.label, **rank},
-                settings={"devices": self._specs, "pid": os.getpid(), "trace_s": self._trace_s},
+                settings={"devices": self._specs, "pid": os.getpid()},
             )
-            session.__enter__()
-            for device in devices:
-                calibrations.attach(session.run, device)
-            self._marks = Marks(session.clock.time_ns)
-            self._start_ns = session.clock.time_ns()
-            self._sums = LiveSums(session.run, session.recorder.follow(), self._start_ns)
+            session.open()
         except BaseException:
             for device in devices:
                 device.close()
             raise
+        if self._kernels and has_kernels(devices):
+            self._tracer = Tracer(
+                self.label,
+                operators=self._operators,
+                time_ns=session.clock.time_ns,
+                keep=True,
+                annotations=self._pick_up,
+                wait=self.rank is not None,  # ranks begin at the same collective
+            )
+        self._marks = self._tracer.marks if self._tracer is not None else Marks(session.clock.time_ns)
+        self._start_ns = session.clock.time_ns()
         self._marks.start(self._start_ns)
-        if self._trace_s > 0:
-            self._stretch = KernelStretch(self._trace_s, session.clock.time_ns)
-        if self._pick_up:
+        if self._pick_up and self._tracer is None:
             self._annotations = Annotations(self._marks)
             self._annotations.attach()
 
+    def _start_recorder(self) -> None:
+        session = self._session
+        try:
+            session.start_recorder()
+            for device in session.devices:
+                calibrations.attach(session.run, device)
+            self._sums = LiveSums(session.run, session.recorder.follow(), self._start_ns)
+        except JouletraceError as error:
+            self._failed = error if isinstance(error, RecorderDiedError) else RecorderDiedError(str(error))
+            session.run.warn("failed", str(error))
+        finally:
+            self._started.set()
+
     def _flush_regularly(self) -> None:
         due = time.monotonic() + self._update_s
-        while not self._ending.wait(_FLUSH_S) and self._failed is None:
+        self._start_recorder()
+        while not self._ending.wait(min(_FLUSH_S, max(due - time.monotonic(), 0.1))) and self._failed is None:
             with self._flushing:
                 self._flush()
             if self._annotations is not None:
@@ -272,7 +316,8 @@ class Recording:
             try:
                 self._session.recorder.check()
             except RecorderDiedError as error:
-                self._sums.problem = str(error)
+                if self._sums is not None:
+                    self._sums.problem = str(error)
             if self._on_update is not None and time.monotonic() >= due:
                 due += self._update_s
                 self._tell(self._on_update)
@@ -288,8 +333,9 @@ class Recording:
     def _flush(self) -> None:
         """Write ended spans and add new readings; ``_flushing`` is held."""
         spans = self._marks.take()
-        self._sums.update(spans, self._marks.still_open())
-        if not spans or self._failed is not None:
+        if self._sums is not None:
+            self._sums.update(spans, self._marks.still_open())
+        if not spans or (self._failed is not None and self._sums is not None):  # they couldn't be written before
             return
         try:
             self._session.spool_spans(span_columns(spans, self._session.devices[0].info.id))
@@ -310,20 +356,42 @@ class Recording:
             self._annotations.detach()
         atexit.unregister(self._close)
         self._ending.set()
+        if self._tracer is not None:
+            settle()  # what the loop has launched belongs to it
+        end_ns = self._session.clock.time_ns()
+        traced = self._tracer.end() if self._tracer is not None else None
+        self._started.wait()
         self._flusher.join(_PATIENCE_S)
         if self._flusher.is_alive():
             text = f"on_update had not returned {_PATIENCE_S:g} s after the end, and was abandoned"
             self._session.run.warn("update_failed", text)
         with self._flushing:
             self._flush()
+        self._add_phases(traced, end_ns)
+        self._finish(error)
+        analysis.analyse(self._session.run)
+        self.run = self._session.run
+        self._save(self.run, traced, error)
+
+    def _add_phases(self, traced: Traced | None, end_ns: int) -> None:
+        """Add when there was a record and when kernels were traced, and what is wrong with the marks."""
         session, run = self._session, self._session.run
-        session.add_span("phase", "monitor", self._start_ns, session.clock.time_ns(), "record")
-        if self._stretch is not None:
-            self._stretch.end()
-            self._stretch.keep(session)
+        begin_ns = self._recorded_from(end_ns)
+        session.add_span("phase", "monitor", begin_ns, end_ns, "record")
+        if self._tracer is not None and traced is not None:
+            since_ns = traced.segments[0][0] if self._tracer.ran else begin_ns
+            session.add_span("phase", SPAN, max(since_ns, begin_ns), end_ns, "record")
+        if self._tracer is not None and self._tracer.problem:
+            run.warn("not_traced", f"kernels: {self._tracer.problem}")
         run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
         for warning in self._marks.warnings():
             run.warn(*warning)
+
+    def _finish(self, error: BaseException | None) -> None:
+        """End the session, early after an error, or if recording couldn't start."""
+        session = self._session
+        if self._sums is None:
+            error = error or self._failed
         try:
             if error is not None:
                 session.__exit__(type(error), error, error.__traceback__)
@@ -332,25 +400,37 @@ class Recording:
         except RecorderDiedError as died:
             self._failed = self._failed or died
         finally:
-            self._sums.close()
+            if self._sums is not None:
+                self._sums.close()
             for device in session.devices:
                 device.close()
-        analysis.analyse(run)
-        self.run = run
-        self._save(run, error)
 
-    def _save(self, run: Run, error: BaseException | None) -> None:
+    def _recorded_from(self, end_ns: int) -> int:
+        """Start of the record of all GPUs: a driver that keeps no past readings is read from a second later."""
+        since_ns = self._sums.since_ns if self._sums is not None else 0
+        if since_ns <= self._start_ns:
+            return self._start_ns
+        late_s = (since_ns - self._start_ns) / 1e9
+        self._session.run.warn("recorded_late", f"power is recorded from {late_s:.2f} s after the start on")
+        return since_ns if since_ns < end_ns else self._start_ns
+
+    def _save(self, run: Run, traced: Traced | None, error: BaseException | None) -> None:
+        found = [traced] if traced is not None else []
+        if self._place is None or self.rank is None:
+            self.split = split_of(run, found, self._place)
         if self._place is None:
             return
+        if self.rank is not None:
+            leave(found, self._place)
         run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
         save(run, self._place, overwrite=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:
             return
         if error is None:
-            self.run = merge_when_all_ended(self._whole, self.rank)
+            self.run, self.split = merge_when_all_ended(self._whole, self.rank)
         else:  # the launcher is about to end all other ranks: later parts need `jouletrace merge`
             with suppress(BadInputError):
-                self.run = merge_when_all_ended(self._whole, self.rank, wait_s=5.0)
+                self.run, self.split = merge_when_all_ended(self._whole, self.rank, wait_s=5.0)
 
 
 def is_seconds(value: object) -> bool:

@@ -77,6 +77,8 @@ def repeated_energy(
     if response.stamp_grid:
         time = find_grid(record.time_ns, response.period_s).taken(response.stamp_grid)
     near = (time > a[0] - response.period_s) & (time < b[-1] + response.memory_s + response.period_s)
+    if not near.any():
+        return [Estimate.null("no_samples", "repeated") for _ in count]
     time, power = time[near], record.power_w[near]
     design = _design(time, a, b, kind, len(count), response)
     level, covariance, free = _regress(*_shiftable(design, time, a, b, kind, response, power))

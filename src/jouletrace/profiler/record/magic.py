@@ -1,0 +1,62 @@
+"""The cell magic of IPython: ``%load_ext jouletrace``, then ``%%joules`` at the head of a cell."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from typing import Any, NoReturn
+
+from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.profiler.record.live import record
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register ``%%joules`` with a shell of IPython."""
+    shell.register_magic_function(lambda line, cell: joules(shell, line, cell), "cell", "joules")
+
+
+def joules(shell: Any, line: str, cell: str) -> None:
+    """Run a cell within a recording and print what took most of its energy.
+
+    Afterwards ``_joules`` is the Run of the recording, and ``_joules_split`` that of its kernels or None.
+
+    Args:
+        shell: Of IPython.
+        line: Options, those of ``record``.
+        cell: The code.
+    """
+    try:
+        recording = record(**_options(line))
+        recording.__enter__()
+        outcome = shell.run_cell(cell)  # which shows its errors
+        error = outcome.error_before_exec or outcome.error_in_exec
+        recording.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+    except JouletraceError as refused:
+        print(f"%%joules: {refused}", file=sys.stderr)
+        return
+    shell.user_ns.update(_joules=recording.run, _joules_split=recording.split)
+    print(recording)
+
+
+def _options(line: str) -> dict[str, Any]:
+    """Options of ``record`` from the line behind ``%%joules``.
+
+    Raises:
+        BadInputError: If they can't be read.
+    """
+    known = _Parser(prog="%%joules", add_help=False, allow_abbrev=False)
+    known.add_argument("label", nargs="?", default="cell")
+    known.add_argument("--devices", nargs="+", default=["visible"])
+    known.add_argument("--save-to")
+    for name in ("annotations", "kernels", "operators"):
+        known.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)
+    try:
+        return vars(known.parse_args(shlex.split(line)))
+    except ValueError as error:  # a quotation mark that isn't closed
+        raise BadInputError(f"{line!r}: {error}") from None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInputError(message)

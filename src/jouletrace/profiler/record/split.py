@@ -1,0 +1,137 @@
+"""Where the energy of a recorded loop went: what its processes ran, as a Run of kind "program" beside the recording.
+
+Kernels are traced in the process that records, where it records a real GPU. The Run lies in the folder ``kernels`` of
+the recording, or in ``NAME.kernels`` beside ``NAME.zip``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from zipfile import BadZipFile
+
+from jouletrace import analysis
+from jouletrace.analysis.spans import of_kind
+from jouletrace.devices.base import Device
+from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.profiler.program.gpus import Gpu, gpus_of
+from jouletrace.profiler.program.recorded import add_apart, of_gpu
+from jouletrace.profiler.program.timeline import Part
+from jouletrace.profiler.program.traced import Traced
+from jouletrace.run import Run, tables
+from jouletrace.run.store import save
+
+SPAN = "program"
+"""Phase of a recording in which its kernels were traced."""
+
+TRACED = "traced.npz"
+"""What a rank ran, in its part."""
+
+
+def has_kernels(devices: Sequence[Device]) -> bool:
+    """Whether kernels of this process run on one of the devices."""
+    return any(device.info.kind != "cpu" and not device.info.simulated for device in devices)
+
+
+def kernels_of(place: Path) -> Path:
+    """Where the split of a recording at a place lies."""
+    return place.with_suffix(".kernels") if place.suffix.lower() == ".zip" else place / "kernels"
+
+
+def split_of(run: Run, found: Sequence[Traced], place: Path | None) -> Run | None:
+    """The analysed split of a recording, saved unless there is no place; None without kernels.
+
+    A fault of it is a warning of the recording, which must not end the program that is recorded.
+
+    Args:
+        run: The recording, with a phase ``SPAN`` of each rank.
+        found: What the processes ran.
+        place: Of the recording.
+    """
+    found = [traced for traced in found if len(traced.work)]
+    last = {device: (start, end) for start, end, device in sorted(_traced(run))}
+    if not found or not last:
+        return None
+    folder = kernels_of(place) if place is not None else None
+    try:
+        starts, ends = zip(*last.values(), strict=True)
+        return _split(run, found, max(starts), min(ends), folder)
+    except Exception as error:
+        text = str(error) if isinstance(error, JouletraceError) else f"{type(error).__name__}: {error}"
+        run.warn("not_attributed", f"the energy of kernels can't be computed: {text}")
+        return None
+
+
+def _traced(run: Run) -> list[tuple[int, int, str]]:
+    """Start, end and device of each interval in which a rank was traced; of several starts there are several."""
+    rows = of_kind(run, "phase").to_pylist()
+    return [(row["start_ns"], row["end_ns"], row["device"]) for row in rows if row["name"] == SPAN]
+
+
+def _split(run: Run, found: Sequence[Traced], begin_ns: int, end_ns: int, folder: Path | None) -> Run:
+    span: dict[str, object] = {"id": 0, "kind": "phase", "name": SPAN, "lane": "record", "device": run.devices[0].id}
+    span |= {"start_ns": begin_ns, "end_ns": end_ns}
+    if end_ns <= begin_ns:
+        raise BadInputError("the ranks were not recorded at the same time")
+    whole = Run(
+        kind="program",
+        created_ns=run.created_ns,
+        command=run.command,
+        workload=run.workload.copy(),
+        settings=run.settings.copy(),
+        devices=run.devices,
+        channels=run.channels,
+        calibration=run.calibration,
+        versions=run.versions,
+        environment=run.environment,
+        clock_pairs=run.clock_pairs,
+        complete=run.complete,
+        samples=run.samples,
+        spans=tables.from_rows([span], "spans"),
+    )
+    gpus, waits = gpus_of(found, [device.id for device in run.devices])
+    gpus = [gpu for gpu in (_within(gpu, begin_ns, end_ns) for gpu in gpus) if gpu.parts]
+    if not gpus:
+        raise BadInputError("no kernel ran while power was recorded")
+    if len(gpus) == 1:
+        whole = of_gpu(whole, gpus[0], whole.workload.get("name", "recording"))
+    else:
+        add_apart(whole, gpus, waits, folder)
+        analysis.analyse_recorded(whole)
+    for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
+        whole.warn(code, text)
+    if folder is not None:
+        save(whole, folder)
+    return whole
+
+
+def _within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
+    """Only what ran in an interval."""
+    parts = []
+    for part in gpu.parts:
+        here = (part.work.start_ns >= begin_ns) & (part.work.end_ns <= end_ns)
+        if here.any():
+            columns = part.work.take(here), part.weight[here], part.marks, part.wait_ns[here]
+            parts.append(Part(*columns, part.prefix, part.segments))
+    return replace(gpu, parts=parts)
+
+
+def leave(found: Sequence[Traced], part: Path) -> None:
+    """Leave what a rank ran in its part, where the first rank merges it."""
+    for traced in found:
+        with suppress(OSError):  # a full disk shows when the Run is saved
+            traced.save(part / TRACED)
+
+
+def split_of_ranks(run: Run, parts: Sequence[Path], place: Path) -> Run | None:
+    """The split of all ranks together; see ``split_of``."""
+    found = []
+    for part in parts:
+        if (part / TRACED).exists():
+            try:
+                found.append(Traced.load(part / TRACED))
+            except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                run.warn("child_lost", f"what {part.name} ran can't be read ({error}): its kernels are missing")
+    return split_of(run, found, place)

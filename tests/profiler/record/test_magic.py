@@ -1,0 +1,71 @@
+"""The cell magic, in a shell that does what IPython's does with it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import jouletrace as jt
+
+REAL = "sim:h100?realtime=1&load=0.5:300"
+
+
+class Shell:
+    """As ``IPython.core.interactiveshell.InteractiveShell``."""
+
+    def __init__(self):
+        self.user_ns, self.magics = {}, {}
+
+    def register_magic_function(self, function, kind, name):
+        self.magics[kind, name] = function
+
+    def run_cell(self, code):
+        outcome = SimpleNamespace(error_before_exec=None, error_in_exec=None)
+        try:
+            exec(code, self.user_ns)
+        except Exception as error:
+            outcome.error_in_exec = error
+        return outcome
+
+
+@pytest.fixture
+def joules():
+    shell = Shell()
+    jt.load_ipython_extension(shell)
+    return lambda line, cell: (shell.magics["cell", "joules"](line, cell), shell.user_ns)[1]
+
+
+@pytest.mark.thorough
+def test_a_cell_is_recorded(joules, capsys, tmp_path):
+    found = joules(
+        f"'my cell' --devices '{REAL}' --save-to {tmp_path / 'run'}",
+        "import jouletrace as jt, time\nwith jt.range('nap'):\n    time.sleep(0.05)\nx = 3",
+    )
+    assert found["x"] == 3
+    run = found["_joules"]
+    assert (run.kind, run.workload["name"], found["_joules_split"]) == ("record", "my cell", None)
+    assert "nap" in {unit["name"] for unit in run.units.to_pylist()}
+    assert jt.load(tmp_path / "run").complete
+    assert capsys.readouterr().out.startswith("SIMULATED my cell: ")
+
+
+@pytest.mark.thorough
+def test_a_cell_that_fails_keeps_what_was_recorded(joules):
+    run = joules("--devices cpu --no-kernels", "1 / 0")["_joules"]
+    assert not run.complete
+    assert any("division by zero" in warning.message for warning in run.warnings)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--device cpu", "unrecognized arguments: --device"),
+        ("--devices none-such", "none-such"),
+        ("'open", "No closing quotation"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_one_line(joules, capsys, line, said):
+    assert "ran" not in joules(line, "ran = True")
+    error = capsys.readouterr().err
+    assert error.startswith("%%joules: ")
+    assert said in error
+    assert error.count("\n") == 1
