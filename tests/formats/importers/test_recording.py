@@ -59,7 +59,7 @@ def said(run, code="not_attributed"):
     return warning
 
 
-def directly(name, rate_hz=1224.3, kernels=slice(None)):
+def directly(name, rate_hz=1224.3):
     """A Run of the same recording as ``profile`` keeps it."""
     recorded, rows, gpu = load_recorded(name), near(name), "GPU-1"
     units, of_operator = [], {}
@@ -76,12 +76,11 @@ def directly(name, rate_hz=1224.3, kernels=slice(None)):
             {"id": first + place, "parent": parent, "level": "kernel", "name": kind.name, "op": op, "count": 1}
         )
     units.append({"id": first + len(recorded.kinds), "parent": MODEL_UNIT, "level": "op", "name": "idle", "count": 1})
-    start_ns, end_ns, kind = recorded.start_ns[kernels], recorded.end_ns[kernels], recorded.kind[kernels]
-    about = {"iterations": 1, "start_ns": int(start_ns[0]), "end_ns": int(end_ns.max()), "dropped": 0}
+    about = {"iterations": 1, "start_ns": int(recorded.start_ns[0]), "end_ns": int(recorded.end_ns.max()), "dropped": 0}
     channel = ChannelInfo(gpu, "power_w", "W", "samples", period_s=0.02, window_s=0.025, gapless=True)
     run = Run(kind="profile", workload={PHASE: about}, devices=[DeviceInfo(gpu, "GPU", "gpu")], channels=[channel])
     run.units = tables.from_rows(units, "units")
-    activity = {"start_ns": start_ns, "end_ns": end_ns, "unit": first + kind}
+    activity = {"start_ns": recorded.start_ns, "end_ns": recorded.end_ns, "unit": first + recorded.kind}
     run.activity = tables.conform(pa.table(activity), "activity")
     some = [gpu] * len(rows), ["power_w"] * len(rows)
     columns = {"time_ns": rows[:, 0] * 1000, "device": some[0], "channel": some[1], "value": rows[:, 1] / 1e3}
@@ -125,10 +124,9 @@ def test_powers_are_those_of_the_regression_itself(chain):
 
 
 def test_operators_come_by_their_launches(tmp_path):
-    some = slice(0, 50_000)  # four seconds
-    trace = foreign.write_kineto(tmp_path / "t.json", *foreign.events_of(VIT, operators=True, kernels=some))
+    trace = foreign.write_kineto(tmp_path / "t.json", *foreign.events_of(VIT, operators=True))
     run = imported(trace, foreign.write_power(tmp_path / "p.csv", near(VIT)), rate_hz=VIT_HZ)
-    direct, found = powers(directly(VIT, VIT_HZ, some)), powers(run)
+    direct, found = powers(directly(VIT, VIT_HZ)), powers(run)
     assert found.keys() == direct.keys()
     assert sum(op != "" for _, op in found) >= 5
     for kind, watts in direct.items():
