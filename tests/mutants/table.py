@@ -290,7 +290,7 @@ MUTANTS = [
     *_of(
         "stats/regression.py",
         ["stats/test_regression.py"],
-        ("leverage dropped from the residuals", "(residuals / (1 - np.minimum(leverage, 0.9)))", "residuals"),
+        ("leverage dropped from the residuals", "(residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))", "residuals"),
         (
             "correlation of residuals dropped",
             "np.maximum(1 - np.arange(len(residuals)) / (lags + 1), 0)",
