@@ -121,6 +121,7 @@ def main() -> None:
             print(f"pair {pair}, {what}: recorded / not, time {ratio:.4f}, CPU time {cpu:.4f}", flush=True)
         print(summary(f"time, {what}", ratios[0], most))
         print(summary(f"CPU time, {what}", ratios[1], most))
+        print(recording)
 
 
 if __name__ == "__main__":

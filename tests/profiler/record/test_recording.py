@@ -329,6 +329,21 @@ def test_a_dead_recorder_is_said_at_the_end(tmp_path):
 
 
 @pytest.mark.thorough
+def test_a_gpu_that_keeps_no_past_says_from_when_on_it_was_recorded():
+    """And one that keeps it, as most simulated ones, has its record from the start on."""
+    found = {}
+    for name in ("a100-80", "h100-80"):
+        with jt.record(devices=f"sim:{name}?realtime=1&load=0.5:300") as recording:
+            recording.now()
+            time.sleep(0.5)
+        phase = next(row for row in recording.run.spans.to_pylist() if row["name"] == "monitor")
+        late = [warning for warning in recording.run.warnings if warning.code == "recorded_late"]
+        found[name] = (phase["start_ns"] > recording._start_ns, len(late))
+        assert recording.run.result("energy_total_j", 1).value > 0
+    assert found == {"a100-80": (True, 1), "h100-80": (False, 0)}
+
+
+@pytest.mark.thorough
 def test_a_recorder_that_cannot_start_leaves_the_loop_alone_and_is_said_at_the_end(tmp_path, monkeypatch):
     def start(self):
         raise RecorderDiedError("the recorder can't start: no process left")
