@@ -77,7 +77,7 @@ def test_every_result_is_a_run_that_show_opens_and_rows_that_tell_the_same(measu
     assert len(pandas.read_parquet(place / "iterations")) >= 60
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # the skew as such is tested in test_report, processes of a fleet by the tests above
 def test_processes_that_run_together_are_told_one_moment_and_how_late_each_began(tmp_path, monkeypatch):
     """On the CPU, which is two devices here: that they disturb one another doesn't matter."""
     monkeypatch.chdir(tmp_path)
