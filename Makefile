@@ -9,8 +9,8 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
-# Four workers on two cores: many tests wait for processes of their own.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal
+# Three workers on two cores: many tests wait for processes of their own, and each worker imports all libraries.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist worksteal
 
 test: $(READY)
 	$(PYTEST) -m "not slow and not gpu"

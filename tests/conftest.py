@@ -100,6 +100,16 @@ def known_rates():
         yield
 
 
+@pytest.fixture(scope="module")
+def known_average():
+    """A module that knows how many samples the sensors of its recordings average, and looks for no other number."""
+    from jouletrace.attribution import lock
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "AVERAGES", ())
+        yield
+
+
 @pytest.fixture
 def first_range_only(monkeypatch):
     """A recording that is refused in the first range of sample rates is not looked for in others too."""

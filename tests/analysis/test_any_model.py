@@ -8,7 +8,7 @@ from jouletrace.run import MODEL_UNIT
 from jouletrace.run.store import load
 from places import REPOSITORY
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow  # another recording for the same analysis: one is in test_program
 
 RUN = REPOSITORY / "docs" / "results" / "runs" / "qwen2-kernels-h200.zip"
 

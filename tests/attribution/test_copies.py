@@ -73,6 +73,7 @@ def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, 
     assert half.max() < 0.2
 
 
+@pytest.mark.slow  # what the test above would miss without that term; its mutant says the same
 def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
     monkeypatch.setattr(fitting, "COPY_SPREAD", 1e-3)
     recording, truth = recorded

@@ -70,7 +70,8 @@ def at_work(parent):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("script", "count"), [(FLEET, 3), (MIG, 2), (REPEATS, 1)], ids=["fleet", "mig", "repeats"])
 def test_children_of_a_parent_that_is_killed_are_gone_too(script, count, tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(tmp_path)}
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, env=environment, start_new_session=True)
     try:
         wait_for(lambda: (tmp_path / "up").exists() and len(at_work(parent.pid)) == count)

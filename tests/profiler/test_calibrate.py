@@ -105,6 +105,7 @@ def test_later_runs_on_the_board_use_it(calibrated, cache):
     assert run.channel(run.devices[0].id, POWER).origin == "calibrated"
 
 
+@pytest.mark.slow  # that later runs use a calibration is tested above and below
 def test_kernels_of_a_calibrated_board_have_their_energies(calibrated, cache):
     torch = pytest.importorskip("torch")
     from jouletrace.workloads import ObjectWorkload

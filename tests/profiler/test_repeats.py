@@ -9,6 +9,7 @@ from jouletrace import BadInputError, NotPossibleError, load
 from jouletrace.analysis import analyse
 from jouletrace.errors import BrokenOffError, RecorderDiedError
 from jouletrace.profiler import repeats
+from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.repeats import in_fresh_process, merge, numbered, profile_repeats
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, save
@@ -95,8 +96,13 @@ def toy(workspace):
     return workspace
 
 
-def test_repeats_are_fresh_processes_whose_spread_is_shown(toy):
+@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_repeats_are_fresh_processes_whose_spread_is_shown(toy, monkeypatch, fresh):
+    """In this process, too, where importing torch again takes most of the time."""
     pytest.importorskip("torch")
+    if not fresh:
+        here = lambda workload, settings, folder, *_: profile_workload(workload, settings, folder=folder)  # noqa: E731
+        monkeypatch.setattr(repeats, "in_fresh_process", here)
     run = profile_repeats("toy.py:toy", QUICK, 2, folder=toy / "run", command="typed")
     assert run.complete
     assert (run.command, run.settings["repeats"]) == ("typed", 2)

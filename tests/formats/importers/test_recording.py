@@ -28,7 +28,7 @@ CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
 KNOWN = {SAMPLE_RATE: {"value": 1224.3}}
 DOCS = REPOSITORY / "docs" / "how-to" / "importing.md"
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once", "known_average")]
 
 
 def imported(*files, rate_hz=1224.3):

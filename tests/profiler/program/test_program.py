@@ -54,8 +54,8 @@ def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(tmp_p
     assert found.result("iteration_time_s").value > 0.08
     layers = {unit["name"]: unit["id"] for unit in found.units.to_pylist() if unit["level"] == "layer"}
     forward, head = (found.result("time_s", layers[name]).value for name in ("forward", "forward.head\u2024out"))
-    assert 0.06 <= forward < 0.2
-    assert 0.02 <= head < 0.1
+    assert 0.06 <= forward < found.result("iteration_time_s").value
+    assert 0.02 <= head < forward
     kernels = {unit["name"]: unit["count"] for unit in found.units.to_pylist() if unit["level"] == "kernel"}
     assert kernels == {"init": 1, "gemm": 20, "softmax": 20, "adam": 20}
     assert sum(found.workload[PHASE]["idle_by"].values()) == pytest.approx(1)
