@@ -39,7 +39,7 @@ from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.store import check_free, save
 
-_FLUSH_S = 1.0
+_FLUSH_S, _LEAST_S = 1.0, 0.1
 _PATIENCE_S = 10.0
 """Seconds within which ``on_update`` must return when the recording ends."""
 
@@ -308,7 +308,7 @@ class Recording:
     def _flush_regularly(self) -> None:
         due = time.monotonic() + self._update_s
         self._start_recorder()
-        while not self._ending.wait(min(_FLUSH_S, max(due - time.monotonic(), 0.1))) and self._failed is None:
+        while not self._ending.wait(self._pause_s(due)) and self._failed is None:
             with self._flushing:
                 self._flush()
             if self._annotations is not None:
@@ -321,6 +321,10 @@ class Recording:
             if self._on_update is not None and time.monotonic() >= due:
                 due += self._update_s
                 self._tell(self._on_update)
+
+    def _pause_s(self, due: float) -> float:
+        """Seconds until spans are to be written, or an update is due."""
+        return _FLUSH_S if self._on_update is None else min(_FLUSH_S, max(due - time.monotonic(), _LEAST_S))
 
     def _tell(self, on_update: OnUpdate) -> None:
         try:
