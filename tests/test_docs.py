@@ -3,14 +3,11 @@
 import re
 
 import pytest
-import typer
 
-from jouletrace.cli.app import app
 from jouletrace.run.reading import run_files
 from places import REPOSITORY
 
 ROOT = REPOSITORY
-COMMANDS = typer.main.get_command(app)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -71,38 +68,6 @@ def test_tests_that_a_page_names_are_there():
     assert named
     absent = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
     assert absent == []
-
-
-def called(page):
-    """Words behind ``jouletrace`` in the code of a page, without comments and what goes to other programs."""
-    text = page.read_text()
-    blocks = "".join(re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL))
-    lines = [
-        *re.findall(r"^(?:\$ )?jouletrace (.+)$", blocks, re.MULTILINE),
-        *re.findall(r"`jouletrace ([^`\n]+)`", text),
-    ]
-    return [_ours(re.split(r" -- | *#", line)[0].split()) for line in lines]
-
-
-def _ours(words):
-    """Without what ``run`` hands to the program."""
-    scripts = [i for i, word in enumerate(words) if words[0] == "run" and (word.endswith(".py") or word == "-m")]
-    return words[: scripts[0] + 1] if scripts else words
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if "results" not in page.parts], ids=lambda page: page.stem)
-def test_commands_and_options_of_a_page_are_there(page):
-    for words in called(page):
-        command, rest = COMMANDS, words
-        while hasattr(command, "commands"):
-            named = rest[0].split("|")[0] if rest else "--help"
-            if not re.match(r"[a-z]", named):
-                break
-            assert named in command.commands, words
-            command, rest = command.commands[named], rest[1:]
-        options = {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
-        given = [re.split(r"[=\]]", word.lstrip("["))[0] for word in rest if re.match(r"\[?--?[a-z]", word)]
-        assert [option for option in given if option not in options] == [], words
 
 
 COMPOSED = {"time_us", "voltage_v"}
