@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+import jouletrace
 from jouletrace.run.reading import run_files
 from places import REPOSITORY
 
@@ -40,6 +41,21 @@ def test_the_index_has_one_line_for_each_page():
     pages = [page for page in PAGES if page not in (index, ROOT / "README.md") and page.parent.name != "results"]
     wanted = [str(page.relative_to(ROOT / "docs")) for page in pages]
     assert sorted(lines) == sorted([*wanted, "results/index.md", "results/history.md"])
+
+
+def test_pages_of_results_are_in_their_index():
+    folder = ROOT / "docs" / "results"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (folder / "index.md").read_text()))
+    assert linked == {page.name for page in folder.glob("*.md")} - {"index.md"}
+
+
+def test_the_readme_is_read_in_one_sitting():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_public_names_are_in_the_reference_of_python():
+    text = (ROOT / "docs" / "reference" / "python.md").read_text()
+    assert sorted(re.findall(r"^::: jouletrace\.(\w+)$", text, re.MULTILINE)) == sorted({*jouletrace.__all__, "range"})
 
 
 def test_raw_data_are_where_the_readme_says():
