@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test quick check words slow mutants wheel dist try-wheel clean
+.PHONY: demo test quick check words docs slow mutants wheel dist try-wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
@@ -35,6 +35,16 @@ check: $(READY)
 # Words that the prose of pages and source avoids, with what to write instead (tests/words.toml).
 words: $(READY)
 	$(BIN)/python tests/check_words.py
+
+# The pages as a site, build/site/index.html; a link to what isn't there fails it. Only mkdocs is installed, not jouletrace.
+docs: build/docs/.ready
+	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict
+
+build/docs/.ready: pyproject.toml
+	$(PYTHON) -m venv build/docs
+	build/docs/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > build/docs/requirements.txt
+	build/docs/bin/python -m pip install --quiet --requirement build/docs/requirements.txt
+	touch $@
 
 wheel: $(READY)
 	$(BIN)/python -m build --wheel --outdir dist .

@@ -3,14 +3,12 @@
 import re
 
 import pytest
-import typer
 
-from jouletrace.cli.app import app
+import jouletrace
 from jouletrace.run.reading import run_files
 from places import REPOSITORY
 
 ROOT = REPOSITORY
-COMMANDS = typer.main.get_command(app)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -41,7 +39,23 @@ def test_the_index_has_one_line_for_each_page():
     index = ROOT / "docs" / "index.md"
     lines = re.findall(r"^- \[.+?\]\((.+?\.md)\): ", index.read_text(), re.MULTILINE)
     pages = [page for page in PAGES if page not in (index, ROOT / "README.md") and page.parent.name != "results"]
-    assert sorted(lines) == sorted([*(str(page.relative_to(ROOT / "docs")) for page in pages), "results/history.md"])
+    wanted = [str(page.relative_to(ROOT / "docs")) for page in pages]
+    assert sorted(lines) == sorted([*wanted, "results/index.md", "results/history.md"])
+
+
+def test_pages_of_results_are_in_their_index():
+    folder = ROOT / "docs" / "results"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (folder / "index.md").read_text()))
+    assert linked == {page.name for page in folder.glob("*.md")} - {"index.md"}
+
+
+def test_the_readme_is_read_in_one_sitting():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_public_names_are_in_the_reference_of_python():
+    text = (ROOT / "docs" / "reference" / "python.md").read_text()
+    assert sorted(re.findall(r"^::: jouletrace\.(\w+)$", text, re.MULTILINE)) == sorted({*jouletrace.__all__, "range"})
 
 
 def test_raw_data_are_where_the_readme_says():
@@ -70,38 +84,6 @@ def test_tests_that_a_page_names_are_there():
     assert named
     absent = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
     assert absent == []
-
-
-def called(page):
-    """Words behind ``jouletrace`` in the code of a page, without comments and what goes to other programs."""
-    text = page.read_text()
-    blocks = "".join(re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL))
-    lines = [
-        *re.findall(r"^(?:\$ )?jouletrace (.+)$", blocks, re.MULTILINE),
-        *re.findall(r"`jouletrace ([^`\n]+)`", text),
-    ]
-    return [_ours(re.split(r" -- | *#", line)[0].split()) for line in lines]
-
-
-def _ours(words):
-    """Without what ``run`` hands to the program."""
-    scripts = [i for i, word in enumerate(words) if words[0] == "run" and (word.endswith(".py") or word == "-m")]
-    return words[: scripts[0] + 1] if scripts else words
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if "results" not in page.parts], ids=lambda page: page.stem)
-def test_commands_and_options_of_a_page_are_there(page):
-    for words in called(page):
-        command, rest = COMMANDS, words
-        while hasattr(command, "commands"):
-            named = rest[0].split("|")[0] if rest else "--help"
-            if not re.match(r"[a-z]", named):
-                break
-            assert named in command.commands, words
-            command, rest = command.commands[named], rest[1:]
-        options = {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
-        given = [re.split(r"[=\]]", word.lstrip("["))[0] for word in rest if re.match(r"\[?--?[a-z]", word)]
-        assert [option for option in given if option not in options] == [], words
 
 
 COMPOSED = {"time_us", "voltage_v"}

@@ -49,12 +49,15 @@ def fitted(
     if rest.value is not None and rest.half_width is not None:
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
     activity, dropped = made(readings.origin_ns), run.workload[PHASE].get("dropped") or 0
+    tried = []
     for sensor in models(run, channel):
         locked = lock(activity, sensor, readings)
         asked = checks(locked, readings, len(run.activity), dropped)
         if all(check.passed for check in asked):
             return locked.fit, ""
-    return locked.fit, verdict(asked)
+        tried.append((locked.search.evidence if locked.search is not None else 0.0, locked.fit, asked))
+    _, fit, asked = max(tried, key=lambda one: one[0])
+    return fit, verdict(asked)
 
 
 def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:

@@ -32,6 +32,7 @@ from jouletrace.cli import (
     verify,
 )
 from jouletrace.cli.failures import INTERRUPTED, complain
+from jouletrace.cli.help import SUMMARIES, Command, Commands
 from jouletrace.errors import BadInputError
 from jouletrace.version import __version__
 
@@ -40,9 +41,10 @@ _WRONG_USE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__nam
 
 app = typer.Typer(
     name="jouletrace",
+    cls=Commands,
     help="How much time, power and energy a deep-learning workload takes on a GPU, and where it goes.",
-    epilog="Figures come with a 95 % interval and the sensor behind them. Start with: jouletrace doctor",
-    add_completion=False,
+    epilog="Figures come with a 95 % interval and the sensor behind them. Start with: jouletrace doctor. "
+    "Examples: jouletrace COMMAND --help.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # importing rich for its frames takes longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -56,7 +58,7 @@ def invoke(arguments: list[str]) -> int:
         BaseException: Any exception of the command.
     """
     try:
-        code = app(arguments or ["--help"], standalone_mode=False)
+        code = app(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
     except _WRONG_USE as error:
         complain(usage_errors.said(error))
         return BadInputError.exit_code
@@ -92,36 +94,51 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return run_command
 
 
-app.command("doctor")(_guarded(doctor.doctor))
-app.command("run", context_settings={"allow_interspersed_args": False})(_guarded(run.run))
-app.command("profile")(_guarded(profile.profile))
-app.command("monitor", context_settings={"allow_interspersed_args": False})(_guarded(monitor.monitor))
-app.command("calibrate")(_guarded(calibrate.calibrate))
-app.command("show")(_guarded(show.show))
-app.command("report")(_guarded(report.report))
-app.command("compare")(_guarded(compare.compare))
-app.command("ab")(_guarded(ab.ab))
-app.command("sweep")(_guarded(sweep.sweep))
-app.command("import")(_guarded(import_.import_))
-app.command("verify")(_guarded(verify.verify))
-app.command("merge")(_guarded(merge.merge))
-app.command("export")(_guarded(export.export))
-app.command("convert")(_guarded(convert.convert))
-app.command("trace")(_guarded(trace.trace))
-app.command("demo")(_guarded(demo.demo))
+_OPTIONS_FIRST = {"allow_interspersed_args": False}
+"""Behind the first argument all words belong to the program that the command runs."""
 
-mig_app = typer.Typer(help="Divide a GPU into slices (MIG), and measure workloads on them.", rich_markup_mode=None)
-mig_app.command("list")(_guarded(mig.list_profiles))
-mig_app.command("plan")(_guarded(mig.plan))
-mig_app.command("apply")(_guarded(mig.apply))
-mig_app.command("restore")(_guarded(mig.restore))
-mig_app.command("sweep")(_guarded(mig_sweep.sweep))
-app.add_typer(mig_app, name="mig", no_args_is_help=True)
 
-fleet_app = typer.Typer(help="The same load on many GPUs and hosts, and how much they differ.", rich_markup_mode=None)
-fleet_app.command("run")(_guarded(fleet.run))
-fleet_app.command("report")(_guarded(fleet.report))
-app.add_typer(fleet_app, name="fleet", no_args_is_help=True)
+def _add(to: typer.Typer, name: str, command: Callable[..., None], **settings: bool) -> None:
+    """Add a command with its summary and examples."""
+    group = f"{to.info.name} " if to is not app else ""
+    add = to.command(name, cls=Command, short_help=SUMMARIES[group + name], context_settings=dict(settings))
+    add(_guarded(command))
+
+
+_add(app, "doctor", doctor.doctor)
+_add(app, "run", run.run, **_OPTIONS_FIRST)
+_add(app, "profile", profile.profile)
+_add(app, "monitor", monitor.monitor, **_OPTIONS_FIRST)
+_add(app, "calibrate", calibrate.calibrate)
+_add(app, "show", show.show)
+_add(app, "report", report.report)
+_add(app, "compare", compare.compare)
+_add(app, "ab", ab.ab)
+_add(app, "sweep", sweep.sweep)
+_add(app, "import", import_.import_)
+_add(app, "verify", verify.verify)
+_add(app, "merge", merge.merge)
+_add(app, "export", export.export)
+_add(app, "convert", convert.convert)
+_add(app, "trace", trace.trace)
+_add(app, "demo", demo.demo)
+
+mig_app = typer.Typer(
+    name="mig", help="Divide a GPU into slices (MIG), and measure workloads on them.", rich_markup_mode=None
+)
+_add(mig_app, "list", mig.list_profiles)
+_add(mig_app, "plan", mig.plan)
+_add(mig_app, "apply", mig.apply)
+_add(mig_app, "restore", mig.restore)
+_add(mig_app, "sweep", mig_sweep.sweep)
+app.add_typer(mig_app, short_help=SUMMARIES["mig"], no_args_is_help=True)
+
+fleet_app = typer.Typer(
+    name="fleet", help="The same load on many GPUs and hosts, and how much they differ.", rich_markup_mode=None
+)
+_add(fleet_app, "run", fleet.run)
+_add(fleet_app, "report", fleet.report)
+app.add_typer(fleet_app, short_help=SUMMARIES["fleet"], no_args_is_help=True)
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,8 +22,8 @@ GRID_S = 10e-6
 WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
 
-BUSY_STEP_S = 0.1
-"""Steps in which the time in which kernels ran is added up, to place these parts."""
+BUSY_STEP_S, BUSY_ENOUGH = 0.1, 0.5
+"""Steps in which the time in which kernels ran is added up, to place these parts, and the least share of the most."""
 
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
@@ -129,15 +129,21 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
 
 
 def _windows(timeline: Timeline, most: int) -> list[tuple[float, float]]:
-    """Where to search: about equal shares of the time in which kernels ran; where few ran, any rate fits."""
+    """Where to search: from the first to the last part that is busy enough, since any rate fits where few kernels run.
+
+    Rate and phase are then known for all that is between, and slip by no sample there.
+    """
     begin, finish = timeline.begin_s, timeline.finish_s
-    count = max(1, min(most, int((finish - begin - 0.5) / WINDOW_S)))
+    first = begin + 0.35 if finish - begin > 1 else begin
+    last = max(finish - WINDOW_S - 0.1, first)
     edges = np.linspace(begin, finish, max(2, round((finish - begin) / BUSY_STEP_S)))
     ran = np.append(0.0, np.cumsum(1 - timeline.table(edges, 0)[:, -2]))
-    middles = np.interp((np.arange(count) + 0.5) / count * ran[-1], ran, edges)
-    first = begin + 0.35 if finish - begin > 1 else begin
-    starts = np.clip(middles - WINDOW_S / 2, first, max(finish - WINDOW_S - 0.1, first))
-    return [(float(start), float(min(start + WINDOW_S, finish))) for start in starts]
+    starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
+    busy = np.interp(starts + WINDOW_S, edges, ran) - np.interp(starts, edges, ran)
+    starts = starts[busy >= BUSY_ENOUGH * busy.max()]
+    count = max(1, min(most, int((finish - begin - 0.5) / WINDOW_S)))
+    chosen = [starts[np.argmin(np.abs(starts - at))] for at in np.linspace(starts[0], starts[-1], count)]
+    return [(float(start), float(min(start + WINDOW_S, finish))) for start in dict.fromkeys(chosen)]
 
 
 def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:

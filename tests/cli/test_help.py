@@ -1,0 +1,77 @@
+"""The help: commands and options in groups, a line for each command, examples; and completion in the shell."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from commands import command
+from jouletrace.cli.app import app
+from jouletrace.cli.help import COMMANDS, EXAMPLES, SUMMARIES
+
+ROOT = typer.main.get_command(app)
+
+
+def leaves(group=ROOT, before=""):
+    """All commands, with the group in front."""
+    found = {}
+    for name, one in group.commands.items():
+        found |= leaves(one, f"{before}{name} ") if hasattr(one, "commands") else {before + name: one}
+    return found
+
+
+def test_every_command_is_in_one_group_and_has_examples():
+    listed = [name for group in COMMANDS.values() for name in group]
+    assert sorted(listed) == sorted(ROOT.commands)
+    assert set(EXAMPLES) == set(leaves())
+    assert set(SUMMARIES) == {*leaves(), *ROOT.commands}
+
+
+@pytest.mark.parametrize("group", ["", "mig", "fleet"])
+def test_a_summary_fits_its_line(capsys, group):
+    said = command(capsys, *group.split(), "--help")
+    assert said.code == 0
+    rows = re.findall(r"^  (\w+) +(\S.+)$", said.out, re.MULTILINE)
+    summaries = dict(rows)
+    for name, text in SUMMARIES.items():
+        if name.rpartition(" ")[0] == group:
+            assert summaries[name.split()[-1]] == text
+    assert max(map(len, said.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_examples_are_printed_whole_and_are_understood(capsys, name):
+    said = command(capsys, *name.split(), "--help")
+    assert said.code == 0
+    for line in EXAMPLES[name]:
+        assert f"\n  {line}\n" in said.out
+        assert len(line) <= 78
+        words = shlex.split(line)
+        assert words[: 1 + len(name.split())] == ["jouletrace", *name.split()]
+        leaves()[name].make_context(name, words[1 + len(name.split()) :])
+
+
+def test_many_options_are_listed_in_groups(capsys):
+    out = command(capsys, "profile", "--help").out
+    titles = re.findall(r"^(\w+):", out, re.MULTILINE)
+    assert titles == ["Usage", "Arguments", "Workload", "Measurement", "Output", "Examples"]
+    workload, measurement = out.index("\nWorkload:"), out.index("\nMeasurement:")
+    assert workload < out.index("--batch") < measurement < out.index("--target-ci") < out.index("\nOutput:")
+    assert "\nOptions:" in command(capsys, "show", "--help").out
+
+
+def complete(monkeypatch, *words):
+    """What the shell would offer for the last word."""
+    monkeypatch.setenv("_JOULETRACE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["jouletrace", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    code = "import sys; sys.argv = ['jouletrace']; from jouletrace.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_shell_completes_commands_and_options(monkeypatch):
+    assert complete(monkeypatch, "mo") == ["monitor"]
+    assert complete(monkeypatch, "profile", "--detail-") == ["--detail-time"]

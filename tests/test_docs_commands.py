@@ -1,0 +1,274 @@
+"""Every command and all Python of the documentation, run on recorded Runs and simulated GPUs.
+
+What would measure is stopped where it begins, its options checked as in use, or a recorded Run stands for its result.
+The tutorial is run as it is.
+"""
+
+import os
+import re
+import shutil
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import typer
+
+import import_logs
+import import_timelines
+import jouletrace as jt
+from documented import PAGES, blocks, commands
+from jouletrace.addons.mig import sweep as mig_sweep
+from jouletrace.addons.toolchain import convert, trace
+from jouletrace.cli import app, fleet, main
+from jouletrace.compare.paired import paired
+from jouletrace.profiler import ab, calibrate, profile, repeats, sweep
+from jouletrace.profiler.monitoring import monitor
+from jouletrace.profiler.program import program
+from jouletrace.run import load
+from places import REPOSITORY
+
+ROOT = typer.main.get_command(app.app)
+RECORDED = REPOSITORY / "src" / "jouletrace" / "recorded"
+RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profile") and commands(page)]
+"""Pages whose commands are run here. Each line of studies.md names a test that runs it."""
+
+ELSEWHERE = {
+    "import FOLDER": "tests/addons/mig/test_import.py",
+    "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
+    "demo": "tests/cli/test_commands.py",
+    "merge runs/mine": "tests/profiler/record/test_ranks.py",
+    "merge FOLDER": "tests/profiler/record/test_ranks.py",
+    "fleet report FOLDER": "the same with names",
+    "fleet report runs/alone -o fleet.html --ask 3": "tests/addons/fleet/test_cli.py",
+    "profile ./a-folder-of-transformers --task generate": "tests/workloads/test_folder.py",
+    "COMMAND --help": "tests/cli/test_help.py",
+    "--install-completion": "it changes files of the user",
+    "--show-completion": "it asks which shell it is in",
+}
+"""Commands that are only parsed here: the test that runs them, or why none does."""
+
+PLACES = {"RUN": "runs/mine", "A": "runs/a", "B": "runs/b", "FILE": "dmon.log", "SCRIPT": "train.py", "COMMAND": "true"}
+WORKLOADS = {"WORKLOAD": "mymodel.py:make", "A": "mymodel.py:make", "B": "mymodel.py:make", "hf:ORG/NAME": "deit-b"}
+MEASURES = ("profile", "ab", "sweep", "fleet", "convert", "trace")
+
+
+class Reached(Exception):
+    """The command would measure now."""
+
+
+def leaf(words):
+    """The command that words name, its name, and the rest."""
+    one, name = ROOT, []
+    while words and hasattr(one, "commands") and words[0] in one.commands:
+        one, name, words = one.commands[words[0]], [*name, words[0]], words[1:]
+    return one, " ".join(name), words
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
+def test_commands_of_a_page_are_understood(page):
+    for words, whole in commands(page):
+        if words == ["COMMAND", "--help"]:
+            continue
+        command, name, rest = leaf(words)
+        assert name or not rest or rest[0].startswith("-"), words
+        if rest[:1] and rest[0].startswith("--") and not name:
+            assert rest[0] in {option for one in command.params for option in one.opts} | {"--help"}, words
+            continue
+        error = wrong(command, name, rest)
+        if error:  # a command named in a sentence may lack its arguments
+            assert not whole, (words, error)
+            assert error in ("MissingParameter", "NoArgsIsHelpError", "BadOptionUsage"), words
+            known = {option for one in command.params for option in one.opts}
+            assert [word for word in rest if re.match(r"--?[a-z]", word) and word not in known] == [], words
+
+
+def wrong(command, name, rest):
+    """The kind of a usage error, empty if there is none."""
+    try:
+        command.make_context(name, list(rest), parent=None)
+    except app._WRONG_USE as error:
+        return type(error).__name__
+    return ""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with all that the pages name, which is the current one."""
+    folder = tmp_path_factory.mktemp("desk")
+    for name in ("docs", "src", "examples"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    for page in PAGES:
+        for text in blocks(page, "python"):
+            if match := re.match(r"# ([\w.]+\.py)\n", text):
+                (folder / match[1]).write_text(text)
+    load(RECORDED / "deit-b-64-graph-h100.zip").save(folder / "any.zip")
+    load(RECORDED / "deit-b-64-layers-h200.zip").save(folder / "runs" / "mine")
+    (folder / "package").mkdir()
+    (folder / "package" / "module.py").write_text("")
+    (folder / "torchrun").write_text("")
+    (folder / "torchrun").chmod(0o755)
+    dmon = import_logs.dmon([61] * 30 + [87] * 60 + [61] * 20)
+    (folder / "dmon.log").write_text(dmon)
+    (folder / "bench.txt").write_text(import_logs.TORCH)
+    rows = [(i, 100 + 50 * (i // 20 % 2)) for i in range(100)]
+    (folder / "pdu.csv").write_text(
+        "Zeit,Leistung\n" + "".join(f"2026-01-01 00:00:{i % 60:02},{w}\n" for i, w in rows[:60])
+    )
+    (folder / "jetson.tsv").write_text("TIME\tTOTAL\tGPU\n" + "".join(f"{i}\t{w}00\t{w}0\n" for i, w in rows))
+    (folder / "wide.csv").write_text("t,GPU 0,GPU 1\n" + "".join(f"{i}000,{w},{w + 1}\n" for i, w in rows))
+    (folder / "gpu0.csv").write_text("time_s,power_w\n" + "".join(f"{i},{w}\n" for i, w in rows))
+    (folder / "power.csv").write_text("time_ns,power_w\n" + "".join(f"{i * 10**9},{w}\n" for i, w in rows))
+    import_timelines.kineto(folder / "trace.json")
+    import_timelines.nsys(folder / "timeline.sqlite")
+    import_timelines.ncu_details(folder / "counters.csv", [("gemm", (8, 1, 1))])
+    for name in ("train.py", "attention.py", "file.py", "benchmark", "load-generator", "model.onnx", "gpt2.engine"):
+        (folder / name).write_text("def make(): ...\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+def stand_in(patch):
+    """What would measure gives a recorded Run, or ends the command."""
+    for module in ("jouletrace.profiler.python", "jouletrace.addons.fleet.child"):
+        import_module(module)  # imported now, they keep the real functions
+    one = load(RECORDED / "deit-b-64-graph-h100.zip")
+    two = load(REPOSITORY / "docs" / "results" / "runs" / "eager-graph-h100.zip")
+
+    def reached(*arguments, **options):
+        raise Reached
+
+    patch.setattr(profile, "profile_workload", lambda *a, **o: one)
+    patch.setattr(repeats, "profile_repeats", lambda *a, **o: one)
+    patch.setattr(calibrate, "calibrate", lambda *a, **o: one)
+    patch.setattr(monitor, "monitor", lambda *a, **o: (one, 0))
+    patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
+    patch.setattr("jouletrace.addons.toolchain.engine.profile_engine", lambda *a, **o: one)
+    patch.setattr(sweep, "run_sweep", reached)
+    patch.setattr(program, "run_program", reached)
+    patch.setattr(mig_sweep, "sweep", reached)
+    patch.setattr(convert, "convert", reached)
+    patch.setattr(trace, "trace", reached)
+    patch.setattr(fleet, "_measured", reached)
+
+
+def meant(words, folder):
+    """The words with real names for a page's placeholders, and a simulated GPU where one is asked for."""
+    command, *rest = words
+    names = WORKLOADS if command in MEASURES else PLACES
+    rest = [names.get(word.removesuffix("..."), word.removesuffix("...")) for word in rest]
+    rest = ["runs/mine" if word == "runs/" else word for word in rest]
+    if command in ("show", "report", "export", "compare", "verify") or (command, rest[:1]) == ("fleet", ["report"]):
+        outputs = [i + 1 for i, word in enumerate(rest) if word == "-o"]
+        for i, word in enumerate(rest):
+            place = folder / word.replace("/*", "/1")
+            option = word.startswith("-") or (i and rest[i - 1] in ("-f", "--format", "--fail-if", "--detail", "--top"))
+            if not option and i not in outputs and not place.exists() and word != "report":
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(folder / "any.zip", place)
+    if command in ("mig", "doctor") and "--device" not in rest:
+        rest += ["--device", "sim:h100"]
+    if command == "monitor":
+        rest = ["127.0.0.1:0" if word == "127.0.0.1:9400" else word for word in ["--device", "sim:h100", *rest]]
+    return [command, *(one for word in rest for one in expanded(word, folder))]
+
+
+def expanded(word, folder):
+    """What the shell makes of a star."""
+    return [str(path.relative_to(folder)) for path in folder.glob(word)] if "*" in word else [word]
+
+
+def remove_outputs(words):
+    """Remove what another page's command has written: pages are independent of one another."""
+    named = [Path(place) for option, place in pairwise(words) if option == "-o"]
+    for place in [*named, *Path("runs").glob("mine[.-]*")] if words[0] != "report" else []:
+        shutil.rmtree(place, ignore_errors=True)
+        place.unlink(missing_ok=True)
+
+
+@pytest.mark.thorough
+def test_commands_of_the_pages_run(desk, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(desk), prepend=os.pathsep)
+    stand_in(monkeypatch)
+    done, failed = set(), []
+    for page in RUN_PAGES:
+        for words, whole in commands(page):
+            text = " ".join(words)
+            _, name, rest = leaf(words)
+            if not name or text in ELSEWHERE or text in done or (not whole and not rest):
+                continue
+            done.add(text)
+            remove_outputs(words)
+            try:
+                code = main.run(meant(words, desk))
+            except Reached:
+                code = 0
+            err = capsys.readouterr().err
+            if code and not (not whole and ("Missing" in err or "requires an argument" in err)):
+                failed.append((page.name, text, err))
+    assert failed == []
+    assert len(done) > 80
+
+
+def test_commands_that_run_elsewhere_are_in_a_page_and_their_tests_are_there():
+    there = {" ".join(words) for page in PAGES for words, _ in commands(page)}
+    assert sorted(set(ELSEWHERE) - there) == []
+    assert [place for place in ELSEWHERE.values() if "/" in place and not (REPOSITORY / place).exists()] == []
+
+
+@pytest.mark.thorough
+def test_the_tutorial_runs(workspace, capsys):
+    pytest.importorskip("transformers")
+    page = REPOSITORY / "docs" / "tutorial" / "first-profile.md"
+    quick = ["--config", "num_hidden_layers=1", "--warmup", "0.5", "--max-time", "1"]
+    said = {}
+    for words, whole in commands(page):
+        if whole and words not in (["demo"], ["doctor"]):
+            assert main.run([*words, *quick] if words[0] == "profile" else words) == 0, words
+            said[words[0]] = capsys.readouterr().out
+    assert "SIMULATED" in said["profile"]
+    assert re.search(r"Energy, total .+ inconclusive", said["compare"])
+    assert said["verify"].startswith("runs/first: whole")
+    assert (workspace / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_python_of_a_page_is_valid_and_names_what_is_there(page):
+    for text in blocks(page, "python"):
+        compile(text, page.name, "exec")
+        assert [name for name in re.findall(r"\bjt\.(\w+)", text) if not hasattr(jt, name)] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["own-model", "notebook"])
+def test_python_of_a_guide_runs(name, desk, monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("pandas")
+    monkeypatch.syspath_prepend(str(desk))
+    space: dict[str, object] = {}
+    for text in blocks(REPOSITORY / "docs" / "how-to" / f"{name}.md", "python"):
+        exec(text, space)
+    assert isinstance(space["run"], jt.Run)
+
+
+def plain(text):
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/how-to/run.md"])
+def test_output_in_a_page_is_what_the_command_prints(name, desk, capsys):
+    """Lines may be left out at ``...`` or ``[...]``; where they are broken doesn't count."""
+    compared = 0
+    for text in blocks(REPOSITORY / name, "console"):
+        command, *lines = text.splitlines()
+        if not command.startswith("$ jouletrace show docs/"):
+            continue
+        assert main.run(command.split()[2:]) == 0
+        printed, at = plain(capsys.readouterr().out), 0
+        for line in lines:
+            if line not in ("...", "[...]"):
+                at = printed.find(plain(line), at)
+                assert at >= 0, line
+                compared += 1
+    assert compared >= 5
