@@ -131,7 +131,7 @@ def test_options_reach_the_run(capsys):
 # show
 
 
-@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
 def test_a_run_is_shown_in_every_format(capsys, place, form):
     save(small_run(), place / "run")
     said = command(capsys, "show", "run", "--format", form)

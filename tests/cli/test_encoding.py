@@ -42,7 +42,7 @@ def printed(monkeypatch, encoding, *arguments):
     return code, *(stream.buffer.getvalue() for stream in streams)
 
 
-@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_everything_is_printed_in_any_encoding(saved, monkeypatch, encoding, form):
     shown = printed(monkeypatch, encoding, "show", saved / "full", saved / "odd_names", "--format", form)

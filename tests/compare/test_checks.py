@@ -170,7 +170,7 @@ def test_a_malformed_check_is_refused_before_anything_is_read(capsys, workspace)
         (["a1"], "Missing argument 'B'"),
         (["a1", "nowhere"], "no Run at nowhere"),
         (["a1", "b1", "--margin", "x"], "--margin 'x'"),
-        (["a1", "b1", "--format", "latex"], "it is one of table, json, csv, markdown"),
+        (["a1", "b1", "--format", "html"], "it is one of table, json, csv, markdown, latex"),
         (["a1", "b1", "--format", "csv", "--json"], "give only one of them"),
     ],
 )

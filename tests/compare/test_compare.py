@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -428,6 +429,13 @@ def test_markdown_escapes_names(found):
     text = render(found, "markdown")
     assert "two\\|x" in text
     assert "| per iteration |" in text
+
+
+def test_latex_captions_its_tables_and_escapes_names(found):
+    text = render(found, "latex")
+    assert r"two\textbar{}x" in text
+    assert all(len(caption) > 3 for caption in re.findall(r"\\caption{(.*)}", text))
+    assert text.count(r"\begin{tabular}") == text.count(r"\caption{") > 1
 
 
 def test_json_holds_every_row_with_its_interval(found):

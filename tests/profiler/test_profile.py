@@ -156,8 +156,10 @@ def test_a_profile_with_a_folder_is_saved_with_its_figures(tmp_path):
     ("device", "options", "said"),
     [
         ("cpu", {"mode": "graph"}, "--mode graph on cpu"),
+        ("cpu", {"l2": "cold"}, "--l2 cold on cpu"),
         ("cpu", {"dtype": "tf32"}, "--dtype tf32 on cpu"),
         ("sim:h100", {"mode": "compile"}, "--mode compile on sim:h100"),
+        ("sim:h100", {"l2": "cold"}, "--l2 cold on sim:h100: a simulated GPU has no cache to flush"),
     ],
 )
 def test_options_that_do_not_fit_the_device_are_refused_before_anything_runs(tmp_path, device, options, said):
@@ -231,6 +233,11 @@ def test_a_recorder_that_dies_ends_the_profile(monkeypatch, tmp_path):
         ({"seed": True}, "--seed True: must be a whole number"),
         ({"warmup_s": "5"}, "--warmup '5': must be a number"),
         ({"dtype": "int8"}, "--dtype int8"),
+        ({"l2": "hot"}, "--l2 hot"),
+        ({"l2": "cold", "detail": "layer"}, "--l2 cold with --detail layer"),
+        ({"l2": "cold", "task": "generate"}, "--l2 cold with --task generate"),
+        ({"l2": "cold", "backend": "openvino"}, "--l2 cold with --backend openvino"),
+        ({"l2": "cold", "backend": "trtexec"}, "--l2 cold with --backend trtexec"),
         ({"task": "fly"}, "--task fly"),
         ({"detail": "atom"}, "--detail atom"),
         ({"first_stage": 1}, "at least 2 windows"),

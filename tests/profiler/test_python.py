@@ -160,7 +160,7 @@ def test_a_gpu_takes_every_mode():
     from types import SimpleNamespace
 
     board = SimpleNamespace(info=DeviceInfo("GPU-1", "H100"), spec="cuda:0")
-    prepare.check(board, ProfileSettings(mode="compile", dtype="tf32"))
+    prepare.check(board, ProfileSettings(mode="compile", l2="cold", dtype="tf32"))
 
 
 def test_versions_and_variables_that_matter_are_kept(monkeypatch):

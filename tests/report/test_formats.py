@@ -18,7 +18,7 @@ from jouletrace.run import Estimate, Run, tables
 from make_runs import ODD, all_runs, cpu_run, gpu, monitor_run, profile_run, result, simulated_run
 
 RUNS = all_runs()
-TEXT = ("table", "markdown")
+TEXT = ("table", "markdown", "latex")
 
 
 def words(text):
@@ -108,7 +108,9 @@ def test_how_a_run_ended_that_was_interrupted_stands_before_its_figures(form):
     said = "INCOMPLETE: the run ended early (KeyboardInterrupt); what was recorded until then is kept"
     text = words(report.render([run], form))
     assert 0 <= text.index(said) < text.index("Latency")
-    assert text.count("what was recorded until then is kept") == (1)  # there in a comment, too
+    assert text.count("what was recorded until then is kept") == (
+        2 if form == "latex" else 1
+    )  # there in a comment, too
     both = words(report.render([run, RUNS["incomplete"]], form))
     before = both[: both.index("Sensor")]
     assert "until then is kept" in before
@@ -226,7 +228,7 @@ def test_equal_runs_are_still_told_what_they_are():
     assert len(re.findall(r"^deit-base ", report.render([profile_run(), profile_run()]), re.M)) == 2
 
 
-@pytest.mark.parametrize("form", ["markdown"])
+@pytest.mark.parametrize("form", ["markdown", "latex"])
 def test_methods_say_how_from_the_facts_of_the_run(form):
     text = words(report.render([profile_run()], form)).replace("~", " ").replace("\\%", "%").replace("$\\pm$", "±")
     for said in (
@@ -264,6 +266,33 @@ def test_markdown_tables_have_as_many_cells_in_every_row():
             if block.startswith("|"):
                 counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
                 assert len(counts) == 1, block
+
+
+def test_latex_rows_and_braces_balance_and_specials_are_escaped():
+    for name in RUNS:
+        text = report.render([RUNS[name]], "latex", detail="kernel")
+        body = re.sub(r"^%.*$", "", text, flags=re.M)
+        unescaped = re.sub(r"\\[\\{}$&#%_]", "", body)
+        assert unescaped.count("{") == unescaped.count("}")
+        assert unescaped.count("$") % 2 == 0
+        assert not re.search(r"[#^]", unescaped.replace(r"$^\circ$", "")), name
+        assert set(re.findall(r"[^\x00-\x7f]", body)) <= {"é"}
+        for environment in ("table", "tabular"):
+            assert text.count(f"\\begin{{{environment}}}") == text.count(f"\\end{{{environment}}}")
+        for tabular in re.findall(r"\\begin{tabular}{([^\n]+)}\n(.*?)\\end{tabular}", body, re.S):
+            columns = len(re.sub(r"p{[^}]*}", "l", tabular[0]))
+            for row in re.findall(r"^ +(.*) \\\\$", tabular[1], re.M):
+                assert len(re.findall(r"(?<!\\)&", row)) == columns - 1, row
+
+
+def test_latex_cells_cannot_be_taken_for_commands():
+    text = report.render([RUNS["odd_names"]], "latex", detail="layer")
+    body = text.split("\\begin{table}[htbp]", 1)[1].replace("\\begin{table}[htbp]", "")
+    assert not re.search(r"(?<!{)\[|\](?!})|[|<>`\"]", body)
+    assert r"\{f\}\$ \#g\% \textasciitilde{}h\textasciicircum{}" in text
+    assert r"\texttt{U+4E2D}" in text
+    assert "é" in text
+    assert "--" not in report.render([profile_run(name="a--b")], "latex").split("\\caption")[1].split("\n")[0]
 
 
 def test_csv_is_a_row_a_unit_with_units_in_the_headings():

@@ -92,5 +92,5 @@ def test_names_of_metrics_steer_nothing_either():
     rows = run.results.to_pylist()
     rows[-1] |= {"metric": f"odd{ESC}", "value": None, "reason": f"why{ESC}", "flags": ESC}
     run.results = tables.from_rows(rows, "results")
-    for form in ("table", "csv", "markdown", "json"):
+    for form in ("table", "csv", "markdown", "latex", "json"):
         assert not controls(render([run], form).replace("\t", " "))

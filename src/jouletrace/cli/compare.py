@@ -15,7 +15,7 @@ from jouletrace.errors import BadInputError, CheckFailedError, check_format
 if TYPE_CHECKING:
     from jouletrace.report.comparison.data import Comparison
 
-FORMAT_HELP = "table, json, csv or markdown."
+FORMAT_HELP = "table, json, csv, markdown or latex."
 CHECK_HELP = (
     "[LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%' or 'kernel:gemm*:energy>3%'; repeatable. Exit code 1 if it fails."
 )

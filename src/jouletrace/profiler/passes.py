@@ -12,7 +12,7 @@ import numpy as np
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices.base import Device
-from jouletrace.execution.steps.base import InStreams, Step, counted_replay
+from jouletrace.execution.steps.base import FlushedStep, InStreams, Step, counted_replay
 from jouletrace.profiler import board_store
 from jouletrace.profiler.backends.torch import context_in_this_process
 from jouletrace.profiler.progress import Progress
@@ -188,10 +188,19 @@ def _stage(
 
 
 def _window(session: Session, step: Step, replays: int) -> float:
-    """Run one window; returns its duration in seconds."""
+    """Run one window, and for a step that flushes one of the flushes alone; returns the duration in seconds."""
+    parts = [("untouched", step)]
+    if isinstance(step, FlushedStep):
+        # The replay includes the flushes: as many flushes alone, directly after it, are subtracted.
+        parts.append(("flush", step.flush_only()))
+    return sum(_replay(session, variant, part, replays) for variant, part in parts)
+
+
+def _replay(session: Session, variant: str, step: Step, replays: int) -> float:
+    """Run and record one window; returns its duration in seconds."""
     interval, counted_mhz = counted_replay(step, replays)
     session.add_window(
-        variant="untouched",
+        variant=variant,
         multiplicity=1.0,
         block=0,
         replays=replays,

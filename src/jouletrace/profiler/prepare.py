@@ -65,7 +65,7 @@ def check(device: Device, settings: ProfileSettings) -> None:
     check_own_time(device)
     kind = "simulated" if device.info.simulated else device.info.kind
     try:
-        check_options(kind, settings.mode, settings.dtype, where=device.spec)
+        check_options(kind, settings.mode, settings.dtype, settings.l2, where=device.spec)
     except BadInputError as error:
         if "no_gpu" not in device.info.details:
             raise

@@ -53,6 +53,7 @@ class ProfileSettings:
     hint: str | None = option(
         None, "Hint by which OpenVINO chooses its streams: latency or throughput. [default: as many as --streams]"
     )
+    l2: str = option("warm", "L2 cache before each iteration: warm, or cold (flushed).")
     config: dict[str, str] = option(
         dict, "Change the model's configuration; repeatable.", metavar="KEY=VALUE", pairs=True
     )
@@ -90,7 +91,7 @@ class ProfileSettings:
         Raises:
             BadInputError: With the option, its value and the allowed values.
         """
-        from jouletrace.execution.steps.registry import MODES
+        from jouletrace.execution.steps.registry import L2, MODES
         from jouletrace.workloads.checks import check_seed
         from jouletrace.workloads.options import TASKS
         from jouletrace.workloads.precision import DTYPES
@@ -103,6 +104,7 @@ class ProfileSettings:
             ("dtype", DTYPES),
             ("mode", MODES),
             ("backend", RUN_BY),
+            ("l2", L2),
             ("hint", HINTS),
         ):
             value = getattr(self, name)
@@ -144,10 +146,12 @@ class ProfileSettings:
         compiled, runtime = self.mode == "compile", self.backend in RUNTIMES
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
+        cold, another = self.l2 == "cold", self.backend not in ("auto", "torch")
         hinted, hint = self.hint is not None, f"--hint {self.hint}"
         for asked, given, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own launch mode"),
+            (another and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
             (
                 runtime and self.detail not in ("model", "kernel"),
                 detail,
@@ -163,6 +167,8 @@ class ProfileSettings:
                 f"--streams {self.streams}",
                 "with a hint OpenVINO chooses the streams",
             ),
+            (detailed and cold, "--l2 cold", detail, "the flushes would disturb the recording"),
+            (generating and cold, "--l2 cold", "--task generate", "each token runs with the cache of the previous one"),
             (
                 detailed and compiled and self.detail == "phase",
                 detail,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jouletrace.report.comparison.data import Comparison
     from jouletrace.run import Run
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "latex")
 """Names of the formats of ``render``."""
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")

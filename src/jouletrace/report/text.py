@@ -1,23 +1,25 @@
-"""A document as text in one of the formats for people: a table for a terminal, or Markdown (GitHub's tables)."""
+"""A document as text in one of the formats for people: a table for a terminal, Markdown (GitHub's tables), or LaTeX."""
 
 from __future__ import annotations
 
 import re
 
-from jouletrace.report import table
+from jouletrace.report import latex, table
 from jouletrace.report.document import Document, Section
 from jouletrace.report.scale import NBSP
 
 
 def typeset(found: Document, form: str, width: int | None = None) -> str:
-    """A document in the format "table" or "markdown".
+    """A document in the format "table", "markdown" or "latex".
 
     Args:
         found: What to show.
         form: The format.
         width: Columns of the terminal, for "table"; None asks it.
     """
-    return table.typeset(found, width) if form == "table" else _markdown(found)
+    if form == "table":
+        return table.typeset(found, width)
+    return latex.typeset(found) if form == "latex" else _markdown(found)
 
 
 def _markdown(found: Document) -> str:

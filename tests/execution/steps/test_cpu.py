@@ -97,16 +97,18 @@ def test_a_step_describes_itself():
 
 
 @pytest.mark.parametrize(
-    ("mode", "dtype", "message"),
+    ("mode", "l2", "dtype", "message"),
     [
-        ("graph", None, r"--mode graph: CUDA graphs need a GPU"),
-        ("eager", "tf32", r"--dtype tf32: a number format of NVIDIA GPUs"),
-        ("fast", None, r"--mode fast: must be one of eager, graph, compile"),
+        ("graph", "warm", None, r"--mode graph: CUDA graphs need a GPU"),
+        ("eager", "cold", None, r"--l2 cold: only a GPU's L2"),
+        ("eager", "warm", "tf32", r"--dtype tf32: a number format of NVIDIA GPUs"),
+        ("fast", "warm", None, r"--mode fast: must be one of eager, graph, compile"),
+        ("eager", "tepid", None, r"--l2 tepid: must be one of warm, cold"),
     ],
 )
-def test_what_a_cpu_can_not_do_is_refused(mode, dtype, message):
+def test_what_a_cpu_can_not_do_is_refused(mode, l2, dtype, message):
     with pytest.raises(BadInputError, match=message):
-        make_step(build(Counter(), dtype=dtype), "cpu", mode)
+        make_step(build(Counter(), dtype=dtype), "cpu", mode, l2=l2)
 
 
 def test_steps_do_not_run_on_shapes():

@@ -5,11 +5,18 @@ its stamp when the device comes to it.
 """
 
 import contextlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.execution.steps import block_means, registry
+from jouletrace.execution.steps.cuda.cold import ColdStep, FlushStep
 from jouletrace.execution.steps.cuda.step import AHEAD, CudaStep
+from jouletrace.profiler.backends import torch as torch_backend
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.workloads import WorkloadOptions
 
 torch = pytest.importorskip("torch")
 
@@ -82,6 +89,10 @@ def fake(monkeypatch):
         monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
         monkeypatch.setattr("time.time_ns", lambda: round(gpu.now * 1e9))
         # A flush needs a real buffer on a real GPU; here it is work of a known length.
+        monkeypatch.setattr(
+            FlushStep, "__init__", lambda self, device: self.__dict__.update(device=device, flush_bytes=2)
+        )
+        monkeypatch.setattr(FlushStep, "launch", lambda self: gpu.launch(FLUSH_S, 0.0))
         return gpu, FakeStep(gpu)
 
     return make
@@ -118,3 +129,66 @@ def test_the_queue_of_a_latency_pass_stays_bounded_and_never_runs_dry(fake):
     assert gpu.launched == 2001  # one runs ahead, untimed
     assert gpu.most_ahead <= AHEAD + 2
     assert latencies.max() == pytest.approx(0.010, rel=1e-6)
+
+
+def test_a_cold_latency_leaves_the_flush_out(fake):
+    gpu, step = fake(host_s=0.001, device_s=0.010)
+    np.testing.assert_allclose(ColdStep(step).latencies(20), 0.010, rtol=1e-6)
+    assert gpu.launched == 41  # one ahead, then flush and iteration in turn
+
+
+def test_a_cold_replay_less_its_flushes_is_the_iterations(fake):
+    _, step = fake(host_s=0.001, device_s=0.010)
+    cold = ColdStep(step)
+    both, flushes = cold.replay(100), cold.flush_only().replay(100)
+    assert flushes.seconds == pytest.approx(100 * FLUSH_S, rel=0.01)
+    assert (both.seconds - flushes.seconds) / 100 == pytest.approx(0.010, rel=0.01)
+    assert (cold.describe()["l2"], cold.mode, cold.flush_only().mode) == ("cold", "eager", "flush")
+
+
+def test_block_means_of_a_cold_step_are_refused(fake):
+    _, step = fake(host_s=0.001, device_s=0.010)
+    assert block_means(step, 40, 20) == pytest.approx([0.01005, 0.01005])
+    with pytest.raises(BadInputError, match="--l2 cold"):
+        block_means(ColdStep(step), 40, 20)
+
+
+def test_a_flush_writes_twice_the_l2(monkeypatch):
+    made = {}
+
+    def empty(numel, *, dtype, device):
+        made["bytes"] = numel * dtype.itemsize
+        return SimpleNamespace(fill_=lambda value: made.setdefault("filled", value))
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=50 << 20))
+    monkeypatch.setattr(torch, "empty", empty)
+    flush = FlushStep(torch.device("cuda", 0))
+    flush.launch()
+    assert made == {"bytes": 100 << 20, "filled": 1}
+    assert flush.flush_bytes == 100 << 20
+
+
+def test_an_unknown_size_of_the_l2_is_not_possible(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=0))
+    with pytest.raises(NotPossibleError, match="--l2 cold: the size of the L2 cache of cuda:0 is unknown"):
+        FlushStep(torch.device("cuda", 0))
+
+
+def test_a_profile_hands_its_cache_to_the_step(monkeypatch):
+    """The layers between ``--l2`` and the flush, which only a real GPU runs."""
+    made = {}
+    monkeypatch.setattr(torch_backend, "torch_device_of", lambda device: "cuda:0")
+    monkeypatch.setattr(torch_backend, "make_step", lambda built, device, mode, **how: made.update(mode=mode, **how))
+    workload = SimpleNamespace(build=lambda device, options: None)
+    torch_backend.prepare(workload, None, ProfileSettings(mode="graph", l2="cold"), WorkloadOptions())
+    assert made == {"mode": "graph", "l2": "cold"}
+
+
+@pytest.mark.parametrize(("l2", "kind"), [("warm", FakeStep), ("cold", ColdStep)])
+def test_only_cold_steps_are_flushed(fake, monkeypatch, l2, kind):
+    _, step = fake(host_s=0.001, device_s=0.010)
+    monkeypatch.setattr(registry, "require_device", torch.device)
+    monkeypatch.setattr(registry, "check_tf32", lambda built, device: None)
+    monkeypatch.setattr(registry, "trial", lambda built, device: None)
+    monkeypatch.setattr("jouletrace.execution.steps.cuda.step.CudaEagerStep", lambda built, device: step)
+    assert type(registry.make_step(None, "cuda:0", "eager", l2=l2)) is kind

@@ -103,6 +103,22 @@ def test_a_graph_is_faster_than_eager_at_batch_one():
     assert np.median(graph.latencies(200)) < 0.7 * np.median(eager.latencies(200))
 
 
+def test_reading_what_the_l2_could_hold_is_slower_cold_than_warm():
+    built = ObjectWorkload(torch.sum, torch.randn(6 << 20)).build(CUDA, WorkloadOptions())  # 24 MiB
+    warm, cold = make_step(built, CUDA, "graph"), make_step(built, CUDA, "graph", l2="cold")
+    for step in (warm, cold):
+        step.replay(200)
+    assert np.median(cold.latencies(300)) > 1.1 * np.median(warm.latencies(300))
+
+
+def test_the_flushes_can_be_taken_off_a_cold_replay():
+    cold = make_step(build("deit-t", batch=1), CUDA, "graph", l2="cold")
+    cold.replay(200)
+    cold_s = np.median(cold.latencies(300))
+    both, flushes = cold.replay(300).seconds, cold.flush_only().replay(300).seconds
+    assert (both - flushes) / 300 == pytest.approx(cold_s, rel=0.1)
+
+
 def test_a_model_that_waits_for_the_host_can_not_be_captured_and_says_where():
     def forward(x):
         return x + 1 if x.sum().item() > 0 else x

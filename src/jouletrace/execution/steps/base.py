@@ -56,6 +56,14 @@ class Step(Protocol):
 
 
 @runtime_checkable
+class FlushedStep(Protocol):
+    """A step that flushes the L2 cache before each iteration, also within ``replay``."""
+
+    def flush_only(self) -> Step:
+        """A step whose iterations consist of the flush alone."""
+
+
+@runtime_checkable
 class InStreams(Protocol):
     """A step that runs several iterations at once."""
 
@@ -115,10 +123,13 @@ def block_means(step: Step, n: int, block: int = 100) -> NDArray[np.float64]:
         Means in seconds, shape (n // block,).
 
     Raises:
-        BadInputError: If not even one block is complete.
+        BadInputError: If not even one block is complete, or the step flushes the L2 cache: a block's time
+            can't exclude the flushes.
     """
     if block < 1 or n < block:
         raise BadInputError(f"--block {block}: must lie between 1 and the {n} iterations of the run")
+    if isinstance(step, FlushedStep):
+        raise BadInputError("--block: a block's time can't exclude the flushes of --l2 cold")
     return np.array([step.replay(block).seconds / block for _ in range(n // block)])
 
 

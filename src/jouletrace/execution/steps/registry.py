@@ -21,39 +21,43 @@ from jouletrace.workloads.user_errors import one_line
 if TYPE_CHECKING:
     import torch
 
+    from jouletrace.execution.steps.cuda.step import CudaStep
 
-def make_step(built: Built, torch_device: str, mode: str) -> Step:
+
+def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
     """Prepare a built workload for repeated runs; runs it once, or captures it.
 
     Args:
         built: The workload, built on ``torch_device``.
         torch_device: "cuda:N" or "cpu".
         mode: "eager" (the step on the CPU reports "cpu"), "graph" (CUDA only) or "compile".
+        l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the step is
+            a ``cuda.cold.ColdStep``.
 
     Raises:
         BadInputError: If mode and device don't fit together, or the workload raises when it runs.
         CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
         NotPossibleError: If the device is missing, has no memory left, or doesn't support the mode.
     """
-    device = check_mode(built, torch_device, mode)
-    return _on_cuda(built, device, mode) if device.type == "cuda" else _on_cpu(built, mode)
+    device = check_mode(built, torch_device, mode, l2)
+    return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
 
 
-def check_mode(built: Built, torch_device: str, mode: str) -> torch.device:
+def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
     """The device, if it can run a workload in this way.
 
     Raises:
-        BadInputError: If mode, device, and dtype don't fit together.
+        BadInputError: If mode, device, dtype and cache don't fit together.
         NotPossibleError: If the device is missing.
     """
-    check_options("any", mode)
+    check_options("any", mode, l2=l2)
     device = require_device(torch_device)
     if device.type == "cuda":
         check_tf32(built, device)
         return device
     if device.type != "cpu":
         raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
-    check_options("cpu", mode, built.facts.get("dtype"))
+    check_options("cpu", mode, built.facts.get("dtype"), l2)
     return device
 
 
@@ -64,48 +68,57 @@ def _on_cpu(built: Built, mode: str) -> Step:
     return CpuStep(built)
 
 
-def _on_cuda(built: Built, device: torch.device, mode: str) -> Step:
+def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
+    from jouletrace.execution.steps.cuda.cold import ColdStep
     from jouletrace.execution.steps.cuda.graph import CudaGraphStep
     from jouletrace.execution.steps.cuda.step import CudaEagerStep
 
     trial(built, device)
+    step: CudaStep
     if mode == "graph":
-        return CudaGraphStep(built, device)
-    if mode == "compile":
-        return CudaEagerStep(compile_built(built, device), device, "compile")
-    return CudaEagerStep(built, device)
+        step = CudaGraphStep(built, device)
+    elif mode == "compile":
+        step = CudaEagerStep(compile_built(built, device), device, "compile")
+    else:
+        step = CudaEagerStep(built, device)
+    return ColdStep(step) if l2 == "cold" else step
 
 
 MODES = ("eager", "graph", "compile")
+L2 = ("warm", "cold")
 
 _REFUSED: dict[str, dict[tuple[str, str], str]] = {
     "simulated": {
         ("mode", "compile"): "a simulated GPU runs eager or graph",
+        ("l2", "cold"): "a simulated GPU has no cache to flush",
     },
     "cpu": {
         ("mode", "graph"): "CUDA graphs need a GPU; on the CPU use eager or compile",
+        ("l2", "cold"): "only a GPU's L2 cache can be flushed",
         ("dtype", "tf32"): "a number format of NVIDIA GPUs; on the CPU use fp32 or bf16",
     },
 }
 """Options that a kind of device doesn't support, and why."""
 
 
-def check_options(kind: str, mode: str, dtype: str | None = None, where: str = "") -> None:
-    """Refuse a mode or dtype that is unknown, or that a kind of device doesn't support.
+def check_options(kind: str, mode: str, dtype: str | None = None, l2: str = "warm", where: str = "") -> None:
+    """Refuse a mode, dtype or cache that is unknown, or that a kind of device doesn't support.
 
     Args:
         kind: "simulated", "cpu", or any other kind, which supports all.
         mode: One of ``MODES``.
         dtype: The ``--dtype``; those of ``workloads.precision`` are assumed to be valid.
+        l2: One of ``L2``.
         where: The requested device, for the message.
 
     Raises:
         BadInputError: With the option.
     """
-    if mode not in MODES:
-        raise BadInputError(f"--mode {mode}: must be one of {', '.join(MODES)}")
+    for name, value, allowed in (("mode", mode, MODES), ("l2", l2, L2)):
+        if value not in allowed:
+            raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
     for (name, value), why in _REFUSED.get(kind, {}).items():
-        if {"mode": mode, "dtype": dtype}[name] == value:
+        if {"mode": mode, "dtype": dtype, "l2": l2}[name] == value:
             raise BadInputError(f"--{name} {value}{f' on {where}' if where else ''}: {why}")
 
 

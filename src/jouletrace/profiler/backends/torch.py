@@ -43,7 +43,7 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
     if settings.task == "generate":
         return _generation(workload, torch_device, settings, options)
     built = workload.build(torch_device, options)
-    step = make_step(built, torch_device, settings.mode)
+    step = make_step(built, torch_device, settings.mode, l2=settings.l2)
     if settings.detail != "model" and settings.mode != "compile":
         _check_parts(workload, settings, built, torch_device)
     return Prepared(built, step, make_program=lambda: _program(built, step, torch_device))

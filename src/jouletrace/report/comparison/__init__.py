@@ -5,7 +5,7 @@ from __future__ import annotations
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report.comparison.data import TOP, Comparison
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "latex")
 """Names of the formats of ``render``."""
 
 

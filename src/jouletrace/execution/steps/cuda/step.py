@@ -8,7 +8,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +21,15 @@ from jouletrace.workloads.base import Built
 if TYPE_CHECKING:
     import torch
 
+Launch = Callable[[], None]
+"""Enqueues work, such as an iteration, and returns without waiting."""
+
 
 class CudaStep(ABC):
     """A step on one GPU.
 
     Attributes:
-        mode: "eager", "graph" or "compile".
+        mode: "eager", "graph", "compile" or "flush".
         device: The GPU, with its index.
     """
 
@@ -38,13 +40,13 @@ class CudaStep(ABC):
     def launch(self) -> None:
         """Enqueue the next iteration on the current stream, and return without waiting."""
 
-    def replay(self, n: int) -> Interval:
-        """See ``Step.replay``."""
-        return timed_replay(self.launch, n, self.device)
+    def replay(self, n: int, before: Launch | None = None) -> Interval:
+        """See ``Step.replay``; ``before`` is enqueued ahead of each iteration, inside the interval."""
+        return timed_replay(self.launch, n, self.device, before)
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
-        """See ``Step.latencies`` and ``cuda_timing.iteration_seconds``."""
-        return iteration_seconds(self.launch, n, self.device)
+    def latencies(self, n: int, before: Launch | None = None) -> NDArray[np.float64]:
+        """See ``Step.latencies`` and ``iteration_seconds``."""
+        return iteration_seconds(self.launch, n, self.device, before)
 
     def cycles(self) -> Cycles | None:
         """See ``CountsCycles``."""
@@ -84,23 +86,27 @@ AHEAD = 256
 """Most iterations that the host enqueues ahead of the device while latencies are taken."""
 
 
-def timed_replay(launch: Callable[[], None], n: int, device: torch.device) -> Interval:
-    """Enqueue ``n`` iterations between two synchronisations, without any other work."""
+def timed_replay(launch: Launch, n: int, device: torch.device, before: Launch | None = None) -> Interval:
+    """Enqueue ``n`` iterations between two synchronisations, without any other work than ``before`` each of them."""
     import torch
 
     with torch.cuda.device(device):
         torch.cuda.synchronize()
         start = time.time_ns()
         for _ in range(n):
+            if before is not None:
+                before()
             launch()
         torch.cuda.synchronize()
         return Interval(start, time.time_ns())
 
 
-def iteration_seconds(launch: Callable[[], None], n: int, device: torch.device) -> NDArray[np.float64]:
+def iteration_seconds(
+    launch: Launch, n: int, device: torch.device, before: Launch | None = None
+) -> NDArray[np.float64]:
     """Seconds of each of ``n`` iterations by CUDA events, shape (n,).
 
-    Events lie on the device's timeline. The event that ends an iteration also starts
+    Events lie on the device's timeline. Without ``before``, the event that ends an iteration also starts
     the next, so that no time is lost in between and the latencies add up to the whole. Where the
     device waits for the host (eager mode at small batch), the wait belongs to the iteration whose
     kernels it waited for, and the latency is the end-to-end time of a caller. Where the host is
@@ -110,23 +116,29 @@ def iteration_seconds(launch: Callable[[], None], n: int, device: torch.device) 
         launch: Enqueues one iteration.
         n: Number of timed iterations. One more runs first, untimed, so that the first has a predecessor too.
         device: The GPU.
+        before: Enqueues untimed work ahead of each iteration (a flush); each iteration then has its own start
+            event, after that work.
     """
     import torch
 
     with torch.cuda.device(device):
         event: Any = torch.cuda.Event  # untyped
         events = [event(enable_timing=True) for _ in range(n + 1)]
+        starts = events[:-1] if before is None else [event(enable_timing=True) for _ in range(n)]
         torch.cuda.synchronize()
         launch()
         events[0].record()
         for i in range(1, n + 1):
+            if before is not None:
+                before()
+                starts[i - 1].record()
             launch()
             events[i].record()
             # Queried rarely, and half a queue behind, so that the device never runs out of work.
             if i > AHEAD and i % (AHEAD // 2) == 1:
                 events[i - AHEAD // 2].synchronize()
         torch.cuda.synchronize()
-        milliseconds = [start.elapsed_time(end) for start, end in pairwise(events)]
+        milliseconds = [start.elapsed_time(end) for start, end in zip(starts, events[1:], strict=True)]
     return np.array(milliseconds, dtype=np.float64) / 1e3
 
 
@@ -230,15 +242,15 @@ class CudaEagerStep(CudaStep):
         self._built.call(self._next)
         self._next += 1
 
-    def replay(self, n: int) -> Interval:
-        """See ``Step.replay``."""
+    def replay(self, n: int, before: Launch | None = None) -> Interval:
+        """See ``CudaStep.replay``."""
         with user_code(self._built, failure=BrokenOffError):
-            return super().replay(n)
+            return super().replay(n, before)
 
-    def latencies(self, n: int) -> NDArray[np.float64]:
+    def latencies(self, n: int, before: Launch | None = None) -> NDArray[np.float64]:
         """See ``CudaStep.latencies``."""
         with user_code(self._built, failure=BrokenOffError):
-            return super().latencies(n)
+            return super().latencies(n, before)
 
     def describe(self) -> dict[str, Any]:
         """See ``CudaStep.describe``; includes the compilation of a compiled workload."""
