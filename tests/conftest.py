@@ -123,4 +123,4 @@ def no_rapl(tmp_path, monkeypatch):
     """A machine whose CPU tells nothing of its power."""
     from jouletrace.devices.rapl import CpuHost
 
-    monkeypatch.setattr(CpuHost.__init__, "__defaults__", (tmp_path / "no-powercap", None))
+    monkeypatch.setattr(CpuHost.__init__, "__defaults__", (tmp_path / "no-powercap", None, "package"))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE, checks, verdict
-from jouletrace.attribution.lock import lock
+from jouletrace.attribution.fit import fit
+from jouletrace.attribution.lock import attempts, lock, rephased
 from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
 from jouletrace.sensor.acquire import search
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
@@ -20,11 +22,20 @@ BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 
 """Sample rates between which to look on each board: a search from 1200 to 1260 Hz takes some seconds."""
 
 
+def narrow(name):
+    return replace(HOPPER_SENSOR, rates_hz=BOARDS[name.rsplit("-", maxsplit=1)[-1]])
+
+
 @cache
 def analysed(name):
     recorded = load(name)
-    sensor = replace(HOPPER_SENSOR, rates_hz=BOARDS[name.rsplit("-", maxsplit=1)[-1]])
-    return lock(recorded.activity, sensor, recorded.readings)
+    sensor = narrow(name)
+    tried = []
+    for found in attempts(recorded.activity, sensor, recorded.readings):
+        tried.append(found)
+        if all(check.passed for check in checks(found, recorded.readings) if check.name != "sample_rate"):
+            return found  # the range is too narrow for evidence
+    return tried[0]
 
 
 @pytest.mark.parametrize(
@@ -42,6 +53,18 @@ def test_the_sensors_rate_is_found_and_its_readings_are_explained(name, rate_hz,
     found = analysed(name)
     assert found.search.rate_hz == pytest.approx(rate_hz, abs=0.4)
     assert found.fit.residual_rms_w < residual_w
+
+
+def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
+    recorded = load("vit-h100")
+    first, again = list(islice(attempts(recorded.activity, narrow("vit-h100"), recorded.readings), 2))
+    track = first.fit.observer.track
+    wrong = replace(track, start_s=track.start_s + 0.5 / track.rate_hz)
+    half = fit(recorded.activity, replace(first.fit.observer, track=wrong), recorded.readings, shape=True)
+    assert half.residual_rms_w > 1.1 * first.fit.residual_rms_w
+    assert rephased(replace(first, fit=half), recorded.readings).fit.residual_rms_w == pytest.approx(
+        again.fit.residual_rms_w, rel=0.02
+    )
 
 
 def test_the_rate_is_found_among_all_that_boards_have():

@@ -46,7 +46,7 @@ def with_counters(place):
         (zone / name).write_text(content)
     (site / "sitecustomize.py").write_text(
         "from pathlib import Path\nfrom jouletrace.devices.rapl import CpuHost\n"
-        f"CpuHost.__init__.__defaults__ = (Path({str(zone.parent)!r}), None)\n"
+        f"CpuHost.__init__.__defaults__ = (Path({str(zone.parent)!r}), None, 'package')\n"
     )
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sys.path])}
 

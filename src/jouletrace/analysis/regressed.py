@@ -12,7 +12,7 @@ from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.lock import lock
+from jouletrace.attribution.lock import attempts
 from jouletrace.attribution.rows import Z95
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
@@ -50,8 +50,7 @@ def fitted(
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
     activity, dropped = made(readings.origin_ns), run.workload[PHASE].get("dropped") or 0
     tried = []
-    for sensor in models(run, channel):
-        locked = lock(activity, sensor, readings)
+    for locked in (one for sensor in models(run, channel) for one in attempts(activity, sensor, readings)):
         asked = checks(locked, readings, len(run.activity), dropped)
         if all(check.passed for check in asked):
             return locked.fit, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +22,9 @@ AVERAGES, CLEARLY = (8, 12, 16, 20, 24, 32), 0.95
 DELAYS_S, NEAR_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3), np.arange(-60e-6, 61e-6, 20e-6)
 """Delays to try about the nominal one, then about the best."""
 
+PHASES = (0.25, 0.5, 0.75)
+"""Parts of a period by which samples are moved for another attempt."""
+
 WHERE = np.arange(-2, 2.01, 0.5)
 """Delays of an averaging sensor to try, in prior standard deviations."""
 
@@ -38,7 +42,32 @@ class Lock:
     fit: Fit
 
 
-def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock:
+def attempts(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Iterator[Lock]:
+    """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
+
+    Args, Raises: As for ``lock``.
+    """
+    for inner in (False, True):
+        locked = lock(activity, sensor, readings, inner)
+        yield locked
+        if locked.search is None:
+            return
+        yield rephased(locked, readings)
+
+
+def rephased(locked: Lock, readings: Readings) -> Lock:
+    """The best fit from the same track with samples a part of a period later."""
+    fits = [locked.fit]
+    for part in PHASES:
+        observer = locked.fit.observer
+        assert isinstance(observer, Sampled)
+        track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)
+        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, shape=True))
+        fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, shape=True))
+    return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
+
+
+def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 
     A sampler's track follows from powers, and powers from a track. Both grow from the window of the search to the whole
@@ -48,6 +77,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
         activity: What ran.
         sensor: The nominal sensor, sampling or averaging.
         readings: The record.
+        inner: As for ``search``.
 
     Raises:
         BadInputError: With too few readings within the timeline, or fewer than kinds.
@@ -59,7 +89,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Lock
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
         return Lock(None, fit(activity, best.observer, readings))
-    found = search(sensor, activity, readings)
+    found = search(sensor, activity, readings, inner=inner)
     near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
     part = activity.between(found.start_s, found.end_s)
     expected, *others = _averagings(part, Sampled(sensor, near), readings)

@@ -92,7 +92,9 @@ class Search:
     one_s: float
 
 
-def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS) -> Search:
+def search(
+    sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS, inner: bool = False
+) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on parts of a recording.
 
     Args:
@@ -100,8 +102,9 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
         timeline: What ran.
         readings: The record.
         windows: How many parts, from start to end.
+        inner: Whether they lie in equal shares of the time in which kernels run, away from its ends.
     """
-    parts = [_Window(sensor, timeline, readings, start, end) for start, end in _windows(timeline, windows)]
+    parts = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, windows, inner)]
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
@@ -128,11 +131,12 @@ def search(sensor: Sensor, timeline: Timeline, readings: Readings, windows: int 
     )
 
 
-def _windows(timeline: Timeline, most: int) -> list[tuple[float, float]]:
+def _windows(timeline: Timeline, most: int, inner: bool) -> list[tuple[float, float]]:
     """Where to search: from the first to the last part that is busy enough, since any rate fits where few kernels run.
 
     Rate and phase are then known for all that is between, and slip by no sample there.
     """
+    # A start or an end that is unlike the rest can mislead: ``inner`` parts are another attempt.
     begin, finish = timeline.begin_s, timeline.finish_s
     first = begin + 0.35 if finish - begin > 1 else begin
     last = max(finish - WINDOW_S - 0.1, first)
@@ -142,7 +146,10 @@ def _windows(timeline: Timeline, most: int) -> list[tuple[float, float]]:
     busy = np.interp(starts + WINDOW_S, edges, ran) - np.interp(starts, edges, ran)
     starts = starts[busy >= BUSY_ENOUGH * busy.max()]
     count = max(1, min(most, int((finish - begin - 0.5) / WINDOW_S)))
-    chosen = [starts[np.argmin(np.abs(starts - at))] for at in np.linspace(starts[0], starts[-1], count)]
+    wanted = np.linspace(starts[0], starts[-1], count)
+    if inner:
+        wanted = np.interp((np.arange(count) + 0.5) / count * ran[-1], ran, edges) - WINDOW_S / 2
+    chosen = [starts[np.argmin(np.abs(starts - at))] for at in wanted]
     return [(float(start), float(min(start + WINDOW_S, finish))) for start in dict.fromkeys(chosen)]
 
 
