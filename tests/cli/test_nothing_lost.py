@@ -95,7 +95,7 @@ def test_a_check_of_ab_that_fits_nothing_costs_no_measurement(capsys, noisy):
     assert len(load("kept").windows) >= 12
 
 
-def test_an_option_of_b_that_makes_no_sense_is_said_to_be_b_s(capsys, workspace):
+def test_an_option_of_b_that_makes_no_sense_is_reported_to_be_b_s(capsys, workspace):
     said = command(capsys, "ab", "gemm", "gemm", "-d", "sim:h100", "--mode-b", "slow")
     assert (said.code, said.complaint) == (2, "jouletrace: B: --mode slow: must be one of eager, graph, compile")
 
@@ -132,13 +132,13 @@ def test_a_price_that_is_none_is_refused(capsys, workspace, option, value):
     assert f"{option} {float(value):g}: must be 0 or more per kWh, and at most 1e+09" in said.complaint
 
 
-def test_energy_for_nothing_costs_nothing_and_not_minus_nothing(capsys, workspace):
+def test_no_energy_has_no_cost_and_not_a_negative_one(capsys, workspace):
     command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "--price=-0", "-o", "run")
     cost = load("run").result("cost").value
     assert (cost, str(cost)) == (0.0, "0.0")
 
 
-def test_a_side_of_compare_that_names_nothing_is_said(capsys, workspace):
+def test_a_side_of_compare_that_names_nothing_is_reported(capsys, workspace):
     said = command(capsys, "compare", ",", ",")
     assert (said.code, said.complaint) == (2, "jouletrace: compare: ',' names no Run")
 

@@ -42,7 +42,7 @@ def hangs(batch=16):
 
 
 class Runner:
-    """Stands in for fresh processes: saves a Run, or fails as told by batch."""
+    """Stands in for fresh processes: saves a Run, or fails as asked, by batch."""
 
     def __init__(self, **failures):
         self.failures = {int(key[1:]): error for key, error in failures.items()}
@@ -121,7 +121,7 @@ def test_a_grid_can_grow(tmp_path):
     assert len(found) == len(entries(tmp_path / "s")) == 4
 
 
-def test_where_nothing_could_be_measured_the_reasons_are_said(tmp_path):
+def test_where_nothing_could_be_measured_the_reasons_are_reported(tmp_path):
     runner = Runner(b1=BadInputError("it is broken"))
     with pytest.raises(NotPossibleError, match="none of 1 points could be measured: it is broken"):
         run_sweep(Grid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
@@ -221,7 +221,7 @@ def test_a_sweep_with_points_that_failed_does_not_end_well(capsys, workspace, mo
 # the table
 
 
-def test_the_front_holds_what_nothing_else_beats(tmp_path):
+def test_the_front_holds_what_nothing_else_surpasses(tmp_path):
     grid = Grid(("deit-t",), batch=(1, 8, 64))
     found = run_sweep(grid, SETTINGS, tmp_path / "s", runner=Runner(b8=BadInputError("x")))
     assert front(found) == [True, False, False]  # by hand all scale alike: the smallest batch wins in latency
@@ -350,7 +350,7 @@ class Limited(FakeNvml):
         return getattr(self, "was_set", 700_000)
 
 
-def test_an_nvidia_board_takes_its_limit_in_milliwatts():
+def test_an_nvidia_gpu_takes_its_limit_in_milliwatts():
     board = h100()
     limiter = NvmlPowerLimit(board.uuid, Nvml(Limited(board)))
     assert limiter.limit_w() == 700.0
@@ -361,7 +361,7 @@ def test_an_nvidia_board_takes_its_limit_in_milliwatts():
 
 
 @pytest.mark.parametrize(("code", "said"), [(4, "needs root"), (3, "not supported")])
-def test_an_nvidia_board_that_refuses_a_limit_says_why(code, said):
+def test_an_nvidia_gpu_that_refuses_a_limit_says_why(code, said):
     board = h100()
     library = Limited(board)
     library.refusal = code

@@ -14,7 +14,7 @@ from make_runs import GPU, START, cpu_run, profile_run
 
 
 def profile(counted=1652.0, told=1790.0):
-    """A profile whose driver told one clock all the time; ``counted`` of each of its windows, or of all."""
+    """A profile whose driver reported one clock all the time; ``counted`` of each of its windows, or of all."""
     run = profile_run()
     rows = [row for row in run.samples.to_pylist() if row["channel"] != "clock_sm_mhz"]
     if told is not None:
@@ -32,7 +32,7 @@ def clocks(run):
     return dict(condition_lines(run)).get("Clocks", "").replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_both_clocks_are_said_where_both_are_known():
+def test_both_clocks_are_reported_where_both_are_known():
     assert clocks(profile()) == "SM 1790 MHz reported, 1652 MHz measured · memory 2619 MHz"
 
 
@@ -71,7 +71,7 @@ def test_both_are_in_what_is_printed(form):
     assert "1790 MHz reported, 1652 MHz measured" in said
 
 
-def test_windows_have_a_column_for_the_counted_clock_where_some_were_counted():
+def test_windows_have_a_column_for_the_measured_clock_where_some_were_counted():
     table = sections.windows(profile([1652.0] * 6 + [None] * 6))
     names = [heading.name for heading in table.headings]
     told, counted = (next(i for i, name in enumerate(names) if word in name) for word in ("reported", "measured"))

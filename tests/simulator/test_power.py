@@ -109,7 +109,7 @@ def test_some_of_the_scatter_is_common_to_all_kinds():
     assert np.corrcoef(one, other)[0, 1] > 0.5
 
 
-def test_the_cap_stretches_kernels_and_swings():
+def test_the_cap_lengthens_kernels_and_swings():
     scene = scene_of(*[(1_000 * i, 990, 0) for i in range(20_000)], powers=(900.0, 900.0))
     ran, power, _ = run(scene, ideal(limit_w=600.0))
     assert np.mean(ran.end_ns - ran.start_ns) > 1.1 * 990_000

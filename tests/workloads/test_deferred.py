@@ -110,7 +110,7 @@ def test_what_returns_before_it_has_run_is_recognised(target, kind):
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_none_of_them_is_profiled(call, device):
-    """Python has no coroutine to complain about that nobody awaited."""
+    """Python has no coroutine to complain about that no one awaited."""
     with pytest.raises(BadInputError, match=r"before (its body has run|the work is done)"):
         jt.profile(call, torch.ones(8, 8), device=device)
 

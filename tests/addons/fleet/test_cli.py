@@ -59,7 +59,7 @@ def test_a_fleet_runs_prints_its_report_and_says_simulated(measured):
 
 
 @pytest.mark.thorough
-def test_every_result_is_a_run_that_show_opens_and_rows_that_tell_the_same(measured):
+def test_every_result_is_a_run_that_show_opens_and_rows_that_say_the_same(measured):
     place, _, _ = measured
     pandas = pytest.importorskip("pandas")
     rows = pandas.read_parquet(place / "runs")
@@ -78,7 +78,7 @@ def test_every_result_is_a_run_that_show_opens_and_rows_that_tell_the_same(measu
 
 
 @pytest.mark.slow  # the skew as such is tested in test_report, processes of a fleet by the tests above
-def test_processes_that_run_together_are_told_one_moment_and_how_late_each_began(tmp_path, monkeypatch):
+def test_processes_that_run_together_are_given_one_moment_and_it_is_known_how_late_each_began(tmp_path, monkeypatch):
     """On the CPU, which is two devices here: that they disturb one another doesn't matter."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sums.py").write_text("def sums():\n    return (lambda x: sum(range(x))), (1000,)\n")
@@ -198,7 +198,7 @@ def test_what_makes_no_sense_is_refused_in_a_line_before_anything_runs(arguments
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
-def test_sums_between_simulated_boards_are_refused_before_anything_runs(engine, capsys, workspace):
+def test_sums_between_simulated_gpus_are_refused_before_anything_runs(engine, capsys, workspace):
     said = command(capsys, "fleet", "run", "allreduce", "--device", "sim:h100", "--gpus", "2", "--engine", engine)
     assert said.code == 3
     assert said.complaint.endswith("allreduce needs real GPUs: simulated GPUs have no links to one another")
@@ -244,7 +244,7 @@ def test_a_gpu_of_one_host_is_asked_for_by_its_place_its_name_or_its_uuid(ask, t
 
 
 def watched(capsys, quiet=False):
-    """What is said of three results, of which one is missing twice."""
+    """What is reported of three results, of which one is missing twice."""
     boards = [FleetGpu("a", "GPU-a", 0, "GPU-a"), FleetGpu("b", "GPU-b", 0, "GPU-b")]
     progress = FleetProgress(boards, quiet)
     with progress:
@@ -262,11 +262,11 @@ def test_without_a_terminal_each_result_is_a_line_on_stderr(capsys):
     assert said.err.splitlines() == ["2 of 4 done: b:0, repeat 0", "a:0, repeat 1: it took too long"]
 
 
-def test_beside_json_only_failures_are_said(capsys):
+def test_beside_json_only_failures_are_reported(capsys):
     assert watched(capsys, quiet=True).err.splitlines() == ["a:0, repeat 1: it took too long"]
 
 
-def test_simulated_boards_differ_and_so_do_their_hosts():
+def test_simulated_gpus_differ_and_so_do_their_hosts():
     boards = gpus.simulated("sim:h100", "2", 3)
     assert len({board.id for board in boards}) == 6
     assert [board.node for board in boards] == [f"sim-node-{n}" for n in (0, 0, 1, 1, 2, 2)]
@@ -287,7 +287,7 @@ def test_gpus_are_named_by_place_or_beginning_of_uuid():
             gpus.chosen(HERE, wrong)
 
 
-def test_cuda_order_counts_and_hidden_boards_are_left_out(monkeypatch):
+def test_cuda_order_counts_and_hidden_gpus_are_left_out(monkeypatch):
     from jouletrace.run import DeviceInfo
 
     infos = [DeviceInfo(f"GPU-{n}", "H200", host="host", index=n) for n in range(3)]
@@ -332,7 +332,7 @@ class Cooling:
         return [Samples("temperature_c", np.array([0]), np.array([self._from_c - self.now_s]))]
 
 
-def test_a_board_is_waited_for_until_it_is_cool_or_the_time_is_up():
+def test_a_gpu_is_waited_for_until_it_is_cool_or_the_time_is_up():
     found = wait_until_cool(Cooling(60), 50, 60, Silent())
     assert found["reached"] is True
     assert found["seconds"] == pytest.approx(10, abs=0.6)

@@ -19,7 +19,7 @@ from jouletrace.run import tables
 
 
 @pytest.mark.thorough
-def test_it_stands_beside_the_one_told_where_it_is_known(tmp_path):
+def test_it_stands_beside_the_reported_one_where_it_is_known(tmp_path):
     fleet(tmp_path / "counted", np.linspace(1, 1.05, 5), counted_mhz=lambda gpu, repeat, time: 3.0 / time)
     fleet(tmp_path / "told", np.linspace(1, 1.05, 5))
     fleets = {name: read_fleet(tmp_path / name) for name in ("counted", "told")}

@@ -134,7 +134,7 @@ def test_a_process_that_is_killed_leaves_nothing_in_the_temporary_folder(tmp_pat
         (ValueError("No space left on device"), "failed"),
     ],
 )
-def test_why_a_gpu_gave_no_result_is_told_apart(error, reason):
+def test_why_a_gpu_gave_no_result_is_distinguished(error, reason):
     assert reason_of(error) == reason
 
 
@@ -187,13 +187,13 @@ def test_without_the_noise_that_was_asked_for_there_is_no_result(tmp_path, noise
     assert words in found[0, 0].text
 
 
-def test_processes_of_a_collective_load_are_told_of_one_another(tmp_path):
+def test_processes_of_a_collective_load_learn_of_one_another(tmp_path):
     do(tmp_path, "allreduce")
     assert sorted(line["rank"] for line in log(tmp_path)) == ["0", "1", "2"]
     assert {line["rank"] for line in log(tmp_path)} != {None}
 
 
-def test_the_best_size_is_found_on_one_gpu_and_used_on_all():
+def test_the_best_size_is_determined_on_one_gpu_and_used_on_all():
     auto = FleetSettings("gemm", ProfileSettings(config={"size": "auto", "iterations": "2"}))
     assert settle_size(auto, gpus()[0]).profile.config == {"size": "4096", "iterations": "2"}
     given = FleetSettings("gemm", ProfileSettings(config={"size": "512"}))
@@ -263,7 +263,7 @@ def test_a_result_that_was_half_written_when_its_host_went_down_is_measured_agai
     assert (again.before, again.measured) == (2, 2)
 
 
-def test_results_that_a_host_has_put_where_nobody_else_sees_them_are_missed(tmp_path):
+def test_results_that_a_host_has_put_where_no_one_else_sees_them_are_missed(tmp_path):
     """As with ``--engine ray`` and a folder of each host's own."""
     boards = gpus(2, 1)
     own = Dataset(open_store(tmp_path / "of-another-host"))
@@ -298,7 +298,7 @@ def test_a_place_with_another_fleet_in_it_is_left_alone(tmp_path):
         run_fleet(FleetSettings("gemm", repeats=1, seconds=4), boards, dataset, work)
 
 
-def test_where_no_result_could_be_had_the_reason_is_said(tmp_path):
+def test_where_no_result_could_be_had_the_reason_is_reported(tmp_path):
     boards = gpus(1, 2)
     dataset = Dataset(open_store(tmp_path / "f"))
     work, _ = fake_work(dataset, boards, fails={(gpu.id, 0) for gpu in boards})
@@ -361,7 +361,7 @@ def test_over_ray_gpus_that_others_use_are_left_alone_too(monkeypatch):
         opened(monkeypatch, ["GPU-0000", "GPU-0001", "GPU-0100"])
 
 
-def test_a_disk_that_takes_nothing_is_said_in_a_line(tmp_path, monkeypatch):
+def test_a_disk_that_takes_nothing_is_reported_in_a_line(tmp_path, monkeypatch):
     dataset = Dataset(open_store(tmp_path / "f"))
     full = OSError(28, "No space left on device")
 

@@ -31,7 +31,7 @@ def ray(monkeypatch):
     found.shutdown()
 
 
-def test_a_head_that_cannot_be_reached_is_said_in_a_line(ray, capsys, workspace, monkeypatch):
+def test_a_head_that_cannot_be_reached_is_reported_in_a_line(ray, capsys, workspace, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -51,7 +51,7 @@ def test_an_address_without_ray_as_the_engine_is_refused(capsys, workspace):
     assert "only --engine ray has one" in said.complaint
 
 
-def test_without_ray_its_absence_is_said(monkeypatch):
+def test_without_ray_its_absence_is_reported(monkeypatch):
     def missing():
         raise ImportError("No module named 'ray'")
 
@@ -77,7 +77,7 @@ def test_a_fleet_runs_over_ray(ray, capsys, workspace):
 
 
 @pytest.mark.slow
-def test_eight_boards_over_ray(ray, capsys, workspace):
+def test_eight_gpus_over_ray(ray, capsys, workspace):
     found = fleet_run(capsys, 8)
     times = [gpu["time_s"]["value"]["value"] for gpu in found["gpus"]]
     assert len(set(times)) == 8

@@ -168,7 +168,7 @@ def test_a_gpu_is_called_by_its_place_whether_there_are_other_hosts_or_not(ask):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("rate", "said"), [(0.002, "longer"), (-0.004, "shorter")])
-def test_what_a_degree_costs_or_gains_is_said_without_a_sign(tmp_path, rate, said):
+def test_what_a_degree_costs_or_gains_is_reported_without_a_sign(tmp_path, rate, said):
     dataset, boards = fleet(tmp_path / "f", [1.0] * 4, repeats=1)
     rng = np.random.default_rng(1)
     for board in boards:
@@ -180,7 +180,7 @@ def test_what_a_degree_costs_or_gains_is_said_without_a_sign(tmp_path, rate, sai
 
 
 @pytest.mark.thorough
-def test_slowness_that_goes_with_a_low_clock_is_found(tmp_path):
+def test_slowness_that_goes_with_a_low_clock_is_detected(tmp_path):
     fleet(tmp_path / "f", np.linspace(1, 1.05, 8), clock_mhz=lambda gpu, repeat, time: 3.0 / time)
     found = correlates(read_fleet(tmp_path / "f").groups[0])
     clock = next(one for one in found if one.condition == "clock_mhz" and one.where == BETWEEN)
@@ -219,7 +219,7 @@ def test_without_any_change_of_temperature_there_is_no_correction(one):
 
 
 @pytest.mark.thorough
-def test_energies_no_further_apart_than_sensors_may_err_are_said_to_be_so(one, tmp_path):
+def test_energies_no_further_apart_than_sensors_may_err_are_reported_to_be_so(one, tmp_path):
     assert find(one.groups[0]).hides_in_gain
     fleet(tmp_path / "far", [1, 1, 1, 1.3])
     assert not find(read_fleet(tmp_path / "far").groups[0]).hides_in_gain
@@ -351,7 +351,7 @@ def test_a_run_that_cannot_be_right_is_left_out_and_said():
     assert line.endswith("which no measurement gives: left out")
 
 
-def test_runs_that_tell_less_than_others_are_named():
+def test_runs_that_show_less_than_others_are_named():
     whole, cut, idle = profile_run(), profile_run(), monitor_run()
     cut.complete = False
     found = fleet_of([whole, cut, idle], places=["whole.zip", "cut.zip", "idle.zip"])

@@ -92,7 +92,7 @@ def test_one_sequence_of_letters_runs_through_the_tables_of_a_fleet(tmp_path):
     assert len(set(meant.values())) == len(meant) > 1
 
 
-def test_nothing_is_said_of_ranks_where_there_is_one_gpu(tmp_path):
+def test_nothing_is_reported_of_ranks_where_there_is_one_gpu(tmp_path):
     fleet(tmp_path / "one", [1.0])
     found = read_fleet(tmp_path / "one")
     text = typeset(document(found, [find(group) for group in found.groups]), width=160)

@@ -1,4 +1,4 @@
-"""The split of variance against truths that it isn't told."""
+"""The split of variance against truths that are hidden from it."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_where_nothing_differs_every_variance_is_nothing():
     assert np.ptp(found.true_means()) == 0
 
 
-def test_a_level_that_nothing_tells_of_is_null_with_a_reason():
+def test_a_level_of_which_nothing_is_known_is_null_with_a_reason():
     rng = np.random.default_rng(0)
     for shape, level, reason in (
         ((1, 4, 3, 5), "node", "one_node"),
@@ -140,7 +140,7 @@ def test_the_variance_of_a_mean_of_correlated_windows_is_the_sum_of_their_correl
 
 @pytest.mark.parametrize("windows", [6, 20])
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
-def test_the_autocorrelation_is_found_though_each_run_is_short(windows, rho):
+def test_the_autocorrelation_is_estimated_though_each_run_is_short(windows, rho):
     """Windows less their own mean look less alike: by 0.5 and 0.2 here, without the correction."""
     rng = np.random.default_rng(7)
     found = [about_mean(series(rng, 40, windows, rho)) for _ in range(60)]
@@ -153,7 +153,7 @@ def test_the_autocorrelation_is_found_though_each_run_is_short(windows, rho):
 
 @pytest.mark.parametrize(("run_sd", "least"), [(0.0, 0.9), (0.004, 0.88)])
 def test_correlated_windows_are_not_taken_for_differences_between_runs(run_sd, least):
-    """Correlated by 0.7, 20 windows tell as much of a run's mean as 4; as 20 they made 0.27 % out of nothing."""
+    """Correlated by 0.7, 20 windows determine a run's mean no better than 4; as 20 they made 0.27 % out of nothing."""
     rng = np.random.default_rng(5)
     node, gpu, run = labels(1, 8, 10, 20)
     sds = (0.0, 0.012, run_sd, 0.006)
@@ -191,7 +191,7 @@ def test_a_course_that_all_runs_have_in_common_is_no_correlation():
         assert one.sd.value == (None if other.sd.value is None else pytest.approx(other.sd.value))
 
 
-def test_runs_whose_windows_lie_between_one_another_in_the_table_are_told_apart():
+def test_runs_whose_windows_lie_between_one_another_in_the_table_are_distinguished():
     rng = np.random.default_rng(1)
     node, gpu, run = labels(1, 2, 4, 10)
     values = 1 + series(rng, 8, 10, 0.7, 0.01).ravel()

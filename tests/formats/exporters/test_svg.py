@@ -96,7 +96,7 @@ def test_kernels_lie_where_their_times_say():
     assert float(boxes[0].get("width")) == pytest.approx(50 * scale, abs=0.01)
 
 
-def test_a_reading_of_power_lies_over_the_time_that_it_tells_of():
+def test_a_reading_of_power_lies_over_the_time_that_it_covers():
     live = load(DATA / "ncu_h100_live.zip")
     channel = live.channel("GPU-0", "power_w")
     live.channels = [channel]
@@ -133,7 +133,7 @@ def test_a_hundred_thousand_kernels_make_no_large_picture():
     assert len(draw(run)) < 300_000
 
 
-def test_a_simulated_board_is_called_simulated():
+def test_a_simulated_gpu_is_called_simulated():
     run = with_spans([span(1, "kernel", "gemm", 0, 10, device=GPU, lane="7")])
     run.devices[0].simulated = True
     assert any("SIMULATED" in text for text in texts(read(draw(run))))

@@ -85,7 +85,7 @@ def test_a_profile_with_names_that_are_not_escaped_is_read(tmp_path):
     assert run.result("time_s").value == pytest.approx(1.25e-3)
 
 
-def test_a_profile_laid_out_anew_is_the_same(tmp_path):
+def test_a_profile_laid_out_again_is_the_same(tmp_path):
     elements = [{"count": 4}, {"name": "a", "timeMs": 4, "averageMs": 1}, {"name": "b", "timeMs": 2, "averageMs": 0.5}]
     runs = [read(tmp_path, "trtexec", json.dumps(elements, indent=indent)) for indent in (None, 2)]
     assert runs[0].results.equals(runs[1].results)

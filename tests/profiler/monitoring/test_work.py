@@ -61,7 +61,7 @@ def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path)
     with serving(Page(lambda: counter_page(round(1e5 + 1000 * (time.monotonic() - began))))) as page:
         counter = PrometheusCounter(Target.parse(f"{page.url}#tokens_total"), 0.2)
         run, seen = watched(counter, folder=tmp_path / "run")
-    # At which moment within its answer the server had its value nobody knows.
+    # At which moment within its answer the server had its value no one knows.
     each, rate = run.result("energy_per_work_j"), run.result("work_per_s")
     assert each.value == pytest.approx(0.3, rel=0.2)
     assert rate.value == pytest.approx(1000, rel=0.2)
@@ -140,7 +140,7 @@ def test_output_is_passed_on_byte_by_byte_whatever_it_is():
     assert done == 3.0
 
 
-def test_what_is_captured_and_no_number_counts_nothing_and_is_said():
+def test_what_is_captured_and_no_number_counts_nothing_and_is_reported():
     _, done, counter = passed([b"n=5\nn=-3\nn=many\nn=1,000\n"], r"n=(\S+)")
     assert done == 1005.0
     ((code, message),) = counter.warnings()
@@ -155,7 +155,7 @@ def test_a_pattern_that_is_none_is_refused(pattern, said):
 
 
 @pytest.mark.thorough
-def test_a_child_that_outlives_the_command_keeps_nobody_waiting(capfd, monkeypatch):
+def test_a_child_that_outlives_the_command_keeps_no_one_waiting(capfd, monkeypatch):
     monkeypatch.setattr("jouletrace.profiler.monitoring.work_counter_output._JOIN_S", 0.2)
     sleeps = f"import time; time.sleep({FOREVER_S})"
     body = f"import subprocess, sys; print('x', subprocess.Popen([sys.executable, '-c', {sleeps!r}]).pid)"
@@ -327,7 +327,7 @@ def test_the_process_that_searches_is_gone_when_counting_is_over():
         os.kill(pid, 0)
 
 
-def test_a_search_whose_process_is_killed_is_said_to_have_broken_off():
+def test_a_search_whose_process_is_killed_is_reported_to_have_broken_off():
     searcher = Searcher("x")
     assert searcher.search(["x", "y", "xx"]) == Found(matched=2, done=2.0)
     os.kill(searcher._child.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Kernels of a stretch of a program, and what its GPUs say to one another."""
+"""Kernels of a segment of a program, and what its GPUs say to one another."""
 
 import time
 
@@ -37,7 +37,7 @@ def test_time_is_laid_out_by_what_ran():
     assert found.seconds(ALONE) == pytest.approx(2e-3)
 
 
-def test_kernels_that_follow_closely_are_one_stretch():
+def test_kernels_that_follow_closely_are_one_segment():
     found = states(ints(10_000_000), ints(11_000_000), ints(0, 110_000), ints(100_000, 200_000))
     assert found.state.tolist() == [OTHERS, ALONE]
     assert found.end[0] == 200_000
@@ -53,7 +53,7 @@ def test_nothing_that_ran_is_nothing():
 
 
 def trained(beside=False, steps=300):
-    """Steps of some 23 ms: compute at 600 W, then 6 ms of communication at 250 W, the rest at 100 W."""
+    """Steps of about 23 ms: compute at 600 W, then 6 ms of communication at 250 W, the rest at 100 W."""
     rng = np.random.default_rng(5)
     rows, edges, watts, at = phases(("monitor", 0.1, 9.9), ("tracing", 0.9, 9.0)), [0.0], [100.0], 1.0
     for i in range(steps):
@@ -103,7 +103,7 @@ def test_communication_is_a_row_with_its_time_and_energy():
     assert "traced" in run.result_flags("energy_total_j", unit["id"])
 
 
-def test_what_runs_beside_others_is_not_shared_out():
+def test_what_runs_beside_others_is_not_apportioned():
     run = trained(beside=True)
     whole, alone, both = (
         row(run, name)["id"]
@@ -116,7 +116,7 @@ def test_what_runs_beside_others_is_not_shared_out():
     assert run.result("energy_total_j", alone).value == pytest.approx(0.0065 * 250, rel=0.1)
 
 
-def test_without_steps_the_row_is_of_the_whole_stretch():
+def test_without_steps_the_row_is_of_the_whole_segment():
     run = trained()
     kept = [span for span in run.spans.to_pylist() if span["kind"] != "iteration"]
     run.spans = tables.from_rows(kept, "spans")
@@ -139,11 +139,11 @@ def test_without_communication_there_is_no_row():
     assert all(unit["name"] != "communication" for unit in run.units.to_pylist())
 
 
-# --- tracing a stretch -----------------------------------------------------------------------------
+# --- tracing a segment -----------------------------------------------------------------------------
 
 
 class Tracer:
-    """Hands out one kernel in the middle of the stretch."""
+    """Hands out one kernel in the middle of the segment."""
 
     def __init__(self, fails=""):
         self.fails = fails
@@ -174,7 +174,7 @@ def recorded(monkeypatch, tracer, trace_s=0.05, steps=40):
 
 
 @pytest.mark.thorough
-def test_a_stretch_begins_when_the_loop_has_settled_and_its_kernels_are_in_the_run(monkeypatch):
+def test_a_segment_begins_when_the_loop_has_settled_and_its_kernels_are_in_the_run(monkeypatch):
     tracer = Tracer()
     run = recorded(monkeypatch, tracer)
     assert tracer.calls == ["start", "stop"]
@@ -195,7 +195,7 @@ def test_a_stretch_begins_when_the_loop_has_settled_and_its_kernels_are_in_the_r
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fails", "said"), [("start", "another profiler"), ("trace", "no sense")])
-def test_where_it_cannot_be_done_the_loop_goes_on_and_it_is_said(monkeypatch, fails, said):
+def test_where_it_cannot_be_done_the_loop_goes_on_and_it_is_reported(monkeypatch, fails, said):
     run = recorded(monkeypatch, Tracer(fails), steps=30)
     (warning,) = [warning for warning in run.warnings if warning.code == "not_traced"]
     assert said in warning.message
@@ -210,7 +210,7 @@ def test_a_loop_that_is_too_short_says_so_and_one_that_ends_inside_keeps_what_it
     assert any(span["kind"] == "kernel" for span in run.spans.to_pylist())
 
 
-def test_other_threads_begin_no_stretch():
+def test_other_threads_begin_no_segment():
     import threading
 
     stretch = KernelStretch(1.0, time.time_ns, Tracer())

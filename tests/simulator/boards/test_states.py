@@ -1,4 +1,4 @@
-"""The states that a simulated GPU jumps between, and the cycle counter that tells them apart."""
+"""The states that a simulated GPU jumps between, and the cycle counter that distinguishes them."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def counted(gpu, do):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_an_ordinary_board_counts_the_clock_that_its_driver_tells(preset):
+def test_an_ordinary_gpu_counts_the_clock_that_its_driver_reports(preset):
     gpu = open_simulated(f"sim:{preset}?cap=off")
     idle, start, end = counted(gpu, lambda: gpu.board.wait(0.5))
     assert end - start == 500_000_000
@@ -62,7 +62,7 @@ def test_a_counter_in_real_time_counts_the_time_that_passes():
     assert clock == pytest.approx(345, rel=1e-6)
 
 
-def test_in_its_lower_state_a_board_is_the_one_without_states_to_the_last_bit():
+def test_in_its_lower_state_a_gpu_is_the_one_without_states_to_the_last_bit():
     lower = in_state(0, "seed=2")
     plain = open_simulated(lower.spec.replace(f"&{STAYS}", ""))
     lives = []
@@ -74,7 +74,7 @@ def test_in_its_lower_state_a_board_is_the_one_without_states_to_the_last_bit():
     assert lives[0] == lives[1]
 
 
-def test_in_its_upper_state_all_takes_less_time_and_more_energy_at_the_clock_that_the_driver_tells_as_before():
+def test_in_its_upper_state_all_takes_less_time_and_more_energy_at_the_clock_that_the_driver_reports_as_before():
     steps = []
     for gpu in (in_state(0), in_state(1)):
         schedule = gpu.board.schedule(KERNELS)
@@ -92,7 +92,7 @@ def test_in_its_upper_state_all_takes_less_time_and_more_energy_at_the_clock_tha
     assert 0.01 < energy / time - 1 < 0.02
 
 
-def test_kernels_and_gaps_sum_to_a_window_in_which_the_state_changed():
+def test_kernels_and_idle_sum_to_a_window_in_which_the_state_changed():
     gpu = open_simulated("sim:h100?cap=off&states=0.2&seed=1")
     schedule = gpu.board.schedule(KERNELS)
     start, end = gpu.board.run(schedule, 20000)
@@ -114,12 +114,12 @@ def test_a_state_lasts_as_long_in_the_mean_as_asked_and_either_is_as_usual():
     assert seen.mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_board_without_the_key_stays_in_its_lower_state():
+def test_a_gpu_without_the_key_stays_in_its_lower_state():
     states = States(None, 0, np.random.default_rng(1))
     assert {states.at(second * 10**9) for second in range(100_000)} == {0}
 
 
-def test_states_are_those_of_the_board_and_run_however_it_is_read():
+def test_states_are_those_of_the_gpu_and_run_however_it_is_read():
     def life(query, poll_s=None):
         gpu = open_simulated(f"sim:h100?cap=off&states=1&{query}")
         for source in gpu.sources() if poll_s else []:

@@ -87,7 +87,7 @@ def clock(one, n):
     return one.cycles().mean_mhz(before)
 
 
-def test_cycles_tell_the_clock_of_what_ran_between_two_readings_and_take_no_time():
+def test_cycles_show_the_clock_of_what_ran_between_two_readings_and_take_no_time():
     one = step("sim:h100?cap=off")
     assert isinstance(one, CountsCycles)
     now = one._device.clock.time_ns()
@@ -99,7 +99,7 @@ def test_cycles_tell_the_clock_of_what_ran_between_two_readings_and_take_no_time
     assert clock(capped, 2000) < 1950
 
 
-def test_cycles_tell_the_states_of_a_board_apart_while_the_driver_tells_one_clock():
+def test_cycles_distinguish_the_states_of_a_gpu_while_the_driver_reports_one_clock():
     one = step("sim:h100?cap=off&states=4&seed=1")
     told, counted = one._device.truth.clock_mhz, []
     for _ in range(60):
