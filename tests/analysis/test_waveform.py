@@ -57,7 +57,10 @@ def test_its_integral_is_the_sum_of_the_rows(recorded):
     assert found.energy_j == pytest.approx(whole, rel=0.02)  # iterations differ by their clocks
 
 
-@pytest.mark.parametrize(("name", "rate_hz"), [("vit-h100", 1224.3), ("deit-b-64-repeats-h200", 1238.4)])
+@pytest.mark.parametrize(
+    ("name", "rate_hz"),
+    [("vit-h100", 1224.3), pytest.param("deit-b-64-repeats-h200", 1238.4, marks=pytest.mark.slow)],
+)
 def test_it_adds_up_in_any_span_of_any_recording(name, rate_hz):
     made = load_recording(name)
     activity = made.activity
@@ -73,7 +76,7 @@ def test_it_adds_up_in_any_span_of_any_recording(name, rate_hz):
         assert found == pytest.approx(energy_of_rows(fitted, begin, end), rel=1e-6)
 
 
-@pytest.mark.parametrize("group", ["large_fixed", "eager"])
+@pytest.mark.parametrize("group", ["large_fixed", pytest.param("eager", marks=pytest.mark.slow)])
 def test_its_band_holds_what_a_simulated_gpu_drew(group):
     """Launches scatter by 3 % about their kind, so the truth is the mean over iterations."""
     _, recording, truth = draw(3, group, seconds=8.0)

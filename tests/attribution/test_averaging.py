@@ -95,7 +95,7 @@ def test_repetition_in_place_resolves_operators(name):
 @pytest.mark.parametrize(
     ("group", "name"),
     [
-        ("short_fixed", "second"),
+        pytest.param("short_fixed", "second", marks=pytest.mark.slow),
         ("eager", "counter"),
         pytest.param("short_fixed", "counter", marks=pytest.mark.slow),
         pytest.param("eager", "second", marks=pytest.mark.slow),

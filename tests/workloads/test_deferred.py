@@ -211,7 +211,10 @@ def test_a_process_that_a_workload_would_end_does_not_end_well(program):
 
 
 @pytest.mark.usefixtures("survives")
-@pytest.mark.parametrize("arguments", [("ab", "toy.py:leaves", "toy.py:leaves"), ("sweep", "toy.py:leaves")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("ab", "toy.py:leaves", "toy.py:leaves"), pytest.param(("sweep", "toy.py:leaves"), marks=pytest.mark.slow)],
+)
 def test_nor_does_any_other_command(capsys, program, arguments):
     said = command(capsys, *arguments, "-d", "cpu", *QUICK)
     assert said.code in (2, 3)

@@ -115,7 +115,10 @@ MIXED = [
     pytest.param(
         *("sim:a100-40?seed=2", [("4g.20gb", "swin", 8), ("3g.20gb", "distilbert", 32)]), marks=pytest.mark.slow
     ),
-    ("sim:h100-80?seed=3", [("2g.20gb", "vit", 8), ("2g.20gb", "minilm", 64), ("3g.40gb", "resnet50", 32)]),
+    pytest.param(
+        *("sim:h100-80?seed=3", [("2g.20gb", "vit", 8), ("2g.20gb", "minilm", 64), ("3g.40gb", "resnet50", 32)]),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 

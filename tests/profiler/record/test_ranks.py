@@ -127,7 +127,7 @@ def test_the_first_rank_merges_all_when_it_ends(as_rank, tmp_path):
     assert {path.name for path in place.glob("rank-*")} == {"rank-0", "rank-1"}, "parts stay"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # as the folder above
 def test_a_zip_has_its_parts_beside_it(as_rank, tmp_path):
     for rank in (1, 0):
         as_rank(rank)
